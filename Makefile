@@ -67,8 +67,8 @@ bench-check: $(VENV)/.dev ## Compare the few ratios that matter most with bench/
 fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers (SECONDS=600)
 	$(BIN)/python scripts/fuzz.py --seconds $(or $(SECONDS),120)
 
-soak: $(VENV)/.dev ## 200 hubs killed, then ten minutes of faults of all kinds (KILLS=20, MINUTES=2, SEED=…), and write docs/reliability.md
-	$(BIN)/python -m bench.soak --kills $(or $(KILLS),200) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/reliability.md
+soak: $(VENV)/.dev ## Twice 200 hubs killed, then ten minutes of faults of all kinds (KILLS=20, MINUTES=2, SEED=…), and write docs/reliability.md
+	$(BIN)/python -m bench.soak --kills $(or $(KILLS),200) --due $(or $(KILLS),200) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/reliability.md
 
 lint: $(VENV)/.dev ## Check style and format
 	$(BIN)/ruff check

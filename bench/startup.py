@@ -1,7 +1,7 @@
 """From the spawn of `helmsman serve` to its first reply, beside an empty server on the same SDK.
 
-With a hub running, with none, and with the service inside the process. And what one more client and an idle server
-cost.
+With a hub running, with none, and with the service inside the process. And what one more client, an idle server
+and an idle hub cost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import anyio
 
 from bench.figures import Row, by_turns, compared
 from bench.place import open_place
-from bench.processes import cpu_seconds, memory_mb
+from bench.processes import cpu_seconds, cpu_seconds_with_ended, memory_mb
 from bench.wire import McpWire
 from helmsman.testing.hubs import end_hub, hub_pid
 
@@ -32,8 +32,9 @@ HUB_AT_MOST = 0.05
 NO_HUB_AT_MOST = 1.2
 _CLIENTS = 10
 _CLIENT_MB = 12
-_IDLE_SECONDS = 20
+_IDLE_SECONDS = 60
 _IDLE_AT_MOST = 0.1
+_SCHEDULES = 10
 
 EMPTY_SERVER = """
 import anyio
@@ -58,7 +59,9 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
             return (await anyio.to_thread.run_sync(_first_reply, command, env, place.repository))[0]
 
         hubs = {**env, "HELMSMAN_DETACH": "1"}
-        warm, cold = ({**hubs, "HELMSMAN_STATE_DIR": str(place.folder / name)} for name in ("warm", "cold"))
+        warm, cold, scheduled = (
+            {**hubs, "HELMSMAN_STATE_DIR": str(place.folder / name)} for name in ("warm", "cold", "scheduled")
+        )
 
         async def through_hub(env: Mapping[str, str], *, is_new: bool) -> float:
             if is_new:
@@ -82,9 +85,10 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
                 compared("spawn to first reply, service inside", times["inside"], *beside, AT_MOST),
                 await _one_more_client(warm, place.repository),
                 await _idle(env, place.repository),
+                await _idle_hub(scheduled, place.repository),
             ]
         finally:
-            for state in (warm, cold):
+            for state in (warm, cold, scheduled):
                 end_hub(Path(state["HELMSMAN_STATE_DIR"]))
 
 
@@ -150,12 +154,26 @@ async def _idle(env: Mapping[str, str], directory: Path) -> Row:
     """A server with its engine open, and nothing to do."""
     async with McpWire.open(HELMSMAN, env, directory) as client:
         await client.call("codex_list", {})
-        await anyio.sleep(2)
-        before = cpu_seconds(client.pid)
-        await anyio.sleep(_IDLE_SECONDS)
-        percent = (cpu_seconds(client.pid) - before) / _IDLE_SECONDS * 100
+        return await _idle_row("processor time of an idle server", client.pid)
+
+
+async def _idle_hub(env: Mapping[str, str], directory: Path) -> Row:
+    """A hub that nobody is connected to, and that has to look at the clock."""
+    async with McpWire.open((*HELMSMAN, "--tools", "extras"), env, directory) as client:
+        for hour in range(_SCHEDULES):
+            arguments = {"action": "add", "prompt": "Look at it", "cron": f"30 {hour} 29 2 *"}
+            await client.call("codex_schedule", arguments)
+    hub = hub_pid(Path(env["HELMSMAN_STATE_DIR"])) or 0
+    return await _idle_row(f"processor time of an idle hub with {_SCHEDULES} schedules", hub)
+
+
+async def _idle_row(what: str, pid: int) -> Row:
+    await anyio.sleep(2)
+    before = cpu_seconds_with_ended(pid)
+    await anyio.sleep(_IDLE_SECONDS)
+    percent = (cpu_seconds_with_ended(pid) - before) / _IDLE_SECONDS * 100
     return Row(
-        what="processor time of an idle server",
+        what=what,
         goal=f"under {_IDLE_AT_MOST:g} %",
         helmsman=f"{percent:.3f} %",
         beside=f"over {_IDLE_SECONDS} s",

@@ -58,12 +58,13 @@ async def kill_hubs_in_a_row(count: int, state_dir: Path, books: Books, random: 
         if random.random() < 0.4:
             await anyio.sleep(random.uniform(0.05, 1))
         else:
-            await _until_there_is_one(state_dir)
+            await until_there_is_one(state_dir)
             await anyio.sleep(random.uniform(0, 3))
         kill_hub(state_dir, books)
 
 
-async def _until_there_is_one(state_dir: Path) -> None:
+async def until_there_is_one(state_dir: Path) -> None:
+    """Wait for a hub that has told who it is."""
     while True:
         if set(map(str, hub_processes(state_dir))) & set(_known(state_dir)):
             return

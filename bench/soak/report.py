@@ -10,25 +10,25 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 import helmsman
-from bench.soak.gauges import WARM_UP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from bench.soak.duties import DutiesOutcome
     from bench.soak.run import Outcome
 
 _SHOWN: Final = 20
 _PAGE: Final = Template(Path(__file__).with_name("page.md").read_text(encoding="utf-8"))
 
 
-def is_good(outcome: Outcome) -> bool:
-    return not any(found for _, found in _must_be_none(outcome))
+def is_good(outcome: Outcome | DutiesOutcome) -> bool:
+    return not any(found for _, found in outcome.must_be_none())
 
 
-def in_words(outcome: Outcome) -> str:
+def in_words(outcome: Outcome | DutiesOutcome) -> str:
     """Everything, with the details of what went wrong."""
     lines = [f"{name}: {value}" for name, value in _figures(outcome)]
-    for name, found in _must_be_none(outcome):
+    for name, found in outcome.must_be_none():
         lines.append(f"{name}: {len(found)}")
         lines += [f"  {text}" for text in found[:_SHOWN]]
     lines += [f"{name}: {value}" for name, value in sorted(outcome.books.counts.items())]
@@ -39,10 +39,10 @@ def in_words(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def write(outcomes: Sequence[Outcome], page: Path) -> None:
+def write(outcomes: Sequence[Outcome | DutiesOutcome], page: Path) -> None:
     """Write the page."""
     figures = [
-        [*_figures(one), *((name, f"**{len(found)}**") for name, found in _must_be_none(one))] for one in outcomes
+        [*_figures(one), *((name, f"**{len(found)}**") for name, found in one.must_be_none())] for one in outcomes
     ]
     page.write_text(
         _PAGE.substitute(
@@ -54,37 +54,15 @@ def write(outcomes: Sequence[Outcome], page: Path) -> None:
     )
 
 
-def _must_be_none(outcome: Outcome) -> list[tuple[str, list[str]]]:
-    verdict = outcome.verdict
-    return [
-        ("sessions lost", verdict.lost),
-        ("sessions of which something untrue is said", verdict.untrue),
-        ("things done twice", verdict.doubled),
-        ("commands run without a yes", verdict.ran_without_a_yes),
-        ("MCP connections lost through the death of a hub", outcome.books.connections_lost),
-        ("orphan processes", outcome.orphans),
-        ("anything else that should never happen", outcome.books.problems),
-    ]
-
-
-def _figures(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    door, verdict = outcome.door, outcome.verdict
+def _figures(outcome: Outcome | DutiesOutcome) -> Iterator[tuple[str, str]]:
     yield "when", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     yield "how long", f"{outcome.how_long}, seed {outcome.seed}"
     yield "versions", f"Helmsman {helmsman.__version__}, Codex {outcome.codex}, Python {platform.python_version()}"
     yield "machine", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    yield "sessions started", str(verdict.started)
-    yield "sessions finished", ", ".join(f"{count} {end}" for end, count in sorted(verdict.ends.items()))
-    yield "messages that a hub had taken and not begun when it died", str(len(verdict.not_begun))
-    yield "hubs", outcome.hubs.peaks()
-    yield (
-        "a door that was there all the time",
-        f"{door.peaks()}; {door.memory_per_hour():+.0f} MB an hour, that is {door.memory_per_session():+.0f} KB a session "
-        f"(after the first {WARM_UP:.0%} of the time)",
-    )
+    yield from outcome.figures()
 
 
-def _table(outcomes: Sequence[Outcome], columns: Sequence[Iterable[tuple[str, object]]]) -> str:
+def _table(outcomes: Sequence[Outcome | DutiesOutcome], columns: Sequence[Iterable[tuple[str, object]]]) -> str:
     """A column for each run, and a row for whatever was in one of them."""
     known = [dict(column) for column in columns]
     names = list(dict.fromkeys(name for column in known for name in column))

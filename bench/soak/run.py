@@ -25,7 +25,7 @@ from bench.soak.faults import (
     kill_port,
     stop_hubs,
 )
-from bench.soak.gauges import Gauges
+from bench.soak.gauges import WARM_UP, Gauges
 from bench.soak.servers import HttpServer, Pipes
 from bench.soak.stories import GOOD_STORIES, STORIES, teach
 from bench.soak.verdict import Verdict, judge
@@ -57,7 +57,7 @@ _LIMITS: Final = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Outcome:
     """All that is known at the end."""
 
@@ -65,11 +65,37 @@ class Outcome:
     how_long: str
     codex: str
     books: Books
+    orphans: list[str]
     verdict: Verdict
     door: Gauges
     """A process that has a port, and was there all the time."""
     hubs: Gauges
-    orphans: list[str]
+
+    def figures(self) -> Iterator[tuple[str, str]]:
+        """What came of it, in figures."""
+        door, verdict = self.door, self.verdict
+        yield "sessions started", str(verdict.started)
+        yield "sessions finished", ", ".join(f"{count} {end}" for end, count in sorted(verdict.ends.items()))
+        yield "messages that a hub had taken and not begun when it died", str(len(verdict.not_begun))
+        yield "hubs", self.hubs.peaks()
+        yield (
+            "a door that was there all the time",
+            f"{door.peaks()}; {door.memory_per_hour():+.0f} MB an hour, that is {door.memory_per_session():+.0f} KB a "
+            f"session (after the first {WARM_UP:.0%} of the time)",
+        )
+
+    def must_be_none(self) -> list[tuple[str, list[str]]]:
+        """What must not happen, and where it did."""
+        verdict = self.verdict
+        return [
+            ("sessions lost", verdict.lost),
+            ("sessions of which something untrue is said", verdict.untrue),
+            ("things done twice", verdict.doubled),
+            ("commands run without a yes", verdict.ran_without_a_yes),
+            ("MCP connections lost through the death of a hub", self.books.connections_lost),
+            ("orphan processes", self.orphans),
+            ("anything else that should never happen", self.books.problems),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +158,84 @@ async def _soak(
     *,
     only_hubs: bool = False,
 ) -> Outcome:
+    waits = (0.5, 1) if only_hubs else (0.5, 2, 10)  # three hubs that die in one call are one too many for it
+    books = Books()
+    async with ground_for(folder, seed, books, _LIMITS) as ground:
+        place, model = ground.place, ground.model
+        teach(model, ground.marks)
+        async with background_tasks() as tasks:
+            repository = place.repository("shared")
+            steady, victim = (HttpServer(name, place.env, repository, place.logs) for name in ("steady", "victim"))
+            await tasks.start(steady.run)
+            await tasks.start(victim.run)
+            door, hubs = Gauges(steady.pid), Gauges(0)
+            async with _readings(door, hubs, place, model):
+                numbers = place.numbers()
+                clients = [
+                    PipeWorker(
+                        place.env,
+                        Habits(books, next(numbers), stories, bears, waits),
+                        place.repository(f"of-client-{number}"),
+                        place.logs,
+                        mode=mode,
+                        has_forms=has_forms,
+                    )
+                    for number, (mode, has_forms) in enumerate(CLIENTS)
+                ]
+                over = anyio.Event()
+                async with anyio.create_task_group() as working:
+                    for client in clients:
+                        working.start_soon(client.work, over)
+                    for server in () if only_hubs else (steady, victim):
+                        for _ in range(CLIENTS_OF_A_PORT):
+                            habits = Habits(books, next(numbers), stories, bears, waits)
+                            working.start_soon(HttpWorker(server, habits, repository).work, over)
+                    if not only_hubs:
+                        library = LibraryWorker(place.env, books, next(numbers), repository, place.logs)
+                        working.start_soon(library.work, over)
+                    await hurt(place, numbers, clients, victim)
+                    over.set()
+            witness = Pipes(place.env, repository, place.logs, mode="legacy")
+
+            async def next_hub() -> None:
+                kill_hub(place.state_dir, books)
+
+            with anyio.fail_after(_JUDGE_SECONDS):
+                verdict = await judge(witness, next_hub, books, ground.codex_home, ground.marks, only_hubs=only_hubs)
+            if steady.starts != 1:
+                books.problems.append(f"A process with a port ended by itself, {steady.starts - 1} time(s).")
+            await victim.close()
+            await steady.close()
+    return Outcome(
+        seed=seed,
+        how_long=how_long,
+        codex=ground.codex,
+        books=books,
+        orphans=ground.orphans,
+        verdict=verdict,
+        door=door,
+        hubs=hubs,
+    )
+
+
+@dataclass(slots=True)
+class Ground:
+    """What a soak stands on: a real Codex in a home of its own, on a scripted model."""
+
+    place: Place
+    model: ScriptedModel
+    codex: str
+    """Its version."""
+    codex_home: Path
+    marks: Path
+    """Where commands leave a mark for each time they ran."""
+    orphans: list[str]
+    """What was left running at the end."""
+
+
+@asynccontextmanager
+async def ground_for(folder: Path, seed: int, books: Books, env: Mapping[str, str]) -> AsyncIterator[Ground]:
+    """An empty folder made ready. Nothing is left running behind the block, whatever happens in it."""
     binary = installed_codex()
     if binary is None:
         raise RuntimeError("There is no Codex. Install openai-codex-cli-bin, or set HELMSMAN_TEST_CODEX.")
@@ -140,74 +244,21 @@ async def _soak(
     marks = folder / "marks"
     for directory in (folder / "logs", marks):
         directory.mkdir(parents=True)
-    waits = (0.5, 1) if only_hubs else (0.5, 2, 10)  # three hubs that die in one call are one too many for it
     home = HomeTemplates(folder / "template").new_home(binary, folder / "home")
-    books = Books()
+    version = codex_version(binary)
     async with ScriptedModel() as model:
-        teach(model, marks)
-        home.use_model(model.base_url, codex_version(binary))
+        home.use_model(model.base_url, version)
         home.configure(model_providers={"scripted": {"stream_max_retries": 1}})
-        place = Place({**home.env, **_LIMITS, "CODEX_CLI_PATH": str(binary)}, folder, books, seed)
+        place = Place({**home.env, **env, "CODEX_CLI_PATH": str(binary)}, folder, books, seed)
+        ground = Ground(place, model, ".".join(map(str, version)), home.path, marks, [])
         try:
-            async with background_tasks() as tasks:
-                repository = place.repository("shared")
-                steady, victim = (HttpServer(name, place.env, repository, place.logs) for name in ("steady", "victim"))
-                await tasks.start(steady.run)
-                await tasks.start(victim.run)
-                door, hubs = Gauges(steady.pid), Gauges(0)
-                async with _readings(door, hubs, place, model):
-                    numbers = place.numbers()
-                    clients = [
-                        PipeWorker(
-                            place.env,
-                            Habits(books, next(numbers), stories, bears, waits),
-                            place.repository(f"of-client-{number}"),
-                            place.logs,
-                            mode=mode,
-                            has_forms=has_forms,
-                        )
-                        for number, (mode, has_forms) in enumerate(CLIENTS)
-                    ]
-                    over = anyio.Event()
-                    async with anyio.create_task_group() as working:
-                        for client in clients:
-                            working.start_soon(client.work, over)
-                        for server in () if only_hubs else (steady, victim):
-                            for _ in range(CLIENTS_OF_A_PORT):
-                                habits = Habits(books, next(numbers), stories, bears, waits)
-                                working.start_soon(HttpWorker(server, habits, repository).work, over)
-                        if not only_hubs:
-                            library = LibraryWorker(place.env, books, next(numbers), repository, place.logs)
-                            working.start_soon(library.work, over)
-                        await hurt(place, numbers, clients, victim)
-                        over.set()
-                witness = Pipes(place.env, repository, place.logs, mode="legacy")
-
-                async def next_hub() -> None:
-                    kill_hub(place.state_dir, books)
-
-                with anyio.fail_after(_JUDGE_SECONDS):
-                    verdict = await judge(witness, next_hub, books, home.path, marks, only_hubs=only_hubs)
-                if steady.starts != 1:
-                    books.problems.append(f"A process with a port ended by itself, {steady.starts - 1} time(s).")
-                await victim.close()
-                await steady.close()
+            yield ground
             await anyio.to_thread.run_sync(end_hub, place.state_dir)
-            orphans = await anyio.to_thread.run_sync(_orphans, place.state_dir, marker)
+            ground.orphans += await anyio.to_thread.run_sync(_orphans, place.state_dir, marker)
         finally:
             with anyio.CancelScope(shield=True):
-                left = await anyio.to_thread.run_sync(_end_all, place.state_dir, marker, before)
+                ground.orphans += await anyio.to_thread.run_sync(_end_all, place.state_dir, marker, before)
     books.problems += model.problems
-    return Outcome(
-        seed=seed,
-        how_long=how_long,
-        codex=".".join(map(str, codex_version(binary))),
-        books=books,
-        verdict=verdict,
-        door=door,
-        hubs=hubs,
-        orphans=[*orphans, *left],
-    )
 
 
 @asynccontextmanager

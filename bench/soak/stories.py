@@ -15,6 +15,7 @@ from helmsman.testing import add, always, cut, fail, hang, patch, run, say
 from helmsman.testing.script import Gate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from helmsman.testing import ModelRequest, ScriptedModel
@@ -69,22 +70,19 @@ def teach(model: ScriptedModel, folder: Path) -> None:
     """Teach the model all stories. `folder` is where commands leave their marks; it is outside of every sandbox."""
 
     def says(request: ModelRequest) -> Step:
-        return say(answer(_number(request)))
+        return say(answer(number_in(request)))
 
     def says_slowly(request: ModelRequest) -> Step:
         words = [part for number in range(_WORDS) for part in (f"word {number} ", _Pause())]
-        return say(*words, answer(_number(request)))
-
-    def asks(request: ModelRequest) -> Step:
-        return run(f"echo ran >>{marker_file(folder, _number(request))}", escalate="It is outside the workspace.")
+        return say(*words, answer(number_in(request)))
 
     def changes(request: ModelRequest) -> Step:
-        return patch(add(f"change-{_number(request)}.txt", "once\n"))
+        return patch(add(f"change-{number_in(request)}.txt", "once\n"))
 
     model.on("[sentence]", always(says))
     model.on("[command]", run("echo one; echo two"), always(says))
     model.on("[slow]", always(says_slowly))
-    model.on("[approval]", asks, always(says))
+    model.on("[approval]", asks_for(folder), always(says))
     model.on("[change]", changes, always(says))
     model.on("[background]", run("sleep 1000", yield_ms=250), always(says))
     model.on("[error 500]", always(fail(500)))
@@ -94,6 +92,15 @@ def teach(model: ScriptedModel, folder: Path) -> None:
     model.on("[hang]", always(say("Hm", hang())))
 
 
+def asks_for(folder: Path) -> Callable[[ModelRequest], Step]:
+    """Has the model want to run a command that leaves a mark, for which somebody has to say yes."""
+
+    def asks(request: ModelRequest) -> Step:
+        return run(f"echo ran >>{marker_file(folder, number_in(request))}", escalate="It is outside the workspace.")
+
+    return asks
+
+
 class _Pause(Gate):
     """A point where the stream takes a short rest, as that of a real model does."""
 
@@ -101,6 +108,6 @@ class _Pause(Gate):
         await anyio.sleep(_BETWEEN_WORDS)
 
 
-def _number(request: ModelRequest) -> int:
+def number_in(request: ModelRequest) -> int:
     """The number of the newest message that has one: Codex and Helmsman put in messages of their own."""
     return int(re.findall(r"#(\d+)", "\n".join(request.user_texts))[-1])

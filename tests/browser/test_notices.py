@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.hub.notifier import Notifier
-from helmsman.hub.recovery import Recovery
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.testing import run, say
 from tests.browser.chromium import SECONDS
@@ -18,6 +16,7 @@ from tests.browser.test_deadlines import set_window
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
@@ -199,10 +198,8 @@ async def sent(helm: Helmsman, number: int) -> None:
 
 def told_by_hub(helm: Helmsman) -> None:
     """Have the browser told of everything, as a hub does it."""
-    recovery = Recovery(helm._shared, Helmsman)
-    recovery.is_ready.set()
     to = Recipient(name="browser", way="browser", is_full=True)
-    notifier = Notifier(helm._shared, recovery, load=lambda: NotifySettings((to,), unanswered=0.0))
+    notifier = Notifier(helm._shared, load=lambda: NotifySettings((to,), unanswered=0.0))
     helm.in_background(notifier.run)
 
 

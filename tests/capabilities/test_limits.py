@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,15 +12,16 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.errors import InvalidInput
+from helmsman.hub.recovery import Recovery
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
 from helmsman.steering.shared import Shared
+from helmsman.tasks.database import Fence
 from tests.played import PlayedAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from helmsman.notices.news import News
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
@@ -57,15 +60,13 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
 ) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
     async with Helmsman(settings, agents=[agent]) as helm:
-        told: list[News] = []
-        helm.notices.tell = told.append
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
         (engine,) = agent.engines
         engine.emit(UsageReported(session_id=session.id, last=Usage(10, 0, 5, 0)))
         engine.end("failed", REACHED)
         task = await until(helm, session, is_waiting)
         assert (task.status, task.waiting_for, task.resumes_at) == ("working", "quota", agent.limit_is_there_at)
-        assert [(news.kind, news.task_id) for news in told] == [("limit", task.id)]
+        assert [due.about.split()[:2] for due in await helm.notices.due()] == [["limit", task.id]]
         other = await helm.start("other work", cwd=tmp_path)  # there is room for one
         engine.end("completed")
         await until(helm, other, lambda one: one.status == "completed")
@@ -94,6 +95,29 @@ async def test_it_goes_on_by_itself_when_the_limit_is_there_again(
         agent.engines[-1].end("completed")
         (task,) = (await helm.tasks.list())[0]
         assert (await until(helm, session, lambda one: one.has_ended)).id == task.id
+
+
+@pytest.mark.parametrize(
+    ("heard", "said", "least", "most"),
+    [
+        ("at once", timedelta(days=-1), 50, 70),  # or it would be reached again and again
+        ("at once", None, 3500, 3700),
+        ("hours later", timedelta(days=-1), -90000, 0),  # it is over
+        ("hours later", None, -7300, 0),
+    ],
+)
+async def test_it_is_waited_for_as_long_as_makes_sense(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path, heard: str, said: timedelta | None, least: int, most: int
+) -> None:
+    now = datetime.now(UTC)
+    agent.limit_is_there_at = None if said is None else now + said
+    failure = REACHED if heard == "at once" else replace(REACHED, at=now - timedelta(hours=3))
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path, on_limit="wait")
+        agent.engines[-1].end("failed", failure)
+        (queued,) = session.queue
+        assert queued.not_before is not None
+        assert least <= (queued.not_before - now).total_seconds() <= most
 
 
 async def test_somebody_is_asked_and_a_no_is_the_end(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
@@ -173,3 +197,38 @@ async def test_an_interrupt_by_another_door_is_a_no_too(agent: PlayedAgent, sett
         await other.interrupt(session.id)
         assert not session.questions
         assert (await until(other, session, lambda one: one.has_ended)).status == "failed"
+
+
+async def test_a_hub_that_has_just_begun_knows_what_waits_before_it_moves_or_stops_it(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
+    async with hub(agent, settings, 1) as (helm, recovery):
+        helm.in_background(recovery.run)
+        sessions = [await limited(helm, agent, tmp_path) for _ in range(2)]
+        tasks = [await until(helm, session, is_waiting) for session in sessions]
+
+    async with hub(agent, settings, 2) as (helm, recovery), anyio.create_task_group() as asking:
+        asking.start_soon(helm.extras.limits.go_on, tasks[0])
+        asking.start_soon(helm.interrupt, sessions[1].id)
+        await anyio.wait_all_tasks_blocked()
+        helm.in_background(recovery.run)
+        await until(helm, sessions[0], lambda task: not is_waiting(task))
+        assert (await until(helm, sessions[1], lambda task: task.has_ended)).status == "canceled"
+
+
+@asynccontextmanager
+async def hub(agent: PlayedAgent, settings: Settings, epoch: int) -> AsyncIterator[tuple[Helmsman, Recovery]]:
+    """A hub with one door, which has yet to read what the one before left."""
+    async with (
+        Shared(settings.state_dir, [agent], fence=Fence(epoch, print)) as shared,
+        Helmsman(settings, shared=shared) as helm,
+    ):
+        yield helm, Recovery(shared, Helmsman)
+
+
+async def limited(helm: Helmsman, agent: PlayedAgent, directory: Path) -> Session:
+    """A session whose turn has just ended because a limit is reached."""
+    session = await helm.start("work", cwd=directory, on_limit="wait")
+    agent.engines[-1].end("failed", REACHED)
+    return session

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -18,7 +21,11 @@ from tests.hub.test_schedules import ended
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
+    from collections.abc import Callable
+
+    from helmsman.tasks.model import Task
+    from helmsman.testing import ModelRequest, ScriptedModel
+    from helmsman.testing.script import Fail
     from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
@@ -28,16 +35,35 @@ async def test_a_task_goes_on_once_after_its_limit_though_client_and_hub_are_gon
     place: Place, model: ScriptedModel
 ) -> None:
     resets_at = int(time.time()) + 7200
-    model.on("work", fail(429, error_type="usage_limit_reached", resets_at=resets_at), say("done after all"))
-    async with Client(place.on_stdio()) as client:
-        begun = await Caller(client)(
-            "codex_start", prompt="work", workingDirectory=str(place.directory), sandbox="read-only", onLimit="wait"
+    reached = fail(429, error_type="usage_limit_reached", resets_at=resets_at)
+
+    def while_the_hub_hears_nothing(_: ModelRequest) -> Fail:
+        os.kill(place.hub, signal.SIGSTOP)
+        return reached
+
+    model.on("work", while_the_hub_hears_nothing, say("done after all"))
+    begun: dict[str, Any] = {}
+
+    async def start() -> None:
+        begun.update(
+            await Caller(client)(
+                "codex_start", prompt="work", workingDirectory=str(place.directory), sandbox="read-only", onLimit="ask"
+            )
         )
-    (task,) = await until(place, "working")
-    with anyio.fail_after(60):
-        while task.waiting_for is None:
-            (task,) = await until(place, "working")
-            await anyio.sleep(0.05)
+
+    async with Client(place.on_stdio()) as client, anyio.create_task_group() as starting:
+        starting.start_soon(start)
+        with anyio.fail_after(60):
+            while not any(
+                "usage_limit" in path.read_text() for path in Path(place.env["CODEX_HOME"]).rglob("rollout-*.jsonl")
+            ):
+                await anyio.sleep(0.05)
+        await place.kill_hub()
+    task = await once(place, lambda one: one.input_required)
+    (question,) = task.questions_asked_at
+    answered = await done(whole("respond", begun["sessionId"], question, "wait"), place)
+    assert answered.code == 0, answered.stderr
+    task = await once(place, lambda one: one.waiting_for is not None)
     assert task.resumes_at is not None
     assert 0 <= task.resumes_at.timestamp() - resets_at <= 60, "Codex names the minute"
     await place.kill_hub()
@@ -51,3 +77,13 @@ async def test_a_task_goes_on_once_after_its_limit_though_client_and_hub_are_gon
     assert (finished.status, finished.result) == ("completed", "done after all")
     assert finished.session_id == begun["sessionId"]
     assert len(model.requests) == 2, "once before and once after"
+
+
+async def once(place: Place, is_so: Callable[[Task], bool]) -> Task:
+    """The only task, once it works and is so."""
+    with anyio.fail_after(60):
+        while True:
+            (task,) = await until(place, "working")
+            if is_so(task):
+                return task
+            await anyio.sleep(0.05)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.cli.hub_service import service_of
+from helmsman.errors import Unsupported
 from tests.hub.commands import done, whole
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ async def test_where_the_service_cannot_be_started_the_command_to_run_is_named(b
     installed = await done(whole("hub", "install", "--yes"), place)
     assert "Failed to connect to bus" in installed.stderr
     assert "Run: systemctl --user daemon-reload" in installed.stderr
+
+
+def test_where_nobody_would_read_it_nothing_is_written_and_the_command_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unsupported, match=r"no systemctl here.* nothing was written.* -m helmsman hub run"):
+        service_of(tmp_path / "state").refuse_if_nobody_reads_it()
 
 
 def test_what_launchd_reads_says_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

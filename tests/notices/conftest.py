@@ -85,7 +85,7 @@ async def opened(state_dir: Path, *to: Recipient, clock: Clock | None = None, **
         recovery = Recovery(shared, Helmsman)
         shared.schedules.clock = shared.notices.clock = clock
         scheduler = Scheduler(shared, recovery, clock.sleep)
-        notifier = Notifier(shared, recovery, load=settings, sleep=clock.sleep)
+        notifier = Notifier(shared, load=settings, sleep=clock.sleep)
         for run in (recovery.run, scheduler.run, notifier.run):
             shared.tasks.start_soon(run)
         async with Helmsman(chosen, shared=shared) as helm:

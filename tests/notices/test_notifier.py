@@ -12,9 +12,8 @@ import pytest
 
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.hub.notifier import death_of
-from helmsman.model.events import AgentMessage, ItemEnded
+from helmsman.model.events import USAGE_LIMIT, AgentMessage, Failure, ItemEnded
 from helmsman.notices.config import NotifySettings, QuietHours
-from helmsman.notices.news import limit_news
 from tests.notices.conftest import opened, webhook
 from tests.schedules.test_scheduler import Clock
 
@@ -185,16 +184,16 @@ async def test_limits_and_the_death_of_a_hub_are_told_of_once(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver, is_full=True)) as house:
-        limit = limit_news("Goes on at 6:00", about="T-1", directory=str(project), agent="played", task_id="T-1")
-        house.shared.notices.tell(limit)
-        house.shared.notices.tell(limit)
+        session = await house.helm.start("work", cwd=project, on_limit="wait")
+        house.engine.end("failed", Failure(code=USAGE_LIMIT, message="The limit is reached."))
+        (reached,) = await receiver.until(1)
+        assert (reached.json["kind"], reached.json["taskId"]) == ("limit", session.task_id)
+        assert "It goes on by itself at" in reached.json["text"]
+        (task,) = (await house.helm.tasks.list())[0]
+        await house.helm.extras.limits.go_on(task, "in 3h")
         house.shared.notices.tell(death_of(7))
-        reached, died = await receiver.until(2)
-        assert (reached.json["kind"], reached.json["text"], reached.json["taskId"]) == (
-            "limit",
-            "Goes on at 6:00",
-            "T-1",
-        )
+        house.shared.notices.tell(death_of(7))
+        _, died = await receiver.until(2)
         assert died.json["kind"] == "hub"
         await house.settled()
         assert len(receiver.received) == 2

@@ -54,8 +54,9 @@ class Clock:
 class House:
     """A hub's service without its process."""
 
-    def __init__(self, shared: Shared, helm: Helmsman, clock: Clock, agent: PlayedAgent) -> None:
+    def __init__(self, shared: Shared, helm: Helmsman, clock: Clock, agent: PlayedAgent, scheduler: Scheduler) -> None:
         self.shared, self.helm, self.clock, self.agent = shared, helm, clock, agent
+        self.scheduler = scheduler
 
     @property
     def schedules(self) -> Schedules:
@@ -104,7 +105,7 @@ async def opened(state_dir: Path, clock: Clock, **settings: Any) -> AsyncIterato
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(scheduler.run)
         async with Helmsman(chosen, shared=shared) as helm:
-            yield House(shared, helm, clock, agent)
+            yield House(shared, helm, clock, agent, scheduler)
 
 
 @pytest.fixture
@@ -166,6 +167,26 @@ async def test_a_run_is_left_out_while_the_one_before_still_works_unless_both_ar
     assert (left_out.task_id, left_out.note) == (None, "The run before was still at work.")
     await house.runs(both.id, 2)
     await house.until(lambda tasks: [task.instruction for task in tasks].count("both") == 2)
+    house.clock.move(both.next_at + timedelta(hours=2))
+    assert [run.task_id for run in (await house.runs(alone.id, 3))[:2]] == [None, None], (
+        "that one was left out changes nothing"
+    )
+
+
+async def test_what_is_paused_or_has_begun_while_the_clock_is_looked_at_is_not_begun_again(
+    house: House, tmp_path: Path
+) -> None:
+    due = await house.schedules.add("due", every="1h", cwd=tmp_path)
+    paused = await house.schedules.add("paused", every="1h", cwd=tmp_path)
+    assert due.next_at is not None
+    await house.schedules.pause(paused.id)
+    house.clock.move(due.next_at)
+    await house.working()
+    await house.scheduler._begin(paused, house.clock.now)  # as it was when it was read
+    await house.scheduler.run_now(due)
+    await house.scheduler._begin(due, house.clock.now)
+    assert [one.next_at for one in await house.schedules.list()] == [due.next_at + timedelta(hours=1), None]
+    assert [task.instruction for task in await house.tasks()] == ["due", "due"]
 
 
 async def test_what_is_paused_begins_nothing_and_goes_on_with_its_next_time(house: House, tmp_path: Path) -> None:

@@ -178,11 +178,20 @@ class EngineHolder:
                 continue
             if self._is_away or await agent.takes_work(self._settings, self._env, engine_id):
                 return engine
-        if self._is_away:
+        self.require(agent.name)
+        return None
+
+    def require(self, name: str) -> None:
+        """Make sure that an engine of an agent is there, or that somebody knows how to start one.
+
+        Raises:
+            ClientAway: Neither.
+        """
+        here = (*self._engines.values(), *self._others.values())
+        if self._is_away and not any(usable(one) and one.capabilities.agent == name for one in here):
             raise ClientAway(
                 "Nobody is connected who has the environment this was asked from. It begins when such a client connects."
             )
-        return None
 
     async def reach(self, name: str, engine_id: str) -> Engine | None:
         """A detached engine of an agent in which something runs; None if it has ended."""

@@ -18,7 +18,6 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question
-from helmsman.notices.news import limit_news
 from helmsman.schedules.when import parse_when
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
@@ -34,6 +33,8 @@ log = logging.getLogger(__name__)
 _GO_ON: Final = "The usage limit that ended your last turn is lifted. Go on where you left off."
 _UNKNOWN: Final = timedelta(hours=1)
 """When it is tried again where the agent did not say when its limit is there again."""
+_SHORTEST: Final = timedelta(minutes=1)
+"""What is waited for a limit that, by the agent's own word, is there again, and was reached."""
 ANSWERED_WITHIN: Final = timedelta(hours=24)
 """So long the question waits: nobody may be there when a limit is reached at night."""
 
@@ -51,7 +52,10 @@ class UsageLimits:
             return False
         if self._helm.ledger.running_task(session.id) is None:
             return False
-        resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or datetime.now(UTC) + _UNKNOWN
+        now = datetime.now(UTC)
+        resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or (failure.at or now) + _UNKNOWN
+        if resumes_at <= now and failure.at is None:  # it would be reached again at once, and again
+            resumes_at = now + _SHORTEST
         match session.limits.on_limit or self._helm.settings.on_limit:
             case "wait":
                 self._wait(session, resumes_at)
@@ -68,7 +72,7 @@ class UsageLimits:
         Raises:
             InvalidInput: It does not wait for one, or this is no time.
         """
-        session = self._helm.sessions.get(task.session_id or "") or await self._helm.session(task.session_id or "")
+        session = await self._helm.session_with_queue(task.session_id or "")
         place = next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
         if place is None or task.waiting_for != QUOTA:
             raise InvalidInput(f"Task {task.id} does not wait for a usage limit.", parameter="task_id")
@@ -93,19 +97,9 @@ class UsageLimits:
         task_id = self._helm.ledger.running_task(session.id)
         assert task_id is not None
         turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
-        engine = None if session.engine is None else session.engine.id
+        engine = self._helm.ledger.engine_of(session.id)
         spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
         note = f"The usage limit is reached. It goes on by itself at {resumes_at.astimezone():%Y-%m-%d %H:%M}."
-        self._helm.notices.tell(
-            limit_news(
-                note,
-                about=f"{task_id} {resumes_at.isoformat()}",
-                directory=session.directory,
-                agent=session.options.agent,
-                session_id=session.id,
-                task_id=task_id,
-            )
-        )
         self._helm.ledger.go_on_later(
             session.id,
             {

@@ -101,6 +101,7 @@ def _install(agreed: bool, as_json: bool) -> None:
     from helmsman.cli.hub_service import service_of
 
     service = service_of(settings_of_command().state_dir)
+    service.refuse_if_nobody_reads_it()
     if not as_json:
         click.echo(f"{one_line(str(service.path))}:\n\n{visible(service.text)}", err=True)
     agree(

@@ -89,7 +89,7 @@ async def _run(state: str) -> None:
         scheduler = Scheduler(shared, recovery)
         hub.work = shared.work
         hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
-        notifier = Notifier(shared, recovery)
+        notifier = Notifier(shared)
         if hub.follows_a_death:
             notifier.tell(death_of(hub.epoch))
         hub.notices = lambda: notifier.pending

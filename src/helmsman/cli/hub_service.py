@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from xml.sax.saxutils import escape
 
 from helmsman.base.files import replace_file
 from helmsman.base.surroundings import environment
+from helmsman.errors import Unsupported
 from helmsman.hub.launch import state_directory
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class Service:
 
     path: Path
     text: str
+    command: tuple[str, ...]
+    """What it has the system run."""
     start: tuple[tuple[str, ...], ...]
     stop: tuple[tuple[str, ...], ...]
     remark: str = ""
@@ -37,6 +41,20 @@ class Service:
     @property
     def is_installed(self) -> bool:
         return self.path.exists()
+
+    def refuse_if_nobody_reads_it(self) -> None:
+        """Make sure that the system has what would start it.
+
+        Raises:
+            Unsupported: It has not.
+        """
+        program = self.start[0][0]
+        if shutil.which(program, path=environment().get("PATH")) is None:
+            raise Unsupported(
+                f"There is no {program} here, so nobody would read {self.path}; nothing was written. Have whatever starts "
+                f"programs with this machine (runit, OpenRC, cron's @reboot, a container's entry point) run, as you: "
+                f"{shlex.join(self.command)}"
+            )
 
     def install(self) -> str | None:
         """Write the file and start the service; what is left for the person to do. Blocks."""
@@ -71,7 +89,7 @@ def service_of(state_dir: Path) -> Service:
     return _systemd(Path(env.get("XDG_CONFIG_HOME") or home / ".config"), command, variables)
 
 
-def _systemd(configuration: Path, command: Sequence[str], variables: dict[str, str]) -> Service:
+def _systemd(configuration: Path, command: tuple[str, ...], variables: dict[str, str]) -> Service:
     lines = [f"Environment={_quoted(f'{name}={value}')}" for name, value in variables.items()]
     text = "\n".join(
         [
@@ -94,6 +112,7 @@ def _systemd(configuration: Path, command: Sequence[str], variables: dict[str, s
     return Service(
         path=configuration / "systemd" / "user" / _UNIT,
         text=text,
+        command=command,
         start=((*systemctl, "daemon-reload"), (*systemctl, "enable", "--now", _UNIT)),
         stop=((*systemctl, "disable", "--now", _UNIT), (*systemctl, "daemon-reload")),
         remark="It runs while you are logged in; to have it run before that, too: loginctl enable-linger",
@@ -106,7 +125,7 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"'
 
 
-def _launchd(home: Path, command: Sequence[str], variables: dict[str, str]) -> Service:
+def _launchd(home: Path, command: tuple[str, ...], variables: dict[str, str]) -> Service:
     path = home / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
     words = "".join(f"<string>{escape(word)}</string>" for word in command)
     given = "".join(f"<key>{escape(name)}</key><string>{escape(value)}</string>" for name, value in variables.items())
@@ -127,6 +146,7 @@ def _launchd(home: Path, command: Sequence[str], variables: dict[str, str]) -> S
     return Service(
         path=path,
         text=text,
+        command=command,
         start=(("launchctl", "bootstrap", domain, str(path)),),
         stop=(("launchctl", "bootout", f"{domain}/{_LABEL}"),),
     )

@@ -27,7 +27,7 @@ from helmsman.model.answered_by import PERSON_BY_NTFY
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.notices.config import NotifySettings
 from helmsman.notices.courier import Courier
-from helmsman.notices.news import TEXT_CHARS, News, question_key, question_news, shortened
+from helmsman.notices.news import TEXT_CHARS, News, limit_news, question_key, question_news, shortened
 from helmsman.notices.ntfy import Ntfy, digest_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
 from helmsman.notices.ways import Command, Desktop, WayError, Webhook
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
-    from helmsman.hub.recovery import Recovery
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.notices.config import Recipient
@@ -67,6 +66,7 @@ _QUICK: Final = timedelta(minutes=1)
 _ANSWERED: Final = "The question was closed before."
 _NOT_CONFIGURED: Final = "Nobody of this name is told of anything any more."
 _NO_PAGE: Final = "No page of the dashboard was there to show it."
+_NO_LONGER_WAITS: Final = "The usage limit was reached, and the wait for it is over."
 _INSTRUCTION_CHARS: Final = 300
 _RUNS_LOOKED_AT: Final = 20
 
@@ -90,13 +90,11 @@ class Notifier:
     def __init__(
         self,
         shared: Shared,
-        recovery: Recovery,
         *,
         load: Callable[[], NotifySettings] | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._shared = shared
-        self._recovery = recovery
         self._store = shared.notices
         self._load = load or self._read_settings
         self._sleep = sleep
@@ -168,7 +166,7 @@ class Notifier:
         """Tell of what there is to tell, when it is time."""
         self._shared.roster.listeners.append(self._on_event)
         with anyio.move_on_after(_READY_SECONDS):
-            await self._recovery.is_ready.wait()  # or nobody knows which questions are still open
+            await self._shared.is_recovered.wait()  # or nobody knows which questions are still open
         for session in list(self._shared.roster.by_id.values()):
             for question in session.questions:
                 key = question_key(session.id, question.id)
@@ -278,9 +276,14 @@ class Notifier:
         kind, _, rest = due.about.partition(" ")
         if kind == "run":
             return await self._news_of_left_out(due.about, *rest.split())
-        task = await self._shared.ledger.registry(lambda registry: registry.get(rest))
+        task_id = rest.partition(" ")[0]
+        task = await self._shared.ledger.registry(lambda registry: registry.get(task_id))
         is_ours = due.owner_pid in (None, os.getpid()) or due.engine is not None
-        if task is None or not is_ours or self._was_watched.pop(task.session_id or "", False):
+        if task is None or not is_ours:
+            return None
+        if kind == "limit":
+            return _news_of_limit(rest, task)
+        if self._was_watched.pop(task.session_id or "", False):
             return None
         is_scheduled = SCHEDULE in task.metadata
         if task.session_id is None and not is_scheduled and task.updated_at - task.created_at < _QUICK:
@@ -538,6 +541,18 @@ def _sender(recipient: Recipient, store: NoticeStore) -> Sender | None:
             return Ntfy(recipient, store)
         case "browser":
             return None
+
+
+def _news_of_limit(about: str, task: Task) -> News:
+    """That a task waits for its limit, or did while nobody could be told."""
+    return limit_news(
+        (task.note or "") if task.waiting_for is not None else _NO_LONGER_WAITS,
+        about=about,
+        directory=task.directory,
+        agent=task.agent,
+        session_id=task.session_id,
+        task_id=task.id,
+    )
 
 
 def death_of(epoch: int) -> News:

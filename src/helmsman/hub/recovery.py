@@ -89,14 +89,12 @@ class Recovery:
         """By surroundings: what those who are away began counts as it did when they were there."""
         self._starts: dict[str, _Waiting] = {}
         """Tasks that wait for a session of their own, oldest first."""
-        self.is_ready = anyio.Event()
-        """Set once what an earlier hub left is known here."""
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
         """Tasks that wait in the queue of a session."""
 
     async def take_up(self, task: Task) -> None:
         """See to a task that has just been entered, and waits."""
-        await self.is_ready.wait()
+        await self._shared.is_recovered.wait()
         await self._take_up(task)
         self._run_starts()
 
@@ -122,7 +120,7 @@ class Recovery:
                     await self._take_up(task)
                 except Exception:
                     log.exception("task %s is not taken up", task.id)
-        self.is_ready.set()
+        self._shared.is_recovered.set()
         self._shared.on_room.append(self._run_starts)
         self._service(self._settings, _NOBODY).make_room()
         await anyio.to_thread.run_sync(self._forget_images, {task.id for task in running})
@@ -188,7 +186,7 @@ class Recovery:
         """Write down what became of a turn that nobody runs any more. Its agent may still be writing that."""
         try:
             with anyio.move_on_after(_END_SECONDS):
-                while (task := await self._ledger.now(task)).is_running:  # noqa: ASYNC110 - no event tells of it
+                while (task := await self._ledger.now(task)).is_running and not task.is_waiting:  # noqa: ASYNC110 - as above
                     await anyio.sleep(_END_POLL)
         except HelmsmanError as error:
             log.warning("what became of task %s is not known: %s", task.id, error)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from helmsman.schedules.store import Schedule
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.model import Task
+    from helmsman.tasks.model import Task, TaskDraft
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ LATE: Final = timedelta(minutes=5)
 """A time that is further back was missed."""
 _STILL_RUNS: Final = "The run before was still at work."
 _MISSED: Final = "Nobody was there when it was due."
+_NO_SENSE: Final = "This version makes no sense of it. Add it again."
 
 
 class Scheduler:
@@ -91,10 +92,12 @@ class Scheduler:
             HelmsmanError: It cannot be entered.
         """
         now = self._clock()
-        task = await self._enter(schedule, ScheduleRun(due_at=now, entered_at=now), schedule.next_at)
-        if task is None:
-            raise HelmsmanError(f"Schedule {schedule.id} was told to run just now.")
-        return task
+        run = ScheduleRun(due_at=now, entered_at=now)
+        draft = _draft(schedule)
+        if draft is None:
+            raise HelmsmanError(f"Schedule {schedule.id} cannot be run: {_NO_SENSE}")
+        begin = partial(self._store.begin_beside, schedule=schedule, run=run, draft=draft)
+        return await self._begun(schedule, await self._shared.ledger.registry(begin))
 
     def _look(self) -> None:
         self._changed.set()
@@ -117,38 +120,21 @@ class Scheduler:
         run = ScheduleRun(due_at=due, entered_at=now)
         if schedule.missed == "skip" and now - due > LATE:
             await self._store.skip(schedule, run, _MISSED, following)
-        elif not schedule.overlap and await self._still_runs(schedule):
+        elif not schedule.overlap and await self._store.still_runs(schedule.id):
             await self._store.skip(schedule, run, _STILL_RUNS, following)
+        elif (draft := _draft(schedule, f"schedule {schedule.id} {due.isoformat()}")) is None:
+            await self._store.skip(schedule, run, _NO_SENSE, following)
         else:
-            await self._enter(schedule, run, following)
+            begin = partial(self._store.begin, schedule=schedule, run=run, draft=draft, next_at=following)
+            task = await self._shared.ledger.registry(begin)
+            if task is not None:
+                await self._begun(schedule, task)
+            else:
+                await self._store.move(schedule, following)
 
-    async def _still_runs(self, schedule: Schedule) -> bool:
-        last = schedule.last.task_id if schedule.last is not None else None
-        if last is None:
-            return False
-        task = await self._shared.ledger.registry(lambda registry: registry.get(last))
-        return task is not None and task.is_running
-
-    async def _enter(self, schedule: Schedule, run: ScheduleRun, following: datetime | None) -> Task | None:
-        spec = TurnSpec.kept(schedule.spec)
-        if spec is None:
-            await self._store.skip(schedule, run, "This version makes no sense of it. Add it again.", following)
-            return None
-        key = f"schedule {schedule.id} {run.due_at.isoformat()}"
-        _, draft = draft_task(
-            schedule.prompt,
-            spec.options,
-            idempotency_key=key,
-            terms=schedule.terms,
-            max_cost_usd=schedule.max_cost_usd,
-            schedule=schedule.id,
-            spec=schedule.spec,
-        )
-        begin = partial(self._store.begin, schedule=schedule, run=run, draft=draft, next_at=following)
-        task = await self._shared.ledger.registry(begin)
-        if task is not None:
-            log.info("schedule %s begins task %s", schedule.id, task.id)
-            await self._recovery.take_up(task)
+    async def _begun(self, schedule: Schedule, task: Task) -> Task:
+        log.info("schedule %s begins task %s", schedule.id, task.id)
+        await self._recovery.take_up(task)
         return task
 
     def _on_event(self, session: Session, event: Event) -> None:
@@ -171,3 +157,19 @@ class Scheduler:
             await session.interrupt()
         except HelmsmanError as error:
             log.warning("task %s, which nobody answered, is not stopped: %s", task_id, error)
+
+
+def _draft(schedule: Schedule, key: str | None = None) -> TaskDraft | None:
+    """The task of a run; None where this version makes no sense of the schedule. The same `key` is one and the same run."""
+    spec = TurnSpec.kept(schedule.spec)
+    if spec is None:
+        return None
+    return draft_task(
+        schedule.prompt,
+        spec.options,
+        idempotency_key=key,
+        terms=schedule.terms,
+        max_cost_usd=schedule.max_cost_usd,
+        schedule=schedule.id,
+        spec=schedule.spec,
+    )[1]

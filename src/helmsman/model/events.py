@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from helmsman.model.questions import Question
 
@@ -61,12 +62,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a turn failed: a stable code, a sentence, and whether trying again may help."""
+    """Why a turn failed: a stable code, a sentence, and whether trying again may help. `at` is when, if not just now."""
 
     code: str
     message: str
     retryable: bool = False
     http_status: int | None = None
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
 from helmsman.schedules.when import When
 from helmsman.tasks.database import Database, microseconds
+from helmsman.tasks.model import RUNNING
 from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
@@ -177,20 +178,52 @@ class ScheduleStore:
 
         await self._write(work)
 
+    async def still_runs(self, schedule_id: str) -> bool:
+        """Whether a run of it is still at work, or waits."""
+        sql = "SELECT DISTINCT status FROM schedule_runs JOIN tasks ON tasks.id = task_id WHERE schedule = ?"
+
+        def work(connection: sqlite3.Connection) -> bool:
+            return any(row["status"] in RUNNING for row in connection.execute(sql, (schedule_id,)))
+
+        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
+
     async def skip(self, schedule: Schedule, run: ScheduleRun, why: str, next_at: datetime | None) -> None:
         """Write down that it was due, why nothing was begun, and when it is due next."""
-        await self._write(lambda connection: _enter(connection, schedule, replace(run, note=why), next_at))
+
+        def work(connection: sqlite3.Connection) -> None:
+            if _is_due(connection, schedule):
+                _enter(connection, schedule, replace(run, note=why))
+                _move(connection, schedule, next_at)
+
+        await self._write(work)
+
+    async def move(self, schedule: Schedule, next_at: datetime | None) -> None:
+        """It is due next then, unless it is paused."""
+        await self._write(lambda connection: _move(connection, schedule, next_at))
 
     def begin(
         self, registry: Registry, schedule: Schedule, run: ScheduleRun, draft: TaskDraft, next_at: datetime | None
     ) -> Task | None:
-        """Enter the task of a run, and with it when the schedule is due next; None where it was entered before. Blocks."""
+        """Enter the task of a run that is due, and with it when the schedule is due next. Blocks.
+
+        None where it was entered before, or where the schedule was paused, moved or removed just now.
+        """
 
         def also(connection: sqlite3.Connection, task: Task) -> None:
-            _enter(connection, schedule, replace(run, task_id=task.id), next_at)
+            if not _is_due(connection, schedule):
+                raise _NotDue
+            _enter(connection, schedule, replace(run, task_id=task.id))
+            _move(connection, schedule, next_at)
 
-        task, is_new = registry.add(draft, also)
+        try:
+            task, is_new = registry.add(draft, also)
+        except _NotDue:
+            return None
         return task if is_new else None
+
+    def begin_beside(self, registry: Registry, schedule: Schedule, run: ScheduleRun, draft: TaskDraft) -> Task:
+        """Enter the task of a run that somebody asked for; when the schedule is due stays as it is. Blocks."""
+        return registry.add(draft, lambda to, task: _enter(to, schedule, replace(run, task_id=task.id)))[0]
 
     async def _write(self, work: Callable[[sqlite3.Connection], Any]) -> None:
         await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
@@ -198,12 +231,26 @@ class ScheduleStore:
             notify()
 
 
-def _enter(connection: sqlite3.Connection, schedule: Schedule, run: ScheduleRun, next_at: datetime | None) -> None:
+class _NotDue(Exception):
+    """Somebody has paused, moved or removed it meanwhile."""
+
+
+def _is_due(connection: sqlite3.Connection, schedule: Schedule) -> bool:
+    """Whether it is still due when it was."""
+    sql = "SELECT 1 FROM schedules WHERE id = ? AND is_paused = 0 AND next_at = ?"
+    return connection.execute(sql, (schedule.id, _stored(schedule.next_at))).fetchone() is not None
+
+
+def _move(connection: sqlite3.Connection, schedule: Schedule, next_at: datetime | None) -> None:
+    sql = "UPDATE schedules SET next_at = ? WHERE id = ? AND is_paused = 0"
+    connection.execute(sql, (_stored(next_at), schedule.id))
+
+
+def _enter(connection: sqlite3.Connection, schedule: Schedule, run: ScheduleRun) -> None:
     connection.execute(
         "INSERT OR IGNORE INTO schedule_runs (schedule, due_at, entered_at, task_id, note) VALUES (?, ?, ?, ?, ?)",
         (schedule.id, microseconds(run.due_at), microseconds(run.entered_at), run.task_id, run.note),
     )
-    connection.execute("UPDATE schedules SET next_at = ? WHERE id = ?", (_stored(next_at), schedule.id))
     connection.execute(
         "DELETE FROM schedule_runs WHERE schedule = ? AND due_at NOT IN "
         "(SELECT due_at FROM schedule_runs WHERE schedule = ? ORDER BY entered_at DESC LIMIT ?)",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _SHORTEST: Final = timedelta(minutes=1)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_SPAN: Final = re.compile(r"(?:\d+\s*[smhdw][a-z]*\s*)+")
-_PART: Final = re.compile(r"(\d+)\s*([smhdw])")
+_UNIT: Final = "s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:(?:ee)?ks?)?"
+_SPAN: Final = re.compile(rf"(?:\d+\s*(?:{_UNIT})(?![a-z]),?\s*(?:and\s+)?)+", re.ASCII)
+_PART: Final = re.compile(rf"(\d+)\s*({_UNIT})(?![a-z])", re.ASCII)
 _CLOCK: Final = re.compile(r"(?P<day>.*?)\s*\b(?:at\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::00)?")
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ZONES: Final = "zoneinfo/"
 
 
@@ -187,7 +187,7 @@ def _span(text: str) -> timedelta | None:
     text = text.strip().lower()
     if _SPAN.fullmatch(f"{text} ") is None:
         return None
-    seconds = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    seconds = sum(int(number) * _UNITS[unit[0]] for number, unit in _PART.findall(text))
     return timedelta(seconds=seconds) if seconds <= timedelta.max.total_seconds() / 1000 else None
 
 
@@ -203,15 +203,19 @@ def _span_text(span: timedelta) -> str:
 def _moment(text: str, now: datetime) -> datetime:
     """One time in words, in the time zone of `now`."""
     words = text.strip().lower()
-    found = _said_moment(words, now)
-    if found is None:
+    try:
+        found = _said_moment(words, now)
+        moment = None if found is None else found.astimezone(UTC)
+    except OverflowError:  # in the year 9999, somewhere on earth
+        moment = None
+    if moment is None:
         raise InvalidInput(
             f"{text!r:.100} is no time. Use one such as 'tomorrow 6:00', 'friday 18:30', '2027-01-31 09:00' or 'in 2h'.",
             parameter="at",
         )
-    if found <= now:
+    if moment <= now:
         raise InvalidInput(f"{text!r:.100} is past. Name a time to come.", parameter="at")
-    return found.astimezone(UTC)
+    return moment
 
 
 def _said_moment(words: str, now: datetime) -> datetime | None:
@@ -221,7 +225,8 @@ def _said_moment(words: str, now: datetime) -> datetime | None:
         exact = datetime.fromisoformat(words.upper())
     except ValueError:
         return _on_a_day(words, now)
-    if _DATE.fullmatch(words):
+    with suppress(ValueError):
+        date.fromisoformat(words.upper())
         return None  # of a day alone one cannot tell when
     return exact if exact.tzinfo is not None else _real(exact.replace(tzinfo=now.tzinfo))
 

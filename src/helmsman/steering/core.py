@@ -57,6 +57,9 @@ log = logging.getLogger(__name__)
 
 LIST_LIMIT: Final = 50
 
+_RECOVERY_SECONDS: Final = 60.0
+"""How long a hub that has just begun may take to find out what an earlier one left."""
+
 
 class Steering(Turns):
     """The core that front doors and capabilities share. Use `helmsman.Helmsman`."""
@@ -408,9 +411,24 @@ class Steering(Turns):
                 parameter="session_id",
             )
 
+    async def session_with_queue(self, session_id: str) -> Session:
+        """A session and all that waits in it: a hub that has just begun may still be reading what an earlier one queued.
+
+        Raises:
+            SessionNotFound: There is none.
+        """
+        session = await self.session(session_id)
+        if not self._shared.is_recovered.is_set():
+            tasks = await self._ledger.registry(lambda registry: registry.tasks_of_session(session.id))
+            here = {queued.task_id for queued in session.queue}
+            if any(task.is_waiting and task.id not in here for task in tasks):
+                with anyio.move_on_after(_RECOVERY_SECONDS):
+                    await self._shared.is_recovered.wait()
+        return session
+
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
-        session = await self.session(session_id)
+        session = await self.session_with_queue(session_id)
         for queued in session.queue:
             self._ledger.cancel(queued.task_id, "Its session was interrupted before it began.")
         session.queue.clear()

@@ -77,9 +77,13 @@ class Shared:
         """Those that are connected."""
         self.on_room: list[Callable[[], None]] = []
         """Who is told that something that waited may be able to run: a door has come, or a turn has ended."""
+        self.is_recovered = anyio.Event()
+        """Set once what an earlier hub left is known here: until then a session may lack what waits in it."""
         self._needed: frozenset[str] | None = None
         if fence is not None:
             self.roster.listeners.append(self._on_event)
+        else:
+            self.is_recovered.set()
         self.keys = OnceEach[Session]()
         """What is being begun, or could not be registered, by its idempotency key."""
         self._exit = AsyncExitStack()

@@ -37,8 +37,9 @@ class Terms:
     """The agent's program, where the settings name one."""
 
     @classmethod
-    def of(cls, settings: Settings, limits: TurnLimits, surroundings: str) -> Terms:
-        limits = replace(limits, on_limit=limits.on_limit or settings.on_limit)
+    def of(cls, settings: Settings, limits: TurnLimits, surroundings: str, *, goes_on: bool = True) -> Terms:
+        """`goes_on`: whether the turn may go on when a usage limit has ended it, as one that is no message cannot."""
+        limits = replace(limits, on_limit=(limits.on_limit or settings.on_limit) if goes_on else None)
         home, most = str(settings.codex_home), settings.max_sessions
         path = "" if settings.codex_path is None else str(settings.codex_path)
         return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most, path)

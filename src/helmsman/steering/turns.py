@@ -48,12 +48,13 @@ from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import TERMS
+from helmsman.tasks.reconcile import may_go_on
 from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 
-    from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
+    from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened, RecordedTurn
     from helmsman.agents.registry import EngineHolder
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
@@ -248,13 +249,13 @@ class Turns(Verbs, ABC):
             raise busy(session.id)
         self._check_room()
         _ = self.agents[session.options.agent]  # or it is refused before anything is registered
-        terms = self.terms(session.limits)
+        session.is_message = begin is None and turn.review is None
+        terms = self.terms(session.limits, is_message=session.is_message)
         task_id, draft = draft_task(
             turn.text, session.options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd
         )
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id)
-        session.is_message = begin is None and turn.review is None
         self._watch(session)
         session.begun = anyio.Event()
         running: str | None = None
@@ -366,6 +367,10 @@ class Turns(Verbs, ABC):
         if not self._shared.is_open or task.engine is None or self._ledger.is_elsewhere(task):
             return False
         engine = await self._engines.reach(task.agent, task.engine)
+        ended = await self.truth.turn(session.id, task.turn_id)
+        if ended is not None and may_go_on(task, ended):
+            self._hear_of_limit(session, task, ended)
+            return True
         try:
             if engine is None or session.id not in await engine.running_sessions():
                 return False
@@ -386,10 +391,21 @@ class Turns(Verbs, ABC):
                 await session.feed.changed()
         return True
 
-    def terms(self, limits: TurnLimits | None = None) -> dict[str, Any]:
+    def _hear_of_limit(self, session: Session, task: Task, turn: RecordedTurn) -> None:
+        """Hear what no hub has heard: that a usage limit has ended the session's newest turn."""
+        self._ledger.begin(task.id, session, engine=task.engine, taken_over=task.usage or Usage(), recorded=turn)
+        self._hold_to_terms(session, task)
+        if not session.state.is_running:
+            session.apply(TurnRequested(session_id=session.id, text=task.instruction))
+        failure = None if turn.error is None else replace(turn.error, at=turn.ended_at)
+        ended = TurnEnded(session_id=session.id, turn_id=turn.turn_id, outcome="failed", failure=failure)
+        session.verbs.on_event(session, ended)
+
+    def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
-        return Terms.of(self.settings, usual if limits is None else limits, self.surroundings).as_dict()
+        held = usual if limits is None else limits
+        return Terms.of(self.settings, held, self.surroundings, goes_on=is_message).as_dict()
 
     async def _spec(
         self,
@@ -438,6 +454,7 @@ class Turns(Verbs, ABC):
     async def run_queued(self, session: Session, queued: QueuedTurn) -> Session:
         """Run a message of a session that waited for its turn."""
         with self._surroundings.entered():
+            self._engines.require(session.options.agent)  # or the turn would have failed, and not wait
             return await self.run_turn(session, queued.turn, queued.task_id)
 
     def run_later(self, session: Session, task_id: str) -> None:
@@ -450,7 +467,7 @@ class Turns(Verbs, ABC):
         session.asked_at = task.questions_asked_at
         terms = Terms.kept(task.metadata.get(TERMS))
         if terms is not None:
-            session.limits = terms.limits
+            session.limits, session.is_message = terms.limits, terms.limits.on_limit is not None
             session.verbs = self.under(terms)
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:

@@ -169,6 +169,7 @@ class Ledger:
         if not self._is_hubs or not task.is_waiting or task.id in self._not_begun:
             return False
         self._not_begun.add(task.id)
+        await self.write()  # it may just have been cancelled
         now = await self.registry(lambda registry: registry.get(task.id))
         if now is None or not now.is_waiting:
             self._not_begun.discard(task.id)
@@ -299,7 +300,7 @@ class Ledger:
         """
         goes_on = task_id in self._spent
         before = taken_over or self._spent.pop(task_id, Usage())
-        running = RunningTask(task_id, session, before=before, taken_over=taken_over is not None)
+        running = RunningTask(task_id, session, before=before, taken_over=taken_over is not None, engine=engine)
         if recorded is not None and recorded.usage is not None and recorded.spent_before is not None:
             running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
         self._running[session.id] = running
@@ -366,6 +367,11 @@ class Ledger:
         """The task that is the running turn of a session."""
         running = self._running.get(session_id)
         return running.id if running is not None else None
+
+    def engine_of(self, session_id: str) -> str | None:
+        """The detached engine of the running turn of a session."""
+        running = self._running.get(session_id)
+        return running.engine if running is not None else None
 
     def usage_of(self, session_id: str) -> Usage | None:
         """What the running turn of a session has used."""

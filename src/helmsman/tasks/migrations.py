@@ -157,6 +157,16 @@ _NOTICES: Final = (
     END
     """,
     """
+    CREATE TRIGGER notice_of_limit AFTER UPDATE OF metadata ON tasks
+    WHEN json_extract(NEW.metadata, '$.waitingFor') = 'quota'
+        AND json_extract(OLD.metadata, '$.waitingFor') IS NOT 'quota'
+    BEGIN
+        INSERT OR IGNORE INTO notices_due VALUES (
+            'limit ' || NEW.id || ' ' || json_extract(NEW.metadata, '$.resumesAt'), NEW.owner_pid, NEW.engine, NEW.updated_at
+        );
+    END
+    """,
+    """
     CREATE TRIGGER notice_of_run AFTER INSERT ON schedule_runs WHEN NEW.task_id IS NULL
     BEGIN
         INSERT OR IGNORE INTO notices_due

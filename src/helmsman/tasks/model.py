@@ -179,6 +179,12 @@ class Task:
             return None
 
     @property
+    def on_limit(self) -> str | None:
+        """What its caller wants when a usage limit ends its turn; None of a turn that cannot go on."""
+        terms = self.metadata.get(TERMS)
+        return terms.get("onLimit") if isinstance(terms, dict) else None
+
+    @property
     def asked_at(self) -> datetime | None:
         """When its agent was about to be asked for its turn, where that was written down."""
         try:
@@ -282,7 +288,7 @@ def changed(task: Task, changes: TaskChanges, now: datetime) -> Task:
         for name in _OF_RUNNING_TASKS:
             new.pop(name, None)
     elif status != task.status:
-        new = {"note": None, "error": None, **new, "spec": None}  # what told of the status before, or was needed for it
+        new = {"note": None, "error": None, "spec": None, **new}  # what told of the status before, or was needed for it
         if status not in RUNNING:
             is_set = task.expires_at is not None and task.expires_at > now
             new = {"expires_at": task.expires_at if is_set else now + KEPT, **new, "input_required": False}

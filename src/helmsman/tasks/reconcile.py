@@ -12,6 +12,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from helmsman.model.events import USAGE_LIMIT
 from helmsman.tasks.model import TaskChanges
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def reconcile(
         return _of_waiting(task, now)
     turn = _own_turn(task, turn)
     if turn is not None and turn.outcome != "open":
-        return _ended(turn, now, agent)
+        return None if may_go_on(task, turn) else _ended(turn, now, agent)
     if engine_alive and (turn is not None or task.turn_id is not None):
         return None if task.status == "working" else TaskChanges(status="working")
     # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
@@ -66,6 +67,16 @@ def reconcile(
     if task.status == "unknown":
         return None
     return TaskChanges(status="unknown", note=_what_is_known(task, agent))
+
+
+def may_go_on(task: Task, turn: RecordedTurn) -> bool:
+    """Whether a usage limit has ended the turn while no hub heard of it, and its caller wants it to go on, or to be asked.
+
+    That is for the next hub to see to (`helmsman.capabilities.limits`).
+    """
+    is_hubs = task.owner is None and task.engine is not None
+    reached = turn.outcome == "failed" and turn.error is not None and turn.error.code == USAGE_LIMIT
+    return is_hubs and reached and task.on_limit in ("ask", "wait")
 
 
 def _of_waiting(task: Task, now: datetime) -> TaskChanges | None:

@@ -33,6 +33,8 @@ class RunningTask:
     note_if_over: str | None = None
     later: TaskChanges | None = None
     """What is written down of it when its turn ends and it goes on later, as the same task."""
+    engine: str | None = None
+    """The detached engine that its turn is, or was, in."""
 
     @property
     def spent(self) -> Usage:

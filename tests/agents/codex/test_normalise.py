@@ -432,6 +432,7 @@ def test_the_start_of_a_thread_is_no_event() -> None:
         ("2026-11-16 07:30:12", "try again at Mar 1st, 2027 7:53\u202fPM.", "2027-03-01 19:54:00"),
         ("2026-11-16 07:30:12", "try again later.", None),
         ("2026-11-16 07:30:12", "try again at Nov 31st, 2026 7:53 AM.", None),
+        ("2026-11-16 07:30:12", "try again at Dec 31st, 9999 11:59 PM.", None),
     ],
 )
 def test_when_a_limit_is_there_again_is_read_from_what_codex_tells_people(now: str, said: str, at: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -134,7 +134,8 @@ class CodexAgent(Agent):
     def resets_at(self, failure: Failure) -> datetime | None:
         from helmsman.agents.codex.normalise.failures import resets_at
 
-        return resets_at(failure.message, datetime.now())  # noqa: DTZ005 - Codex names the clock on the wall
+        said_at = (failure.at or datetime.now(UTC)).astimezone()
+        return resets_at(failure.message, said_at.replace(tzinfo=None))  # Codex names the clock on the wall
 
     def sessions(self, settings: Settings) -> CodexSessions:
         return CodexSessions(settings.codex_home)

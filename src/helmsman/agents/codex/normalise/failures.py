@@ -100,9 +100,9 @@ def resets_at(message: str, now: datetime) -> datetime | None:
             at = at.replace(year=int(found["year"]), month=_MONTHS.index(found["month"]) + 1, day=int(found["day"]))
         elif at < now - _MINUTE:  # said just before midnight
             at += timedelta(days=1)
-    except ValueError:
+        return (at + _MINUTE).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return (at + _MINUTE).astimezone(UTC)
 
 
 def notice_kind(failure: Failure) -> NoticeKind:

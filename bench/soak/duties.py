@@ -1,0 +1,343 @@
+"""A soak of what the hub does by itself: hubs are killed around the times at which something is due, and amid notices.
+
+Each duty is a schedule of one time. Most say something, some ask whether a command may run, some reach a usage limit and
+have to go on when it is over. Nobody waits for any of them: what ends, asks or waits is told to a receiver, which counts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from bench.soak.faults import kill_hub, until_there_is_one
+from bench.soak.receiver import SECRET, CountingReceiver
+from bench.soak.run import ground_for
+from bench.soak.servers import Pipes
+from bench.soak.stories import answer, asks_for, marker_file, number_in
+from bench.soak.works import Books
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from helmsman.testing import always, fail, say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from bench.soak.run import Ground, Place
+    from bench.soak.servers import Connection
+    from helmsman.tasks.model import Task
+    from helmsman.testing import ModelRequest, ScriptedModel
+    from helmsman.testing.script import Step
+
+PERIOD: Final = 1.8
+"""Between two times at which something is due, in seconds."""
+KINDS: Final = ("says", "says", "says", "says", "asks", "limit")
+_ADDING: Final = 0.1
+"""What it takes to add a schedule, at most."""
+_NO_LIMITS_AT_THE_END: Final = 0.2
+"""A limit is over at the end of a minute: none is reached so late that everybody would have to wait for it."""
+_AROUND: Final = (-0.4, 1.2)
+_WHILE_STARTING: Final = 0.2
+"""How many may be killed before they are up. On a busy machine all would be, and nothing would ever be done."""
+_PATIENCE: Final = 1.6
+"""How long after its time a kill waits for a notice, or for a limit, to be in the middle of."""
+_SETTLE_SECONDS: Final = 240.0
+_ENV: Final = {"HELMSMAN_DETACH": "1", "MAX_SESSIONS": "1000", "HELMSMAN_ON_LIMIT": "wait"}
+_TOLD: Final = ("question", "done", "failed", "limit", "schedule")
+_ENDED: Final = {"completed": "done", "failed": "schedule", "unknown": "schedule"}
+"""What is told of the end of a run."""
+
+
+@dataclass(slots=True)
+class Duty:
+    """One thing that is due once."""
+
+    number: int
+    kind: str
+    schedule_id: str = ""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the model was asked, by the number of the duty."""
+
+    answered: Counter[int] = field(default_factory=Counter[int])
+    limited: Counter[int] = field(default_factory=Counter[int])
+
+
+@dataclass(slots=True, kw_only=True)
+class DutiesOutcome:
+    """All that is known at the end."""
+
+    seed: int
+    how_long: str
+    codex: str
+    books: Books
+    orphans: list[str]
+    duties: list[Duty]
+    ends: Counter[str] = field(default_factory=Counter[str])
+    notices: Counter[int] = field(default_factory=Counter[int])
+    """How many arrived so many times."""
+    unknown: int = 0
+    not_once: list[str] = field(default_factory=list[str])
+    not_told: list[str] = field(default_factory=list[str])
+    not_gone_on: list[str] = field(default_factory=list[str])
+    untrue: list[str] = field(default_factory=list[str])
+
+    def figures(self) -> Iterator[tuple[str, str]]:
+        """What came of it, in figures."""
+        of = Counter(duty.kind for duty in self.duties)
+        yield "runs that were due", f"{len(self.duties)}, of which {of['asks']} asked and {of['limit']} reached a limit"
+        yield "runs finished", ", ".join(f"{count} {end}" for end, count in sorted(self.ends.items()))
+        yield "notices", f"{self.notices[1]} arrived once, {self.notices[2]} twice"
+
+    def must_be_none(self) -> list[tuple[str, list[str]]]:
+        """What must not happen, and where it did."""
+        return [
+            ("due runs that were not begun, or begun twice", self.not_once),
+            ("notices that did not arrive, or more than twice", self.not_told),
+            ("limits after which work did not go on, or went on twice", self.not_gone_on),
+            ("runs of which something untrue is said", self.untrue),
+            ("MCP connections lost through the death of a hub", self.books.connections_lost),
+            ("orphan processes", self.orphans),
+            ("anything else that should never happen", self.books.problems),
+        ]
+
+
+async def soak_duties(kills: int, seed: int, folder: Path) -> DutiesOutcome:
+    """Kill so many hubs, each around something that the hub does by itself."""
+    random, books, seen = Random(seed), Books(), Seen()
+    last = int(kills * (1 - _NO_LIMITS_AT_THE_END))
+    duties = [Duty(number, random.choice(KINDS[:-1] if number > last else KINDS)) for number in range(1, kills + 1)]
+    with CountingReceiver(seed) as receiver:
+        async with ground_for(folder, seed, books, _ENV) as ground:
+            place = ground.place
+            _tell(place, receiver.url)
+            _teach(ground, seen)
+            doors = Pipes(place.env, place.repository("of-nobody"), place.logs, mode="legacy")
+            async with _hub_kept(place), doors.connection() as connection:
+                begin = time.time() + len(duties) * _ADDING + PERIOD
+                for duty in duties:
+                    await _add(connection, duty, begin + duty.number * PERIOD)
+                await _kill_around(kills, begin, place, books, random, lambda: receiver.came, seen.limited.total)
+                tasks = await _settled(ground, connection, duties)
+            outcome = DutiesOutcome(
+                seed=seed,
+                how_long=f"{kills} hubs around due times",
+                codex=ground.codex,
+                books=books,
+                orphans=ground.orphans,
+                duties=duties,
+            )
+            _judge(outcome, tasks, seen, receiver, ground.marks)
+    books.problems += receiver.problems
+    return outcome
+
+
+def _tell(place: Place, url: str) -> None:
+    """Have everything told to the receiver, at once."""
+    path = Path(place.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"[notify]\nevents = {list(_TOLD)}\nunanswered_sec = 0\n"
+        f'[[notify.to]]\nway = "webhook"\nurl = "{url}"\nsecret = "{SECRET}"\n',
+        encoding="utf-8",
+    )
+
+
+def _teach(ground: Ground, seen: Seen) -> None:
+    model: ScriptedModel = ground.model
+
+    def says(request: ModelRequest) -> Step:
+        number = number_in(request)
+        seen.answered[number] += 1
+        return say(answer(number))
+
+    def is_limited(request: ModelRequest) -> Step:
+        if seen.limited[number_in(request)]:
+            return says(request)
+        seen.limited[number_in(request)] += 1
+        return fail(429, error_type="usage_limit_reached", resets_at=int(time.time()) + 1)
+
+    model.on("[says]", always(says))
+    model.on("[asks]", asks_for(ground.marks), always(says))
+    model.on("[limit]", always(is_limited))
+
+
+@asynccontextmanager
+async def _hub_kept(place: Place) -> AsyncIterator[None]:
+    """What `helmsman hub install` has the system run: while it does, there is always a hub."""
+    with (place.logs / "kept.log").open("wb") as log:
+        command = [sys.executable, "-m", "helmsman", "hub", "run"]
+        kept = await anyio.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(place.env), cwd=place.folder
+        )
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            if kept.returncode is None:
+                kept.terminate()
+            await kept.wait()
+
+
+async def _add(connection: Connection, duty: Duty, at: float) -> None:
+    added = await connection.call(
+        "codex_schedule",
+        action="add",
+        prompt=f"Duty [{duty.kind}] #{duty.number}",
+        at=datetime.fromtimestamp(at, UTC).isoformat(),
+        sandbox="workspace-write",
+        approvalPolicy="on-request",
+    )
+    duty.schedule_id = added["schedules"][0]["scheduleId"]
+
+
+async def _kill_around(
+    count: int,
+    begin: float,
+    place: Place,
+    books: Books,
+    random: Random,
+    notices: Callable[[], int],
+    limits: Callable[[], int],
+) -> None:
+    """Kill so many hubs: at about the time of a duty, or when a notice has just come in, or a limit was just reached."""
+    for number in range(1, count + 1):
+        due = begin + number * PERIOD
+        if random.random() > _WHILE_STARTING:
+            await until_there_is_one(place.state_dir)
+        when = random.choice(
+            ("at a due time", "at a due time", "in the middle of a notice", "when a limit was reached")
+        )
+        match when:
+            case "at a due time":
+                await _until_time(due + random.uniform(*_AROUND))
+            case "in the middle of a notice":
+                await _until_more(notices, due + _PATIENCE)
+            case _:
+                await _until_more(limits, due + _PATIENCE)
+        deaths = books.hub_deaths
+        while books.hub_deaths == deaths:  # none may be there yet
+            kill_hub(place.state_dir, books)
+            await anyio.sleep(0.02)
+        books.counts[f"hub killed {when}"] += 1
+
+
+async def _until_time(at: float) -> None:
+    await anyio.sleep(max(at - time.time(), 0))
+
+
+async def _until_more(count: Callable[[], int], at: float) -> None:
+    """Until there is one more, or the time has come."""
+    before = count()
+    while time.time() < at and count() == before:  # noqa: ASYNC110 - a thread tells of it
+        await anyio.sleep(0.005)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+async def _settled(ground: Ground, connection: Connection, duties: Sequence[Duty]) -> list[Task]:
+    """All tasks, once all have ended and all is told. What asks is answered now: until here nobody was there."""
+    state_dir, books = ground.place.state_dir, ground.place.books
+    answered: set[str] = set()
+    with anyio.move_on_after(_SETTLE_SECONDS):
+        while True:
+            tasks = await anyio.to_thread.run_sync(_tasks, state_dir)
+            for task in tasks:
+                for question in task.questions_asked_at if task.is_running else ():
+                    if await anyio.to_thread.run_sync(_is_told, state_dir, question) and question not in answered:
+                        answered.add(question)
+                        await connection.call(
+                            "codex_respond", sessionId=task.session_id, id=question, answers=["approve"]
+                        )
+                        books.counts["question answered: approve"] += 1
+            is_over = len(tasks) >= len(duties) and not any(task.is_running for task in tasks)
+            if is_over and not await anyio.to_thread.run_sync(_untold, state_dir):
+                return tasks
+            await anyio.sleep(0.2)
+    books.problems.append(f"After {_SETTLE_SECONDS:g} s not everything had ended and was told.")
+    return await anyio.to_thread.run_sync(_tasks, state_dir)
+
+
+def _tasks(state_dir: Path) -> list[Task]:
+    with closing(Registry(state_dir / REGISTRY_NAME)) as registry:
+        return list(registry.list(limit=100_000)[0])
+
+
+def _ask_store(state_dir: Path, sql: str, *values: object) -> int:
+    with closing(sqlite3.connect(f"file:{state_dir / REGISTRY_NAME}?mode=ro", uri=True)) as connection:
+        return int(connection.execute(sql, values).fetchone()[0])
+
+
+def _is_told(state_dir: Path, question: str) -> bool:
+    sql = (
+        "SELECT COUNT(*) FROM notice_deliveries JOIN notices ON id = notice "
+        "WHERE about LIKE ? AND status NOT IN ('pending', 'sending')"
+    )
+    return _ask_store(state_dir, sql, f"question % {question}") > 0
+
+
+def _untold(state_dir: Path) -> int:
+    return _ask_store(
+        state_dir,
+        "SELECT (SELECT COUNT(*) FROM notices_due) + "
+        "(SELECT COUNT(*) FROM notice_deliveries WHERE status IN ('pending', 'sending'))",
+    )
+
+
+def _judge(outcome: DutiesOutcome, tasks: Sequence[Task], seen: Seen, receiver: CountingReceiver, marks: Path) -> None:
+    by_schedule: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_schedule.setdefault(str(task.metadata.get("schedule")), []).append(task)
+    told: Counter[tuple[str, str]] = Counter()
+    for notice in receiver.told.values():
+        outcome.notices[len(notice.repeats)] += 1
+        told[notice.kind, notice.task_id or notice.session_id or ""] += 1
+        if len(notice.repeats) > 2 or notice.repeats[1:] not in ([], [True]):
+            outcome.not_told.append(f"A notice of kind {notice.kind} of {notice.task_id} came: {notice.repeats}")
+    for duty in outcome.duties:
+        runs = by_schedule.pop(duty.schedule_id, [])
+        if len(runs) != 1:
+            outcome.not_once.append(f"#{duty.number} ({duty.kind}): {len(runs)} runs")
+            continue
+        (task,) = runs
+        outcome.ends[task.status] += 1
+        _judge_run(outcome, duty, task, seen, marks)
+        expected = [(_ENDED.get(task.status, ""), task.id)]
+        expected += [("limit", task.id)] if seen.limited[duty.number] else []
+        expected += [("question", task.session_id or "")] if duty.kind == "asks" and task.status == "completed" else []
+        for news in expected:
+            if told.pop(news, 0) != 1:
+                outcome.not_told.append(f"#{duty.number} ({duty.kind}, {task.id}): {news[0]}")
+    outcome.not_told += [
+        f"{count} of kind {kind} of {about} that are of nobody" for (kind, about), count in told.items()
+    ]
+    outcome.not_once += [f"{len(runs)} tasks of schedule {schedule}" for schedule, runs in by_schedule.items()]
+
+
+def _judge_run(outcome: DutiesOutcome, duty: Duty, task: Task, seen: Seen, marks: Path) -> None:
+    answers, name = seen.answered[duty.number], f"#{duty.number} ({duty.kind}, {task.id})"
+    if task.status == "unknown" and not answers:
+        return  # nobody can tell whether Codex had heard of it: it is told, and not done again
+    if duty.kind == "limit" and (answers, seen.limited[duty.number]) != (1, 1):
+        outcome.not_gone_on.append(f"{name}: {task.status}, {answers} answers, {task.note}, {task.error}")
+    elif answers != 1:
+        outcome.not_once.append(f"{name}: {task.status}, the model answered {answers} times, {task.note}, {task.error}")
+    elif (task.status, task.result) != ("completed", answer(duty.number)):
+        outcome.untrue.append(f"{name}: {task.status}, {task.result!r}, {task.note}, {task.error}")
+    mark = marker_file(marks, duty.number)
+    ran = len(mark.read_text(encoding="utf-8").splitlines()) if mark.exists() else 0
+    if ran != (duty.kind == "asks"):
+        outcome.not_once.append(f"{name}: its command ran {ran} times")
