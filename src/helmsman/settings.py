@@ -57,7 +57,9 @@ CONFIG_NAME: Final = "helmsman.toml"
 WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
 
-OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "notify", "prices", "rules", "trusted_projects"})
+OTHER_TABLES: Final = frozenset(
+    {"agents", "allow_workspace_patches", "cloud", "notify", "prices", "rules", "trusted_projects"}
+)
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "extras", "compat", "router")
@@ -155,6 +157,8 @@ def load_settings(
         ignored += _narrow(values, value)
     if project is not None and "notify" in project.content:
         ignored.append(f"notify in {project.path} is ignored: only your own file says who is told of what happens.")
+    if project is not None and "agents" in project.content:
+        ignored.append(f"agents in {project.path} is ignored: only your own file says which programs are agents.")
     for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)

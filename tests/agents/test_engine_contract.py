@@ -1,4 +1,5 @@
-"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's, and one made of nothing but it."""
+"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's, that of the Agent Client Protocol on an
+agent that is played, and one made of nothing but the promises."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.agents.acp.agent import AcpAgent
+from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records
@@ -32,6 +35,7 @@ from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 from helmsman.model.questions import Prompt, Question
 from helmsman.testing import always, say
 from helmsman.testing.binaries import codex_version, codex_versions
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, waits
 from tests.engines import start_turn
 from tests.played import PlayedAgent, PlayedEngine
 
@@ -90,7 +94,7 @@ class Stage:
 
     @asynccontextmanager
     async def helm(self) -> AsyncIterator[Helmsman]:
-        brought = [self.agent] if isinstance(self.agent, PlayedAgent) else []
+        brought = [] if isinstance(self.agent, CodexAgent) else [self.agent]
         async with Helmsman(self.settings, env=self.env, agents=brought, inside=True) as helm:
             yield helm
 
@@ -109,7 +113,7 @@ class Stage:
             engine.end("completed")
 
 
-@pytest.fixture(params=["app-server", "exec", "played", "on a pipe"])
+@pytest.fixture(params=["app-server", "exec", "played", "on a pipe", "acp"])
 def stage(
     request: pytest.FixtureRequest,
     settings: Settings,
@@ -121,6 +125,14 @@ def stage(
 ) -> Iterator[Stage]:
     if request.param == "played":
         yield Stage(PlayedAgent(), settings, codex_home.env, git_repo)
+        return
+    if request.param == "acp":
+        fake = FakeAcpAgent(tmp_path / "fake")
+        fake.on("short", says("done"))
+        fake.on("more", says("done again"))
+        fake.on("long", says("begun"), waits())
+        mine = OwnAgent("mine", "Mine", mode="ask", runs_repository_files=False)
+        yield Stage(AcpAgent(mine, tuple(fake.command)), settings, codex_home.env, git_repo)
         return
     model.on("short", say("done"))
     model.on("more", say("done again"))

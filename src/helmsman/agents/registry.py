@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.agents.acp.agent import acp_agents
 from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.codex.storage.rollout_usage import SessionSpending
 from helmsman.agents.codex.storage.spending_index import SpendingIndex
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.agents.protocol import Agent, Engine, SessionIndex
-    from helmsman.settings import Settings
+    from helmsman.settings import ConfigFile, Settings
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +46,12 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 class Agents:
     """The agents of a service: those that come with Helmsman, and those its caller brings."""
 
-    def __init__(self, brought: Iterable[Agent] = (), owner: Owner | None = None) -> None:
+    def __init__(
+        self, brought: Iterable[Agent] = (), owner: Owner | None = None, files: Iterable[ConfigFile] = ()
+    ) -> None:
+        """`files` are the configuration files, which may name agents of the user's own."""
         self._by_name: dict[str, Agent] = {}
-        for agent in (CodexAgent(owner), *brought):
+        for agent in (CodexAgent(owner), *acp_agents(files), *brought):
             if not _NAME.fullmatch(agent.name) or agent.name in self._by_name:
                 raise InvalidInput(
                     f"An agent cannot be called {agent.name!r:.80}: a name is lower case and taken once. Choose another one."

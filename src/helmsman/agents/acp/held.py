@@ -1,0 +1,86 @@
+"""What an engine knows of a session and of the turn that runs in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.base.json_values import text
+from helmsman.model.events import Failure, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.agents.acp.process import AgentProcess
+    from helmsman.agents.acp.profile import Profile, SessionAccess
+    from helmsman.agents.acp.updates import TurnItems
+    from helmsman.base.jsonrpc import IncomingRequest
+    from helmsman.model.events import TurnOutcome
+    from helmsman.model.options import SessionOptions
+
+_OUTCOMES: Final[Mapping[str, TurnOutcome]] = {"end_turn": "completed", "cancelled": "interrupted"}
+
+
+@dataclass(slots=True, eq=False)
+class AgentTurn:
+    """A turn that runs. `prompts` are those sent and not answered; `later` is what is sent when they are."""
+
+    id: str
+    items: TurnItems
+    prompts: int = 0
+    later: list[str] = field(default_factory=list[str])
+    interrupted: bool = False
+    usage: Usage | None = None
+    answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    failure: Failure | None = None
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    def count(self, used: Usage | None) -> None:
+        """Take in what was used, if that was told."""
+        if used is not None:
+            self.usage = used if self.usage is None else self.usage + used
+
+    def outcome(self, title: str) -> tuple[TurnOutcome, Failure | None]:
+        """How it has ended, now that all its prompts are answered."""
+        if self.interrupted:
+            return "interrupted", None
+        if self.failure is not None:
+            return "failed", self.failure
+        if self.items.failure is not None:
+            return "failed", Failure(code="agent_error", message=self.items.failure)
+        reason = text(self.answer.get("stopReason"))
+        if reason in _OUTCOMES:
+            return _OUTCOMES[reason], None
+        return "failed", Failure(
+            code=reason or "unknown", message=f"{title} stopped: {reason or 'it does not say why'}."
+        )
+
+
+@dataclass(slots=True, eq=False)
+class HeldSession:
+    """A session and the process that holds it, while one does."""
+
+    options: SessionOptions
+    directory: Path
+    access: SessionAccess
+    id: str = ""
+    process: AgentProcess | None = None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    gone: anyio.Event = field(default_factory=anyio.Event)
+    loading: bool = False
+    turn: AgentTurn | None = None
+    questions: dict[str, IncomingRequest] = field(default_factory=dict[str, "IncomingRequest"])
+    counted: Usage = field(default_factory=Usage)
+    """What the process has counted so far, where it counts the whole of itself."""
+    idle_since: float = 0.0
+    leaving: bool = False
+    model: str | None = None
+
+    def share(self, profile: Profile, used: Usage | None) -> Usage | None:
+        """What of the counts in an answer is new: some agents count all that their process has used."""
+        if used is not None and profile.counting == "process":
+            used, self.counted = used - self.counted, used
+        return used
