@@ -38,8 +38,9 @@ $(CLIENTS)/installed.json: scripts/fetch_clients.py | $(VENV)/.dev
 
 clients: $(CLIENTS)/installed.json ## Fetch the MCP clients that the tests use from the npm registry
 
-fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from the npm registry: MCP clients, the Codex versions of the matrix
+fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from the npm registry: MCP clients, the Codex versions of the matrix, the other agents
 	$(BIN)/python scripts/fetch_codex.py
+	-$(BIN)/python scripts/fetch_agents.py
 
 test: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests on the Codex of the PyPI wheel
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
@@ -48,8 +49,9 @@ test: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests on the Codex of th
 cover: $(VENV)/.dev ## Run the tests and measure branch coverage (at least 90 %)
 	$(MAKE) test TEST="--cov --cov-report=term $(TEST)"
 
-matrix: $(VENV)/.dev ## Run the matrix of Codex versions, and write docs/compatibility.md
+matrix: $(VENV)/.dev ## Run the matrix of Codex versions and the stories of the other agents, and write docs/compatibility.md
 	$(BIN)/python scripts/fetch_codex.py
+	-$(BIN)/python scripts/fetch_agents.py
 	$(BIN)/pytest -m matrix -n $(WORKERS) $(TEST)
 	$(BIN)/python scripts/compatibility.py
 

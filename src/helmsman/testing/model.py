@@ -17,6 +17,8 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from helmsman.testing.chat_api import ChatApi
+from helmsman.testing.gemini_api import GeminiApi
 from helmsman.testing.local_server import serve
 from helmsman.testing.messages_api import MessagesApi
 from helmsman.testing.playbook import Playbook
@@ -42,7 +44,7 @@ class ScriptedModel:
         self.problems: list[str] = []
         """What went wrong in the scripts themselves; a test should end with none."""
         self._playbook = Playbook()
-        self._apis: tuple[ModelApi, ...] = (ResponsesApi(), MessagesApi())
+        self._apis: tuple[ModelApi, ...] = (ResponsesApi(), MessagesApi(), ChatApi(), GeminiApi())
         self._address = ""
         self._news = anyio.Event()
         self._closing = anyio.Event()

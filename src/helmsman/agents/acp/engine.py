@@ -55,7 +55,7 @@ from helmsman.model.options import approval_word, sandbox_word
 from helmsman.model.questions import ABORT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -128,6 +128,10 @@ class AcpEngine(Engine):
     def detach(self, session_id: str) -> None:
         self._router.detach(session_id)
 
+    def _tell(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._router.deliver(event)
+
     def _check(self) -> None:
         if self._lost is not None:
             raise self._lost.again()
@@ -137,7 +141,7 @@ class AcpEngine(Engine):
     async def open(self, options: SessionOptions) -> Opened:
         session = await self._start(options)
         try:
-            made = await self._ask(session, "session/new", {"cwd": str(session.directory), "mcpServers": []})
+            made = await self._ask(session, "session/new", self._place(session))
             session.id = self._id_in(made)
             await self._apply(session, options)
         except BaseException:
@@ -146,6 +150,10 @@ class AcpEngine(Engine):
         self._sessions[session.id] = session
         session.model = options.model or model_in(made)
         return self._opened(session)
+
+    def _place(self, session: HeldSession) -> dict[str, Any]:
+        meta = self._profile.session_meta(session.options)
+        return {"cwd": str(session.directory), "mcpServers": [], **({"_meta": meta} if meta else {})}
 
     def _id_in(self, made: Mapping[str, Any]) -> str:
         if session_id := text(made.get("sessionId")):
@@ -201,7 +209,7 @@ class AcpEngine(Engine):
         can = {} if session.process is None else session.process.session_capabilities
         method = "session/resume" if "resume" in can else "session/load"
         try:
-            params = {"sessionId": session_id, "cwd": str(session.directory), "mcpServers": []}
+            params = {"sessionId": session_id, **self._place(session)}
             try:
                 made = await self._ask(session, method, params)
             except EngineRefused as error:
@@ -211,6 +219,8 @@ class AcpEngine(Engine):
             await self._stop(session)
             raise
         session.loading = False
+        if self._profile.counting == "files" and self._reader is not None:
+            session.counted = await anyio.to_thread.run_sync(self._reader.spent, session_id)
         session.model = options.model or model_in(made)
         self._sessions[session_id] = session
         return session
@@ -382,7 +392,7 @@ class AcpEngine(Engine):
         try:
             answer = await process.prompt(session.id, content)
             turn.answer = answer
-            turn.count(session.share(self._profile, self._profile.prompt_usage(answer)))
+            await self._count(session, turn, answer)
         except EngineRefused as error:
             turn.failure = turn_failure(error)
         except HelmsmanError:
@@ -391,8 +401,9 @@ class AcpEngine(Engine):
             turn.prompts -= 1
         if turn.prompts or session.turn is not turn:
             return
-        if turn.later and not turn.interrupted and turn.failure is None:
-            said, turn.later = "\n\n".join(turn.later), []
+        if (turn.later or turn.reasons) and not turn.interrupted and turn.failure is None:
+            said, turn.later, turn.reasons = "\n\n".join((*turn.reasons, *turn.later)), [], []
+            self._tell(turn.items.pause())
             self._send(session, process, turn, [{"type": "text", "text": said}])
             return
         self._end(session, turn)
@@ -402,14 +413,20 @@ class AcpEngine(Engine):
         outcome, failure = turn.outcome(self._profile.title)
         for question_id, request in list(session.questions.items()):
             self._withdraw(session, question_id, request)
-        for event in turn.items.end(completed=outcome == "completed"):
-            self._router.deliver(event)
+        self._tell(turn.items.end(completed=outcome == "completed"))
         if turn.usage is not None:
             self._router.deliver(UsageReported(session_id=session.id, turn_id=turn.id, last=turn.usage))
         session.turn = None
         session.idle_since = anyio.current_time()
         self._router.deliver(TurnEnded(session_id=session.id, turn_id=turn.id, outcome=outcome, failure=failure))
         turn.ended.set()
+
+    async def _count(self, session: HeldSession, turn: AgentTurn, answer: Mapping[str, Any]) -> None:
+        if self._profile.counting == "files" and self._reader is not None:
+            total = await anyio.to_thread.run_sync(self._reader.spent, session.id)
+            turn.count(session.since_last(total))
+        elif (used := self._profile.prompt_usage(answer)) is not None:
+            turn.count(session.since_last(used) if self._profile.counting == "process" else used)
 
     async def steer(self, session_id: str, text: str) -> None:
         self._check()
@@ -463,8 +480,7 @@ class AcpEngine(Engine):
         elif kind in _QUIET or turn is None:
             return
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
-            for event in turn.items.take(update):
-                self._router.deliver(event)
+            self._tell(turn.items.take(update))
             turn.count(self._profile.update_usage(update))
         else:
             self._router.deliver(Unknown(session_id=session.id, turn_id=turn.id, name=kind, payload=update))
@@ -496,8 +512,7 @@ class AcpEngine(Engine):
         if turn is None or turn.interrupted:
             return session.process.peer.respond(request.id, permissions.CANCELLED)
         asked = mapping(request.params.get("toolCall"))
-        for event in turn.items.call(asked):
-            self._router.deliver(event)
+        self._tell(turn.items.call(asked))
         answers = session.access.answers
         if answers is not None:
             return self._answer_unasked(session, turn, request, answers == "yes")
@@ -520,7 +535,7 @@ class AcpEngine(Engine):
         assert session.process is not None
         result = permissions.unasked(request.params, yes=yes)
         if result == permissions.refusing(request.params):
-            self._decline(turn, request)
+            turn.decline(request)
         return session.process.peer.respond(request.id, result)
 
     def _give_later(self, session: HeldSession, request: IncomingRequest) -> bool:
@@ -538,23 +553,16 @@ class AcpEngine(Engine):
             raise _not_open(question)
         turn = session.turn
         result = permissions.write_answer(request.params, choices)
-        granted = result.get("outcome", {}).get("optionId") is not None and result != permissions.refusing(
-            request.params
-        )
+        granted = result not in (permissions.CANCELLED, permissions.refusing(request.params))
         if turn is not None and not granted:
-            self._decline(turn, request)
+            turn.decline(request)
             reason = choices[0].reason if choices else None
             if reason is not None and choices is not None and choices[0].value != ABORT:
-                turn.later.append(reason)  # a refusal has no place for it: it is the next thing the model reads
+                turn.reasons.append(reason)  # a refusal has no place for it: it is the next thing the model reads
         if not session.process.peer.respond(request.id, result):
             raise _not_open(question)
         if choices and choices[0].value == ABORT:
             await self.interrupt(question.session_id)
-
-    def _decline(self, turn: AgentTurn, request: IncomingRequest) -> None:
-        call = turn.items.known(text(mapping(request.params.get("toolCall")).get("toolCallId")))
-        if call is not None:
-            call.declined = True
 
     def _withdraw(self, session: HeldSession, question_id: str, request: IncomingRequest) -> None:
         session.questions.pop(question_id, None)

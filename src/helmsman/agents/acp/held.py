@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.base.json_values import text
+from helmsman.base.json_values import mapping, text
 from helmsman.model.events import Failure, Usage
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.process import AgentProcess
-    from helmsman.agents.acp.profile import Profile, SessionAccess
+    from helmsman.agents.acp.profile import SessionAccess
     from helmsman.agents.acp.updates import TurnItems
     from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.model.events import TurnOutcome
@@ -26,17 +26,28 @@ _OUTCOMES: Final[Mapping[str, TurnOutcome]] = {"end_turn": "completed", "cancell
 
 @dataclass(slots=True, eq=False)
 class AgentTurn:
-    """A turn that runs. `prompts` are those sent and not answered; `later` is what is sent when they are."""
+    """A turn that runs. `prompts` are those sent and not answered.
+
+    `later` is what the agent is given when it asks, and else what is sent when they are answered; `reasons` are sent only
+    then, since an agent that was refused may ask and stop all the same.
+    """
 
     id: str
     items: TurnItems
     prompts: int = 0
     later: list[str] = field(default_factory=list[str])
+    reasons: list[str] = field(default_factory=list[str])
     interrupted: bool = False
     usage: Usage | None = None
     answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
     failure: Failure | None = None
     ended: anyio.Event = field(default_factory=anyio.Event)
+
+    def decline(self, request: IncomingRequest) -> None:
+        """What this asked for was refused."""
+        call = self.items.known(text(mapping(request.params.get("toolCall")).get("toolCallId")))
+        if call is not None:
+            call.declined = True
 
     def count(self, used: Usage | None) -> None:
         """Take in what was used, if that was told."""
@@ -74,13 +85,12 @@ class HeldSession:
     turn: AgentTurn | None = None
     questions: dict[str, IncomingRequest] = field(default_factory=dict[str, "IncomingRequest"])
     counted: Usage = field(default_factory=Usage)
-    """What the process has counted so far, where it counts the whole of itself."""
+    """What has been counted so far, where it is told as a sum."""
     idle_since: float = 0.0
     leaving: bool = False
     model: str | None = None
 
-    def share(self, profile: Profile, used: Usage | None) -> Usage | None:
-        """What of the counts in an answer is new: some agents count all that their process has used."""
-        if used is not None and profile.counting == "process":
-            used, self.counted = used - self.counted, used
+    def since_last(self, total: Usage) -> Usage:
+        """What of a sum is new."""
+        used, self.counted = total - self.counted, total
         return used

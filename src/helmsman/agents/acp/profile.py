@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 Steering = Literal["no", "second prompt", "when asked", "request"]
 """How a message gets into a running turn: not at all; as a second prompt; when the agent asks for it; by a request."""
 
-Counting = Literal["nothing", "turn", "last call", "process"]
-"""What the token counts in the answer to a prompt are of."""
+Counting = Literal["nothing", "turn", "process", "files"]
+"""What the token counts in the answer to a prompt are of: of nothing, of the turn, or of all that the process has done. Some
+say too little there, and the truth is in their files."""
 
 _OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME})
 
@@ -79,6 +80,10 @@ class Profile:
     def dangerous_files(self, directory: Path) -> list[Path]:
         """Files that it would run in this directory before anybody has been asked, whatever it is started with."""
         return []
+
+    def session_meta(self, options: SessionOptions) -> Mapping[str, Any]:
+        """What a session is begun and loaded with beyond what the protocol has, under its `_meta`."""
+        return {}
 
     # --- what a session may do ---------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from helmsman.model.events import Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from helmsman.agents.acp.storage.reader import SessionReader
     from helmsman.model.options import SessionOptions
 
 _LOAD_AGAIN: Final = 1.0
@@ -34,7 +35,7 @@ class Gemini(Profile):
     asking_mode = "default"
     reading_mode = "plan"
     model_by = "set_model"
-    counting = "turn"
+    counting = "files"
     runs_repository_files = False
 
     _TRUST = "GEMINI_CLI_TRUST_WORKSPACE"
@@ -55,6 +56,11 @@ class Gemini(Profile):
         if given is None:
             return None
         return Usage(input_tokens=given, output_tokens=integer(counts.get("output_tokens")) or 0)
+
+    def reader(self, env: Mapping[str, str]) -> SessionReader:
+        from helmsman.agents.acp.storage.gemini import GeminiReader
+
+        return GeminiReader(_home(env) / ".gemini" / "tmp")
 
     async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
         """A session loaded in the minute it was made is emptied: the recorder of the load begins the same file."""
@@ -77,7 +83,7 @@ class OpenCode(Profile):
     asking_mode = "build"
     model_by = "set_model"
     steering = "second prompt"
-    counting = "last call"
+    counting = "files"
     cached_beside = True
     thoughts_beside = True
     runs_repository_files = False
@@ -111,6 +117,13 @@ class OpenCode(Profile):
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = mapping(fields.get("rawOutput"))
         return optional_text(output.get("output")), integer(mapping(output.get("metadata")).get("exit"))
+
+    def reader(self, env: Mapping[str, str]) -> SessionReader:
+        from helmsman.agents.acp.storage.opencode import OpenCodeReader
+
+        return OpenCodeReader(
+            Path(env.get("XDG_DATA_HOME") or _home(env) / ".local" / "share") / "opencode" / "opencode.db"
+        )
 
 
 class Qwen(Profile):
@@ -154,6 +167,11 @@ class Qwen(Profile):
     def update_usage(self, update: Mapping[str, Any]) -> Usage | None:
         return self.read_usage(mapping(mapping(update.get("_meta")).get("usage")))
 
+    def reader(self, env: Mapping[str, str]) -> SessionReader:
+        from helmsman.agents.acp.storage.qwen import QwenReader
+
+        return QwenReader(_home(env) / ".qwen" / "projects")
+
 
 class Copilot(Profile):
     """GitHub Copilot's command line. What went wrong it says as text; hooks of a repository are run whatever one says."""
@@ -190,6 +208,11 @@ class Copilot(Profile):
             said = said.rpartition("\n<shellId:")[0] if "\n<shellId:" in said else said
         codes = (integer(mapping(part).get("exitCode")) for part in sequence(output.get("contents")))
         return said, next((code for code in codes if code is not None), None)
+
+    def reader(self, env: Mapping[str, str]) -> SessionReader:
+        from helmsman.agents.acp.storage.copilot import CopilotReader
+
+        return CopilotReader(_home(env) / ".copilot" / "session-state")
 
 
 class OwnAgent(Profile):

@@ -61,6 +61,14 @@ class AgentCall:
     began: bool = False
     ended: bool = False
     declined: bool = False
+    changes: tuple[PathChange, ...] = ()
+
+    def changed(self) -> tuple[PathChange, ...]:
+        """The files it changes. When it is done the files are changed, and what was there before can be told no more."""
+        is_done = self.fields.get("status") in ("completed", "failed")
+        if not is_done or not any(change.diff for change in self.changes):
+            self.changes = changes_of(self.fields)
+        return self.changes
 
     def take(self, update: Mapping[str, Any]) -> None:
         """Take over what is said now; what is left out stays."""
@@ -132,6 +140,10 @@ class TurnItems:
         """A tool call of this turn."""
         return self._calls.get(call_id)
 
+    def pause(self) -> Iterator[Event]:
+        """What is said next is another message."""
+        yield from self._end_text()
+
     def end(self, *, completed: bool) -> Iterator[Event]:
         """Close what is open, since the turn has ended."""
         yield from self._end_text()
@@ -187,7 +199,7 @@ class TurnItems:
                 declined=call.declined,
             )
         if kind in EDITS:
-            return FileChange(id=call.id, status=status, changes=changes_of(fields), declined=call.declined)
+            return FileChange(id=call.id, status=status, changes=call.changed(), declined=call.declined)
         if kind == "fetch":
             return WebSearch(
                 id=call.id, status=status, query=text(given.get("url")) or text(given.get("query")) or _title(fields)

@@ -71,10 +71,9 @@ class AgentSessions:
 
 
 def _recorded(turn: StoredTurn, before: Usage | None) -> RecordedTurn:
-    """No agent writes down how a turn ended. One in which something was said last is over; of another nobody knows."""
-    is_over = turn.message is not None
+    is_over = turn.outcome is not None
     return RecordedTurn(
-        outcome="completed" if is_over else "open",
+        outcome=turn.outcome or "open",
         message=turn.message,
         usage=turn.usage,
         spent_before=before if turn.usage is not None else None,
