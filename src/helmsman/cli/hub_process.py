@@ -67,9 +67,9 @@ async def _run(state: str) -> None:
     state_dir = Path(state)
 
     def keepers() -> Collection[Process]:
-        from helmsman.agents.codex.detached.records import read_records
+        from helmsman.agents import registry
 
-        return {record.keeper for record in read_records(state_dir)}
+        return registry.keepers(state_dir)
 
     words = sys.argv[2:]
     if PIPES in words or TAKE_OVER in words:

@@ -79,9 +79,10 @@ def describe(question: Question) -> QuestionText:
     diff: str = details.pop("diff") if isinstance(details.get("diff"), str) else ""
     rule = details.pop("alwaysRule", None)
     title, lines = _DESCRIBED[question.type](question, details, diff)
+    title = title.replace("Codex", question.asker)
     if question.agent_id is not None:
-        title = title.replace("through Codex", "through a sub-agent of Codex")
-        title = re.sub("^Codex", "A sub-agent of Codex", title)
+        title = title.replace(f"through {question.asker}", f"through a sub-agent of {question.asker}")
+        title = re.sub(f"^{re.escape(question.asker)}", f"A sub-agent of {question.asker}", title)
     added = tuple(_value("Always would add the rule", str(rule).strip("\n"))) if rule else ()
     return QuestionText(title, (*lines, *_unknown(details)), diff or None, added)
 
@@ -148,7 +149,7 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
     if isinstance(command, list | tuple):  # its words, as some engine may give them
         lines += _value("Command", json.dumps(command, ensure_ascii=False, default=str))
     elif command is not None or network is None:
-        lines += _value("Command", shell_script(str(command)) if command else "Codex does not say which")
+        lines += _value("Command", shell_script(str(command)) if command else f"{question.asker} does not say which")
     lines += _where(details)
     if question.environment not in (None, "local"):
         lines += _value("Environment", question.environment)
@@ -158,17 +159,19 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
     return title, [*lines, *_why(details)]
 
 
-def _patch(_question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
+def _patch(question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
-    lines = list(_files(details, diff)) or [Line("Files", "Codex does not say which")]
+    lines = list(_files(details, diff)) or [Line("Files", f"{question.asker} does not say which")]
     root = details.pop("grantRoot", None)
     if root is not None:
         lines.append(Line("Permission", f"write to everything under {named(root)}, for the rest of the session"))
     return f"Codex asks to change files, {where}", [*lines, *_where(details), *_why(details)]
 
 
-def _permission(_question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
-    granted = _permissions(details.pop("permissions", None)) or [Line("Permission", "Codex does not say which")]
+def _permission(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
+    granted = _permissions(details.pop("permissions", None)) or [
+        Line("Permission", f"{question.asker} does not say which")
+    ]
     return "Codex asks for more permissions", [*granted, *_where(details), *_why(details)]
 
 
@@ -176,7 +179,7 @@ def _elicitation(question: Question, details: dict[str, Any], _diff: str) -> tup
     kind = details.get("approvalKind")
     is_call = kind is not None
     title = "Codex asks to use an MCP tool, outside the sandbox" if is_call else "An MCP server asks you, through Codex"
-    lines = [*_value("Server", details.pop("server", None) or "Codex does not say which")]
+    lines = [*_value("Server", details.pop("server", None) or f"{question.asker} does not say which")]
     lines += _value("Kind", kind) if kind not in (None, "mcp_tool_call") else []
     lines += _value("Tool", details.pop("tool")) if "tool" in details else []
     lines += _value("Asks", question.prompts[0].text) if question.prompts else []

@@ -55,8 +55,9 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One request of Codex. `details` holds what one needs to see to decide: command, directory, diff, reason, …, as Codex
-    said it; `question_text.describe` puts it into words that are safe to show. `environment` is where a command would run.
+    """One request of an agent, which is called `asker`. `details` holds what one needs to see to decide: command,
+    directory, diff, reason, …, as it said it; `question_text.describe` puts it into words that are safe to show.
+    `environment` is where a command would run.
     """
 
     id: str
@@ -68,6 +69,7 @@ class Question:
     prompts: tuple[Prompt, ...]
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     environment: str | None = None
+    asker: str = "Codex"
 
 
 @dataclass(frozen=True, slots=True)
