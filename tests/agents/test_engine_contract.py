@@ -141,7 +141,7 @@ def stage(
         fake.on("more", says("done again"))
         fake.on("long", says("begun"), waits())
         mine = OwnAgent("mine", "Mine", mode="ask", runs_repository_files=False)
-        yield Stage(AcpAgent(mine, tuple(fake.command)), settings, codex_home.env, git_repo)
+        yield Stage(AcpAgent(mine, tuple(fake.command)), settings, codex_home.env, git_repo, unenforced=True)
         return
     model.on("short", say("done"))
     model.on("more", say("done again"))

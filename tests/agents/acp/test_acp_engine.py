@@ -14,7 +14,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.engine import open_acp_engine
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.base.processes import with_variable
-from helmsman.errors import EngineStartFailed, InvalidInput, InvalidSetting, QuestionNotOpen
+from helmsman.errors import EngineStartFailed, InvalidInput, InvalidSetting, QuestionNotOpen, Unsupported
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -98,7 +98,7 @@ def fake(tmp_path: Path) -> FakeAcpAgent:
 
 @pytest.fixture
 def options(git_repo: Path) -> SessionOptions:
-    return SessionOptions(agent="fake", cwd=git_repo)
+    return SessionOptions(agent="fake", cwd=git_repo, unenforced=True)
 
 
 @asynccontextmanager
@@ -386,11 +386,12 @@ async def test_an_agent_of_ones_own_is_a_few_lines(fake: FakeAcpAgent, tmp_path:
     file.write_text(f"[agents.mine]\n{lines.replace('running = true', 'runs_repository_files = false')}")
     settings = load_settings({}, env, tmp_path / "fake", user_file=file)
     async with Helmsman(settings, env=env, inside=True) as helm:
-        session = await helm.start("hello", cwd=git_repo, agent="mine")
-        assert await session.wait(until="end", timeout=SECONDS)
-        assert session.state.result == "Hi there"
-        with pytest.raises(Exception, match="cannot hold its commands to a sandbox"):
-            await helm.start("hello", cwd=git_repo, agent="mine", sandbox="workspace-write")
+        for sandbox in (None, "workspace-write"):
+            session = await helm.start("hello", cwd=git_repo, agent="mine", sandbox=sandbox, unenforced=True)
+            assert await session.wait(until="end", timeout=SECONDS)
+            assert session.state.result == "Hi there"
+            with pytest.raises(Unsupported, match=r"cannot hold its commands to a sandbox\. Say `unenforced`"):
+                await helm.start("hello", cwd=git_repo, agent="mine", sandbox=sandbox)
 
 
 async def _until(found: Callable[[], bool]) -> None:

@@ -94,7 +94,7 @@ async def test_an_adapter_is_an_agent_like_any_other(
     model.on("say hello", say("Hi there"))
     model.on("make it", run("touch made.txt", escalate="to see"), say("made"))
     model.on("run long", run(f"HELMSMAN_STORY={mark} sleep 300", escalate="to see"), say("never said"))
-    options = SessionOptions(agent=profile.name, cwd=git_repo)
+    options = SessionOptions(agent=profile.name, cwd=git_repo, unenforced=True)
     async with opened(profile, model, codex_home, tmp_path) as engine:
         story = Story(engine, await begin(engine, options, "say hello"), options)
         end, items = await story.ended()

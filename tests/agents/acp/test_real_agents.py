@@ -110,7 +110,7 @@ async def test_it_is_steered_like_any_other(
     model.on("because it is needed", say("I see"))
     model.on("write it", patch(add(str(git_repo / "new.txt"), "hello\n")), say("written"))
     model.on("run long", run(f'{MARK}={mark} python3 -c "{program}"'), say("never said"))
-    options = SessionOptions(agent=agent.name, cwd=git_repo)
+    options = SessionOptions(agent=agent.name, cwd=git_repo, unenforced=True)
     async with opened(agent, tmp_path) as engine:
         story = Story(engine, await begin(engine, options, "say hello"), options)
         end, items = await story.ended()
@@ -202,7 +202,7 @@ async def test_where_nothing_may_be_written_nothing_is(
         return run("touch made.txt") if set(SHELLS) & set(request.tool_names) else say("There is no shell.")
 
     model.on("make it", attempt, say("done"))
-    options = SessionOptions(agent=agent.name, cwd=git_repo)
+    options = SessionOptions(agent=agent.name, cwd=git_repo, unenforced=True)
     async with opened(agent, tmp_path) as engine:
         for policy in ({"writes": "nothing"}, {"asks": "never"}):
             session = await begin(engine, replace(options, **policy), "make it")  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ async def test_a_repository_runs_nothing(
     ran = tmp_path / "ran"
     model.on("make it", run("touch made.txt"), say("made"))
     named = make_hostile(git_repo, ran)[agent.name]
-    options = SessionOptions(agent=agent.name, cwd=git_repo)
+    options = SessionOptions(agent=agent.name, cwd=git_repo, unenforced=True)
     async with opened(agent, tmp_path) as engine:
         if named:
             with pytest.raises(InvalidInput, match="would run files of this repository") as refused:

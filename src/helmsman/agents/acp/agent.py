@@ -24,7 +24,7 @@ import anyio.to_thread
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
 from helmsman.agents.protocol import Agent
 from helmsman.base.surroundings import environment, expand_home
-from helmsman.errors import EngineStartFailed, InvalidSetting
+from helmsman.errors import AgentNotFound, InvalidSetting
 from helmsman.settings import REMOTE_TOKEN, ensure_state_dir
 
 if TYPE_CHECKING:
@@ -87,15 +87,16 @@ class AcpAgent(Agent):
         """The command that starts it.
 
         Raises:
-            EngineStartFailed: It is not there.
+            AgentNotFound: It is not there.
         """
         program, *arguments = self._command or (self._profile.program, *self._profile.arguments)
         path = shutil.which(str(expand_home(program)) if program.startswith("~") else program, path=env.get("PATH"))
         if path is None:
             how = f"Install it: {self._profile.install}" if self._profile.install else "Check the command"
-            raise EngineStartFailed(
+            raise AgentNotFound(
                 f"{self._profile.title} is not there: no program {program!r:.200} is on the PATH. {how}, or set `command` "
-                f"under [agents.{self.name}] in helmsman.toml."
+                f"under [agents.{self.name}] in helmsman.toml.",
+                agent=self.name,
             )
         return [path, *arguments]
 

@@ -6,6 +6,7 @@ import base64
 import mimetypes
 from typing import TYPE_CHECKING, Any
 
+from helmsman.agents.protocol import Capability
 from helmsman.base.json_values import mapping, optional_text
 from helmsman.errors import InvalidInput
 
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
 
 def refuse_unknown(profile: Profile, options: SessionOptions) -> None:
-    """Refuse what this agent has no place for.
+    """Refuse what this agent has no place for, and to run in no sandbox where nobody said so.
 
     Raises:
         InvalidInput: Something of the kind was asked for.
+        Unsupported: Nothing would hold it to what it may write.
     """
+    if options.writes != "anything" and not options.unenforced:
+        raise profile.capabilities(has_history=False).refusal(Capability.SANDBOX)
     given = {
         "profile": options.profile,
         "config": options.config,

@@ -177,7 +177,7 @@ class AcpEngine(Engine):
     def _opened(self, session: HeldSession) -> Opened:
         options, notes = session.options, list(session.access.notes)
         if options.writes != "anything":
-            notes.append(f"{self._profile.title} has no sandbox: what is allowed can write anywhere.")
+            notes.append(f"Nothing holds {self._profile.title} to a sandbox: what is approved can write anywhere.")
         return Opened(
             session_id=session.id,
             turn_id=None if session.turn is None else session.turn.id,

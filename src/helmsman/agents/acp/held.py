@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.process import AgentProcess
-    from helmsman.agents.acp.profile import SessionAccess
+    from helmsman.agents.acp.profile import AgentAccess
     from helmsman.agents.acp.updates import TurnItems
     from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.model.events import TurnOutcome
@@ -76,7 +76,7 @@ class HeldSession:
 
     options: SessionOptions
     directory: Path
-    access: SessionAccess
+    access: AgentAccess
     id: str = ""
     process: AgentProcess | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)

@@ -135,6 +135,7 @@ def _question(
         turn_id=asking.turn_id,
         item_id=item_id,
         prompts=prompts,
+        asker=asking.title,
         details={name: value for name, value in details.items() if value is not None},
     )
 

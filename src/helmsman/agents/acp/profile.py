@@ -28,11 +28,12 @@ Counting = Literal["nothing", "turn", "process", "files"]
 """What the token counts in the answer to a prompt are of: of nothing, of the turn, or of all that the process has done. Some
 say too little there, and the truth is in their files."""
 
+UNENFORCED: Final = "Say `unenforced` to start it without: then nothing holds what is approved. Codex has one."
 _OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME})
 
 
 @dataclass(frozen=True, slots=True)
-class SessionAccess:
+class AgentAccess:
     """What a session may do, in this agent's way.
 
     `mode` is what it is set to before every first prompt. With `answers` Helmsman answers what the agent asks itself: `no`
@@ -87,21 +88,21 @@ class Profile:
 
     # --- what a session may do ---------------------------------------------------------------------------------------
 
-    def access(self, options: SessionOptions) -> SessionAccess:
+    def access(self, options: SessionOptions) -> AgentAccess:
         """What such a session may do."""
         notes: list[str] = []
         if options.asks == "after_failure":
             notes.append(f"{self.title} cannot ask only after a failure, so it asks before.")
         if options.writes == "nothing":
-            return SessionAccess(self.reading_mode or self.asking_mode, "no", tuple(notes))
+            return AgentAccess(self.reading_mode or self.asking_mode, "no", tuple(notes))
         if options.writes == "anything" and options.asks == "never":
-            return SessionAccess(self.asking_mode, "yes", tuple(notes))
+            return AgentAccess(self.asking_mode, "yes", tuple(notes))
         if options.asks == "never":
             notes.append(
                 f"{self.title} runs in no sandbox, so with `never` all that it would have to ask for is refused."
             )
-            return SessionAccess(self.asking_mode, "no", tuple(notes))
-        return SessionAccess(self.asking_mode, None, tuple(notes))
+            return AgentAccess(self.asking_mode, "no", tuple(notes))
+        return AgentAccess(self.asking_mode, None, tuple(notes))
 
     # --- what it says ------------------------------------------------------------------------------------------------
 
@@ -163,5 +164,5 @@ class Profile:
         lacking = {capability: "Codex can." for capability in Capability if capability not in can}
         if Capability.STEER in lacking:
             lacking[Capability.STEER] = "Wait for the turn to end, or interrupt it and send the message then."
-        lacking[Capability.SANDBOX] = "Leave the sandbox out: then it asks before it changes anything. Codex has one."
+        lacking[Capability.SANDBOX] = UNENFORCED
         return Capabilities(self.name, self.title, lacking)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.agents.acp.profile import Profile, SessionAccess
+from helmsman.agents.acp.profile import AgentAccess, Profile
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import integer, mapping, optional_text, sequence, text
 from helmsman.model.events import Usage
@@ -224,10 +224,10 @@ class OwnAgent(Profile):
         self.asking_mode = mode
         self.runs_repository_files = runs_repository_files
 
-    def access(self, options: SessionOptions) -> SessionAccess:
+    def access(self, options: SessionOptions) -> AgentAccess:
         found = super().access(options)
         note = f"Helmsman does not know what {self.title} does without asking."
-        return SessionAccess(found.mode, found.answers, (*found.notes, note))
+        return AgentAccess(found.mode, found.answers, (*found.notes, note))
 
 
 KNOWN: Final[tuple[Profile, ...]] = (Gemini(), OpenCode(), Qwen(), Copilot())

@@ -66,11 +66,6 @@ class Child:
         return self._process.pid
 
     @property
-    def mark(self) -> str:
-        """What `MARK` is in the environment of all it starts."""
-        return self._mark
-
-    @property
     def exit_code(self) -> int | None:
         """None while it runs; negative when a signal ended it."""
         return self._process.returncode
