@@ -38,8 +38,9 @@ $(CLIENTS)/installed.json: scripts/fetch_clients.py | $(VENV)/.dev
 
 clients: $(CLIENTS)/installed.json ## Fetch the MCP clients that the tests use from the npm registry
 
-fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from the npm registry: MCP clients, the Codex versions of the matrix
+fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from the npm registry: MCP clients, the Codex versions of the matrix, the other agents
 	$(BIN)/python scripts/fetch_codex.py
+	-$(BIN)/python scripts/fetch_agents.py
 
 test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the PyPI wheel: about six minutes on two processors
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
@@ -51,8 +52,9 @@ test-all: fetch ## Run all tests: the long ones too, and the stories of the matr
 cover: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests, the long ones too, and measure branch coverage (at least 90 %)
 	$(MAKE) test TEST='-m "not matrix" --cov --cov-report=term $(TEST)'
 
-matrix: $(VENV)/.dev ## Run the matrix of Codex versions, and write docs/compatibility.md
+matrix: $(VENV)/.dev ## Run the matrix of Codex versions and the stories of the other agents, and write docs/compatibility.md
 	$(BIN)/python scripts/fetch_codex.py
+	-$(BIN)/python scripts/fetch_agents.py
 	$(BIN)/pytest -m matrix -n $(WORKERS) $(TEST)
 	$(BIN)/python scripts/compatibility.py
 

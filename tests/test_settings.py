@@ -54,6 +54,7 @@ def test_with_nothing_set_the_defaults_of_the_specification_hold(place: Place) -
     settings = place.load()
     assert settings.codex_path is None
     assert settings.codex_home == place.home / ".codex"
+    assert (settings.claude_path, settings.claude_home) == (None, place.home / ".claude")
     assert settings.approval_timeout == 300.0
     assert (settings.max_sessions, settings.event_buffer_size) == (10, 500)
     assert (settings.log_level, settings.engine, settings.tools) == ("info", "auto", ("sessions",))
@@ -70,6 +71,8 @@ def test_every_variable_is_read(place: Place) -> None:
         {
             "CODEX_CLI_PATH": "/opt/codex",
             "CODEX_HOME": str(codex_home),
+            "CLAUDE_CLI_PATH": "/opt/claude",
+            "CLAUDE_CONFIG_DIR": "~/claude",
             "APPROVAL_TIMEOUT_MS": "1500",
             "MAX_SESSIONS": "3",
             "EVENT_BUFFER_SIZE": "7",
@@ -86,6 +89,8 @@ def test_every_variable_is_read(place: Place) -> None:
         default_agent="another",
         codex_path=Path("/opt/codex"),
         codex_home=codex_home,
+        claude_path=Path("/opt/claude"),
+        claude_home=place.home / "claude",
         approval_timeout=1.5,
         max_sessions=3,
         event_buffer_size=7,
@@ -245,6 +250,8 @@ def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, 
 
 
 ONLY_YOURS = {
+    "claude_path",
+    "claude_home",
     "default_agent",
     "default_model",
     "default_profile",

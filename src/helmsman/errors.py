@@ -57,6 +57,12 @@ class CodexNotFound(HelmsmanError):
     code = "codex_not_found"
 
 
+class AgentNotFound(HelmsmanError):
+    """The program of another agent than Codex could not be found, or cannot be used. Details: `agent`."""
+
+    code = "agent_not_found"
+
+
 class Unsupported(HelmsmanError):
     """The agent, or its installed version, cannot do this; the message says who can."""
 

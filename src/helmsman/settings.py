@@ -57,7 +57,9 @@ CONFIG_NAME: Final = "helmsman.toml"
 WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
 
-OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "notify", "prices", "rules", "trusted_projects"})
+OTHER_TABLES: Final = frozenset(
+    {"agents", "allow_workspace_patches", "cloud", "notify", "prices", "rules", "trusted_projects"}
+)
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "extras", "compat", "router")
@@ -102,6 +104,8 @@ class Settings:
     detach: bool
     expose_primitives: bool
     require_confirmation: bool = False
+    claude_path: Path | None = None
+    claude_home: Path = Path()
     engine_idle: float = 900.0
     first_event_timeout: float = 0.0
     hub_idle: float = 60.0
@@ -147,7 +151,7 @@ def load_settings(
     files = tuple(file for file in (project, user) if file is not None)
 
     values: dict[str, Any] = {key: setting.default for key, setting in _SETTINGS.items()}
-    values |= {"codex_home": home / ".codex", "state_dir": _state_dir(env, home)}
+    values |= {"codex_home": home / ".codex", "claude_home": home / ".claude", "state_dir": _state_dir(env, home)}
     for value in _from_file(user, home) if user is not None else ():
         values[value.key] = _SETTINGS[value.key].parse(value)
     ignored: list[str] = []
@@ -155,6 +159,8 @@ def load_settings(
         ignored += _narrow(values, value)
     if project is not None and "notify" in project.content:
         ignored.append(f"notify in {project.path} is ignored: only your own file says who is told of what happens.")
+    if project is not None and "agents" in project.content:
+        ignored.append(f"agents in {project.path} is ignored: only your own file says which programs are agents.")
     for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)
@@ -470,6 +476,10 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         only_yours,
     ),
     "codex_home": _Setting("CODEX_HOME", None, "Codex's home", existing_directory, only_yours),
+    "claude_path": _Setting("CLAUDE_CLI_PATH", None, "the Claude Code binary", program, only_yours),
+    "claude_home": _Setting(
+        "CLAUDE_CONFIG_DIR", None, "where Claude Code keeps its settings and sessions", any_path, only_yours
+    ),
     "approval_timeout_ms": _Setting(
         "APPROVAL_TIMEOUT_MS",
         300_000,

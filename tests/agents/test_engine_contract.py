@@ -1,4 +1,5 @@
-"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's, and one made of nothing but it."""
+"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's, that of the Agent Client Protocol on an
+agent that is played, and one made of nothing but the promises."""
 
 from __future__ import annotations
 
@@ -11,6 +12,10 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.agents.acp.agent import AcpAgent
+from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.agents.claude.agent import ClaudeAgent
+from helmsman.agents.claude.pipes import read_records as claude_records
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records
@@ -32,6 +37,8 @@ from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 from helmsman.model.questions import Prompt, Question
 from helmsman.testing import always, say
 from helmsman.testing.binaries import codex_version, codex_versions
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, waits
+from tests.claude import claude_binary, claude_environment
 from tests.engines import start_turn
 from tests.played import PlayedAgent, PlayedEngine
 
@@ -78,10 +85,16 @@ class Stage:
     env: dict[str, str]
     directory: Path
     model: ScriptedModel | None = None
+    unenforced: bool = False
 
     @property
     def options(self) -> SessionOptions:
-        return SessionOptions(agent=self.agent.name, cwd=self.directory, skip_git_repo_check=True)
+        return SessionOptions(
+            agent=self.agent.name, cwd=self.directory, skip_git_repo_check=True, unenforced=self.unenforced
+        )
+
+    async def start(self, helm: Helmsman, prompt: str) -> Session:
+        return await helm.start(prompt, cwd=self.directory, agent=self.agent.name, unenforced=self.unenforced)
 
     @asynccontextmanager
     async def engine(self) -> AsyncIterator[Engine]:
@@ -90,7 +103,7 @@ class Stage:
 
     @asynccontextmanager
     async def helm(self) -> AsyncIterator[Helmsman]:
-        brought = [self.agent] if isinstance(self.agent, PlayedAgent) else []
+        brought = [self.agent] if isinstance(self.agent, PlayedAgent | AcpAgent) else []
         async with Helmsman(self.settings, env=self.env, agents=brought, inside=True) as helm:
             yield helm
 
@@ -109,7 +122,7 @@ class Stage:
             engine.end("completed")
 
 
-@pytest.fixture(params=["app-server", "exec", "played", "on a pipe"])
+@pytest.fixture(params=["app-server", "exec", "played", "on a pipe", "acp", "claude", "claude in a keeper"])
 def stage(
     request: pytest.FixtureRequest,
     settings: Settings,
@@ -122,9 +135,20 @@ def stage(
     if request.param == "played":
         yield Stage(PlayedAgent(), settings, codex_home.env, git_repo)
         return
+    if request.param == "acp":
+        fake = FakeAcpAgent(tmp_path / "fake")
+        fake.on("short", says("done"))
+        fake.on("more", says("done again"))
+        fake.on("long", says("begun"), waits())
+        mine = OwnAgent("mine", "Mine", mode="ask", runs_repository_files=False)
+        yield Stage(AcpAgent(mine, tuple(fake.command)), settings, codex_home.env, git_repo, unenforced=True)
+        return
     model.on("short", say("done"))
     model.on("more", say("done again"))
     model.on("long", always(say("begun ", model.gate(), "and ended")))
+    if request.param.startswith("claude"):
+        yield from _claude_stage(codex_home, model, git_repo, tmp_path, kept=request.param != "claude")
+        return
     if request.param != "on a pipe":
         yield Stage(CodexAgent(), replace(settings, engine=request.param), codex_home.env, git_repo, model)
         return
@@ -138,6 +162,17 @@ def stage(
     yield Stage(CodexAgent(Owner(1)), settings, home.env, git_repo, model)
     for record in read_records(settings.state_dir):
         stop_engine(record)
+
+
+def _claude_stage(
+    codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, *, kept: bool
+) -> Iterator[Stage]:
+    claude = claude_binary()
+    env = codex_home.env | claude_environment(model, tmp_path / "claude")
+    settings = load_settings({"claude_path": str(claude), "detach": kept}, env, tmp_path)
+    yield Stage(ClaudeAgent(Owner(1) if kept else None), settings, env, git_repo, model, unenforced=True)
+    for record in claude_records(settings.state_dir):
+        record.stop()
 
 
 # --- sessions and turns ----------------------------------------------------------------------------------------------
@@ -275,7 +310,7 @@ async def test_an_agent_says_beforehand_what_its_engine_can_do(stage: Stage) -> 
 
 async def test_a_message_reaches_the_turn_or_is_refused(stage: Stage) -> None:
     async with stage.helm() as helm:
-        session = await helm.start("long", cwd=stage.directory, agent=stage.agent.name)
+        session = await stage.start(helm, "long")
         await expect(helm, session, Capability.STEER, session.steer("look here"))
         await session.interrupt()
         with pytest.raises(SessionIdle):
@@ -300,12 +335,18 @@ async def test_what_it_can_do_is_done_and_the_rest_refused_with_who_can(stage: S
     if stage.model is not None:
         stage.model.otherwise(lambda _request: say("done"))
     async with stage.helm() as helm:
+        session: Session | None = None
         for capability, ask in ASKED_OF_A_SESSION.items():
-            session = await helm.start("short", cwd=stage.directory, agent=stage.agent.name)
+            if session is None:
+                session = await stage.start(helm, "short")
+                assert session.engine is not None
+                stage.let_end(session.engine)
+                assert await session.wait(until="end", timeout=SECONDS)
             assert session.engine is not None
-            stage.let_end(session.engine)
-            assert await session.wait(until="end", timeout=SECONDS)
+            is_done = capability in session.engine.capabilities
             await expect(helm, session, capability, ask(helm, session))
+            if is_done:
+                session = None  # what was refused has left it as it was
             for known in list(helm.sessions.values()):
                 if known.engine is not None:
                     await known.interrupt()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.agents.acp.agent import acp_agents
+from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.codex.storage.rollout_usage import SessionSpending
 from helmsman.agents.codex.storage.spending_index import SpendingIndex
@@ -24,18 +26,21 @@ __all__ = [
     "engine_overviews",
     "find_agent",
     "fingerprint",
+    "keepers",
     "spending_index",
     "usable",
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.agents.protocol import Agent, Engine, SessionIndex
-    from helmsman.settings import Settings
+    from helmsman.base.processes import Process
+    from helmsman.settings import ConfigFile, Settings
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +50,12 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 class Agents:
     """The agents of a service: those that come with Helmsman, and those its caller brings."""
 
-    def __init__(self, brought: Iterable[Agent] = (), owner: Owner | None = None) -> None:
+    def __init__(
+        self, brought: Iterable[Agent] = (), owner: Owner | None = None, files: Iterable[ConfigFile] = ()
+    ) -> None:
+        """`files` are the configuration files, which may name agents of the user's own."""
         self._by_name: dict[str, Agent] = {}
-        for agent in (CodexAgent(owner), *brought):
+        for agent in (CodexAgent(owner), ClaudeAgent(owner), *acp_agents(files), *brought):
             if not _NAME.fullmatch(agent.name) or agent.name in self._by_name:
                 raise InvalidInput(
                     f"An agent cannot be called {agent.name!r:.80}: a name is lower case and taken once. Choose another one."
@@ -89,6 +97,14 @@ def engine_overviews(settings: Settings) -> list[dict[str, Any]]:
     from helmsman.agents.codex.detached.overview import engine_overviews
 
     return engine_overviews(settings.state_dir)
+
+
+def keepers(state_dir: Path) -> Collection[Process]:
+    """The processes that own what outlives us, of every agent."""
+    from helmsman.agents.claude.pipes import read_records as read_claude
+    from helmsman.agents.codex.detached.records import read_records
+
+    return {record.keeper for record in read_records(state_dir)} | {one.keeper for one in read_claude(state_dir)}
 
 
 def fingerprint(env: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""One JSON-RPC peer for any transport, without the `jsonrpc` field, which `codex app-server` does not have either.
+"""One JSON-RPC peer for any transport, with the `jsonrpc` field or, as `codex app-server` has it, without.
 
 One reader owns the incoming side and only routes: a response goes to its waiter, a notification or a request of the
 other side to a callback that must not block (a callback that raises is logged, and the reader goes on). One writer owns
@@ -96,9 +96,16 @@ class Peer:
         on_request: Callable[[IncomingRequest], bool],
         on_close: Callable[[HelmsmanError], None] = lambda reason: None,
         join: Callable[[list[Message]], list[Message]] = lambda messages: messages,
+        other: str = "Codex",
+        with_version: bool = False,
     ) -> None:
-        """`join` may make fewer of many messages that have come at once; what they say must stay the same."""
+        """`join` may make fewer of many messages that have come at once; what they say must stay the same.
+
+        `other` is what the other side is called in errors. `with_version` puts `"jsonrpc": "2.0"` into all that is sent.
+        """
         self._join = join
+        self._other = other
+        self._envelope: Message = {"jsonrpc": "2.0"} if with_version else {}
         self._transport = transport
         self._on_notification = on_notification
         self._on_request = on_request
@@ -148,7 +155,7 @@ class Peer:
             raise waiter.error.again()
         if not waiter.done.is_set():
             raise EngineTimeout(
-                f"Codex did not answer {method} within {timeout:g} s. Try again; restart the engine if it goes on.",
+                f"{self._other} did not answer {method} within {timeout:g} s. Try again; restart the engine if it goes on.",
                 method=method,
             )
         return waiter.result
@@ -176,12 +183,12 @@ class Peer:
         if self._closed is not None:
             raise self._closed.again()
         try:
-            text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+            text = json.dumps({**self._envelope, **message}, ensure_ascii=False, separators=(",", ":"))
             text.encode()
         except (TypeError, ValueError, RecursionError) as error:
             # Found here, where the caller can be told, and not in the writer, where it would end the conversation.
             raise InvalidInput(
-                f"That cannot be sent to Codex: {error}. Use plain JSON values and valid text."
+                f"That cannot be sent to {self._other}: {error}. Use plain JSON values and valid text."
             ) from None
         self._outbox.send_nowait((text, answering))
 
@@ -189,7 +196,9 @@ class Peer:
 
     async def run(self) -> None:
         """Read and write until the transport ends or the task is cancelled."""
-        reason: HelmsmanError = EngineLost("The connection to Codex was closed. Start the session again to go on.")
+        reason: HelmsmanError = EngineLost(
+            f"The connection to {self._other} was closed. Start the session again to go on."
+        )
         try:
             with self._running:
                 async with anyio.create_task_group() as tasks:
@@ -244,10 +253,10 @@ class Peer:
         try:
             message = json.loads(raw if isinstance(raw, str) else raw.decode())
         except (ValueError, RecursionError):
-            log.warning("skipped a message from Codex that is not JSON: %.200r", raw)
+            log.warning("skipped a message from %s that is not JSON: %.200r", self._other, raw)
             return
         if not isinstance(message, dict):
-            log.warning("skipped a message from Codex that is not an object: %.200r", raw)
+            log.warning("skipped a message from %s that is not an object: %.200r", self._other, raw)
             return
         self._dispatch(message)
 
@@ -276,7 +285,7 @@ class Peer:
             return  # a late answer to a request that timed out, or a stray one
         error = message.get("error")
         if error is not None:
-            waiter.error = _refusal(waiter.method, error)
+            waiter.error = _refusal(self._other, waiter.method, error)
         else:
             waiter.result = message.get("result")
         waiter.done.set()
@@ -302,14 +311,14 @@ def _parsed_together(raw: Sequence[bytes | str]) -> list[Message] | None:
     return list(messages)
 
 
-def _refusal(method: str, error: Any) -> EngineRefused:
+def _refusal(other: str, method: str, error: Any) -> EngineRefused:
     fields = error if isinstance(error, dict) else {}
     text = str(fields.get("message", error))
     if len(text) > _SHOWN_ERROR_CHARS:
         text = text[:_SHOWN_ERROR_CHARS] + "…"
     return EngineRefused(
-        f"Codex refused {method}: {text.rstrip('.')}. Change what was asked for; `helmsman doctor` shows what this "
-        "Codex can do.",
+        f"{other} refused {method}: {text.rstrip('.')}. Change what was asked for; `helmsman doctor` shows what this "
+        f"{other} can do.",
         method=method,
         rpc_code=fields.get("code"),
         rpc_message=text,

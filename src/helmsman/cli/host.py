@@ -58,7 +58,7 @@ class Host:
         """The sessions on disk, which may be looked up without a Helmsman."""
         from helmsman.agents.registry import Agents
 
-        return Agents()[settings.default_agent].sessions(settings)
+        return Agents(files=settings.files)[settings.default_agent].sessions(settings)
 
     def page(self, text: str) -> None:
         """Show a text that is longer than the screen."""

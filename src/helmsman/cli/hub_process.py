@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from helmsman.base.processes import Process
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub, Serve
+    from helmsman.settings import ConfigFile
     from helmsman.steering.shared import Shared
     from helmsman.tasks.calls import CallLog
 
@@ -66,9 +67,9 @@ async def _run(state: str) -> None:
     state_dir = Path(state)
 
     def keepers() -> Collection[Process]:
-        from helmsman.agents.codex.detached.records import read_records
+        from helmsman.agents import registry
 
-        return {record.keeper for record in read_records(state_dir)}
+        return registry.keepers(state_dir)
 
     words = sys.argv[2:]
     if PIPES in words or TAKE_OVER in words:
@@ -81,7 +82,8 @@ async def _run(state: str) -> None:
         return
     hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
-    async with Shared(state_dir, owner=Owner(hub.epoch, start_command(state)), fence=fence) as shared:
+    owner = Owner(hub.epoch, start_command(state))
+    async with Shared(state_dir, owner=owner, fence=fence, files=_agents_files(state_dir)) as shared:
         hub.on_stop = lambda: shared.need_engines(none=True)
         calls = CallLog(state_dir, fence)
         shared.tasks.start_soon(_forget_gone, calls, state_dir)
@@ -106,6 +108,21 @@ async def _run(state: str) -> None:
                 HANDOVER: serve_handover(shared.ledger.write),
             }
         )
+
+
+def _agents_files(state_dir: Path) -> tuple[ConfigFile, ...]:
+    """The user's file, as far as it names agents; one that cannot be understood is told of by whoever is at a door."""
+    from helmsman.agents.registry import Agents
+    from helmsman.errors import InvalidSetting
+    from helmsman.settings import load_settings
+
+    try:
+        files = load_settings({}, os.environ, state_dir).files
+        Agents(files=files)
+    except InvalidSetting as error:
+        log.warning("agents of your own are left out: %s", error)
+        return ()
+    return files
 
 
 async def _forget_gone(calls: CallLog, state_dir: Path) -> None:

@@ -63,6 +63,7 @@ class StartOptions(TypedDict, total=False):
     developer_instructions: str | None
     skip_git_repo_check: bool
     trust_repository: bool
+    unenforced: bool
 
 
 def only_known_arguments(options: type[Any]) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
@@ -150,6 +151,7 @@ def session_options(
         developer_instructions=options.get("developer_instructions"),
         skip_git_repo_check=_switch(options, "skip_git_repo_check"),
         trust_repository=_switch(options, "trust_repository"),
+        unenforced=_switch(options, "unenforced"),
     )
 
 
@@ -173,7 +175,7 @@ def changed_options(known: SessionOptions, changes: StartOptions) -> StartOption
             f"start a new session with {agent}.",
             parameter="agent",
         )
-    kept: StartOptions = {"agent": known.agent}
+    kept: StartOptions = {"agent": known.agent, "unenforced": changes.get("unenforced", known.unenforced)}
     if not changes.get("full_auto") and not changes.get("dangerously_bypass_approvals_and_sandbox"):
         kept["approval_policy"] = changes.get("approval_policy") or approval_word(known.asks)
         if changes.get("sandbox") is None:

@@ -54,6 +54,7 @@ class SessionOptions:
     """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides.
 
     `agent` is who runs it, for as long as the session lives. `tools` are functions of the program that starts it.
+    `unenforced` is for an agent without a sandbox of its own: it runs in none, and nothing holds it to what it may write.
     """
 
     agent: str = DEFAULT_AGENT
@@ -68,6 +69,7 @@ class SessionOptions:
     developer_instructions: str | None = None
     skip_git_repo_check: bool = False
     trust_repository: bool = False
+    unenforced: bool = False
     tools: tuple[ToolDefinition, ...] = ()
 
 

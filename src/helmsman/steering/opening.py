@@ -37,7 +37,7 @@ SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
 
 def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: Sequence[Path]) -> Iterator[Capability]:
     """What an engine must be able to do for a turn under these options."""
-    if allowed_roots or options.writes in ("nothing", "workspace"):
+    if allowed_roots or (options.writes in ("nothing", "workspace") and not options.unenforced):
         yield Capability.SANDBOX
     if options.asks not in (None, "never"):
         yield Capability.ASK

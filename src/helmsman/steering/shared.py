@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Agent
     from helmsman.model.events import Event
     from helmsman.sessions.session import Verbs
-    from helmsman.settings import Settings
+    from helmsman.settings import ConfigFile, Settings
     from helmsman.tasks.database import Fence
 
 log = logging.getLogger(__name__)
@@ -61,10 +61,11 @@ class Shared:
         *,
         owner: Owner | None = None,
         fence: Fence | None = None,
+        files: Iterable[ConfigFile] = (),
     ) -> None:
         self.state_dir = state_dir
         self.fence = fence
-        self.agents = Agents(agents, owner)
+        self.agents = Agents(agents, owner, files)
         self.truth = TaskTruth(self.agents)
         self.ledger = Ledger(state_dir, self.truth, fence)
         self.schedules = ScheduleStore(state_dir, fence)

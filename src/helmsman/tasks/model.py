@@ -387,6 +387,7 @@ def options_to_keep(options: SessionOptions) -> dict[str, Any]:
         "profile": _if_harmless(options.profile),
         "skip_git_repo_check": options.skip_git_repo_check or None,
         "trust_repository": options.trust_repository or None,
+        "unenforced": options.unenforced or None,
         "developer_instructions": _if_harmless(options.developer_instructions),
         "base_instructions": _if_harmless(options.base_instructions),
         "config": dict(options.config) if redact_value(options.config) == options.config else None,
@@ -414,6 +415,7 @@ def kept_options(kept: Mapping[str, Any], session: SessionOptions) -> SessionOpt
         developer_instructions=_text(kept, "developer_instructions"),
         skip_git_repo_check=kept.get("skip_git_repo_check") is True,
         trust_repository=kept.get("trust_repository") is True,
+        unenforced=kept.get("unenforced") is True,
     )
 
 

@@ -1,8 +1,8 @@
-"""A model made of a script: the Responses API on loopback, which a real Codex takes for its provider.
+"""A model made of a script, on loopback, which a real agent takes for its provider: one script, whatever API it speaks.
 
     async with ScriptedModel() as model:
         model.on("Fix the bug", run("ls"), [think("hm"), patch(add("a.txt", "hi\\n"))], say("Done"))
-        ...  # a Codex configured with model.base_url
+        ...  # a Codex configured with model.base_url, a Claude Code with ANTHROPIC_BASE_URL=model.address
 
 In code that is not async: `with start_blocking_portal() as portal, portal.wrap_async_context_manager(ScriptedModel())
 as model:` (`anyio.from_thread`).
@@ -17,24 +17,26 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from helmsman.testing.dialect import Dialect
+from helmsman.testing.chat_api import ChatApi
+from helmsman.testing.gemini_api import GeminiApi
 from helmsman.testing.local_server import serve
-from helmsman.testing.model_request import ModelRequest
+from helmsman.testing.messages_api import MessagesApi
 from helmsman.testing.playbook import Playbook
-from helmsman.testing.script import Cut, Fail, Gate, Hang, ScriptProblem
-from helmsman.testing.wire import Encoder, encoded, headers
+from helmsman.testing.script import Cut, Fail, Gate, Hang, Part, ScriptProblem, say
+from helmsman.testing.wire import ResponsesApi
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.types import Receive, Scope, Send
 
+    from helmsman.testing.api import Beat, ModelApi
+    from helmsman.testing.model_request import ModelRequest
     from helmsman.testing.playbook import ScriptStep, When
-    from helmsman.testing.wire import Beat
 
 
 class ScriptedModel:
-    """Answers Codex from scripts and records what it was asked."""
+    """Answers an agent from scripts and records what it was asked."""
 
     def __init__(self) -> None:
         self.requests: list[ModelRequest] = []
@@ -42,15 +44,20 @@ class ScriptedModel:
         self.problems: list[str] = []
         """What went wrong in the scripts themselves; a test should end with none."""
         self._playbook = Playbook()
-        self._encoder = Encoder()
+        self._apis: tuple[ModelApi, ...] = (ResponsesApi(), MessagesApi(), ChatApi(), GeminiApi())
         self._address = ""
         self._news = anyio.Event()
         self._closing = anyio.Event()
         self._resources = AsyncExitStack()
 
     @property
+    def address(self) -> str:
+        """Where it listens: what goes into `ANTHROPIC_BASE_URL`."""
+        return self._address
+
+    @property
     def base_url(self) -> str:
-        """What goes into `model_providers.<id>.base_url`."""
+        """What goes into `model_providers.<id>.base_url` of a Codex."""
         return f"{self._address}/v1"
 
     def on(self, when: When, *steps: ScriptStep) -> None:
@@ -95,33 +102,38 @@ class ScriptedModel:
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         http = Request(scope, receive)
-        if (http.method, http.url.path) != ("POST", "/v1/responses"):
+        api = next((one for one in self._apis if one.fits(http.url.path)), None)
+        if api is None or http.method != "POST":
             return await self._refuse(f"The scripted model has no {http.method} {http.url.path}.", 404, scope, send)
-        request = ModelRequest(dict(http.headers), await http.json())
-        self.requests.append(request)
-        self._news.set()
-        self._news = anyio.Event()
+        request = api.read(dict(http.headers), await http.json())
+        if api.is_aside(request):
+            aside: tuple[Part, ...] | None = (say("ok"),)
+        else:
+            aside = None
+            self.requests.append(request)
+            self._news.set()
+            self._news = anyio.Event()
         try:
-            parts = self._playbook.next_parts(request)
-            beats = self._encoder.beats(parts, Dialect(request))
+            parts = aside or self._playbook.next_parts(request)
+            beats = api.beats(parts, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the test must hear of it
             problem = str(error) if isinstance(error, ScriptProblem) else f"The script cannot be played: {error!r}."
             # Codex shows the text of a 400 to its user and does not try again; that of a 500 it keeps to itself.
             return await self._refuse(problem, 400, scope, send)
         failure = next((part for part in parts if isinstance(part, Fail)), None)
         if failure is not None:
-            response = JSONResponse({"error": dict(failure.error)}, failure.status, dict(failure.headers))
+            response = JSONResponse(api.error(failure), failure.status, dict(failure.headers))
             return await response(scope, receive, send)
-        await send({"type": "http.response.start", "status": 200, "headers": headers(parts)})
-        return await self._play(beats, receive, send)
+        await send({"type": "http.response.start", "status": 200, "headers": _raw(api.headers(parts))})
+        return await self._play(api, beats, receive, send)
 
     async def _refuse(self, problem: str, status: int, scope: Scope, send: Send) -> None:
         self.problems.append(problem)
         error = {"type": "script_problem", "message": problem}
         await JSONResponse({"error": error}, status)(scope, _nothing, send)
 
-    async def _play(self, beats: Sequence[Beat], receive: Receive, send: Send) -> None:
-        """Send a stream; stop at once when Codex goes away or the model is closed."""
+    async def _play(self, api: ModelApi, beats: Sequence[Beat], receive: Receive, send: Send) -> None:
+        """Send a stream; stop at once when the agent goes away or the model is closed."""
         async with anyio.create_task_group() as tasks:
 
             async def stop_when_gone() -> None:
@@ -143,10 +155,14 @@ class ScriptedModel:
                     case Hang():
                         await anyio.sleep_forever()
                     case _:
-                        await send({"type": "http.response.body", "body": encoded(beat), "more_body": True})
+                        await send({"type": "http.response.body", "body": api.encoded(beat), "more_body": True})
             else:
                 await send({"type": "http.response.body", "body": b""})
             tasks.cancel_scope.cancel()
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 async def _nothing() -> dict[str, str]:

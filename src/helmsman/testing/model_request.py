@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +28,9 @@ class ModelRequest:
 
     headers: Mapping[str, str]
     body: Mapping[str, Any]
+
+    names_conversation: ClassVar[bool] = True
+    """Whether a request says which conversation it belongs to; else what has been said in it tells how far it has come."""
 
     @cached_property
     def thread_id(self) -> str:
@@ -75,6 +78,11 @@ class ModelRequest:
         answered = [index for index, item in enumerate(self.input) if _is_from_model(item)]
         last = answered[-1] if answered else -1
         return tuple(text for index, text in self._user_messages() if index > last)
+
+    def steps_since(self, text: str) -> int:
+        """How often the model has spoken since the newest message of a person with this text."""
+        last = max((index for index, said in self._user_messages() if said == text), default=-1)
+        return sum(item.get("role") == "assistant" for item in self.input[last + 1 :])
 
     @cached_property
     def only_notified(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from helmsman.testing.model_request import ModelRequest
-from helmsman.testing.script import Always, Part, ScriptProblem, Step, parts_of
+from helmsman.testing.script import Always, Part, ScriptProblem, Step, parts_of, say
 
 When: TypeAlias = str | Callable[[ModelRequest], bool]
 ScriptStep: TypeAlias = "Step | Always"
@@ -67,6 +67,8 @@ class Playbook:
         Raises:
             ScriptProblem: No script matches, the script is used up, or a function in it failed.
         """
+        if not request.names_conversation:
+            return self._parts_by_content(request)
         if request.only_notified:
             return ()  # when this comes is a matter of chance, so it must not use up a step
         conversation = self._conversations.setdefault(request.thread_id, _Conversation())
@@ -82,6 +84,21 @@ class Playbook:
         step = conversation.script.step(conversation.position)
         conversation.position += 1
         return _resolved(step, request)
+
+    def _parts_by_content(self, request: ModelRequest) -> tuple[Part, ...]:
+        """The same where nothing says which conversation this is: a failed request that comes again gets the same step."""
+        for text in reversed(request.user_texts):
+            for script in reversed(self._scripts):
+                if script.matches(text, request):
+                    steps = request.steps_since(text)
+                    if steps >= len(script.steps) and text != request.last_user_text:
+                        return (say("ok"),)  # the agent itself has asked something more, for its own use
+                    return _resolved(script.step(steps), request)
+        if self._default is None:
+            raise ScriptProblem(
+                f"No script matches the prompt {request.last_user_text[:200]!r}. Add one with model.on(…)."
+            )
+        return _resolved(self._default.step(request.steps_since(request.last_user_text)), request)
 
     def _chosen(self, conversation: _Conversation, request: ModelRequest) -> Script | None:
         """The script that a new message chooses, or None to go on with the present one."""

@@ -7,8 +7,9 @@ here knows how a part is spelled on the wire or which tools a Codex offers: see 
 
 from __future__ import annotations
 
+import re
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import anyio
 
@@ -109,9 +110,48 @@ class Run(ToolCall):
     workdir: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEdit:
+    """One file of a patch, for agents whose tools take one file at a time. `old` are the lines replaced by `new`."""
+
+    path: str
+    kind: Literal["add", "update", "delete"]
+    old: str = ""
+    new: str = ""
+    moved_to: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Patch(ToolCall):
     text: str
+
+    def changes(self) -> list[FileEdit]:
+        """The patch, file by file."""
+        found: list[FileEdit] = []
+        for section in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", self.text, flags=re.MULTILINE)[1:]:
+            heading, _, body = section.partition("\n")
+            kind, _, path = heading.partition(" File: ")
+            lines = body.splitlines(keepends=True)
+            move = next((line for line in lines if line.startswith("*** Move to: ")), None)
+            old = "".join(line[1:] for line in lines if line[:1] in "- ")
+            new = "".join(line[1:] for line in lines if line[:1] in "+ ")
+            found.append(
+                FileEdit(
+                    path=path,
+                    kind=_KINDS[kind],
+                    old=old,
+                    new=new,
+                    moved_to=None if move is None else move.removeprefix("*** Move to: ").strip(),
+                )
+            )
+        return found
+
+
+_KINDS: Final[Mapping[str, Literal["add", "update", "delete"]]] = {
+    "Add": "add",
+    "Update": "update",
+    "Delete": "delete",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,43 +1,52 @@
-"""A response of the model as it goes over the wire: the parts of a step become server-sent events.
+"""The Responses API, which Codex speaks: the parts of a step become server-sent events.
 
 The result is a list of beats that the server plays in order: an event to send, a gate to wait at, or the end of the
 connection. Everything is worked out before the first byte is sent, so that a script that cannot be played is answered
-with a clear error instead of half a stream.
+with a clear error instead of half a stream. Which tools a Codex offers, and how they are called: see `dialect`.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.model.events import Usage
 from helmsman.testing import script
+from helmsman.testing.api import Beat, Event, ModelApi, joined
+from helmsman.testing.dialect import Dialect
+from helmsman.testing.model_request import ModelRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from helmsman.testing.dialect import Dialect
-Event = dict[str, Any]
-Beat = Event | script.Gate | script.Cut | script.Hang
+    from collections.abc import Iterator, Mapping, Sequence
 
 DEFAULT_USAGE: Final = Usage(input_tokens=100, cached_input_tokens=20, output_tokens=10, reasoning_output_tokens=3)
 """What a response costs unless its step says otherwise."""
 
 
-class Encoder:
-    """Makes responses, with ids that are unique in the life of one scripted model."""
+class ResponsesApi(ModelApi):
+    """See `helmsman.testing.api.ModelApi`."""
 
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
+    def fits(self, path: str) -> bool:
+        return path == "/v1/responses"
 
-    def beats(self, parts: Sequence[script.Part], dialect: Dialect) -> list[Beat]:
-        """A whole response.
+    def read(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> ModelRequest:
+        return ModelRequest(headers, body)
 
-        Raises:
-            NotOffered: A part needs a tool that this Codex does not have.
-        """
-        response = {"id": self._new_id("resp")}
+    def headers(self, parts: Sequence[script.Part]) -> Mapping[str, str]:
+        """The account's rate limits come in them."""
+        listed = dict(super().headers(parts))
+        for limit in (part.rate_limit for part in parts if isinstance(part, script.Limit)):
+            values = {
+                "used-percent": limit.used_percent,
+                "window-minutes": limit.window_minutes,
+                "reset-at": limit.resets_at,
+            }
+            listed |= {f"x-codex-{limit.name}-{key}": str(value) for key, value in values.items() if value is not None}
+        return listed
+
+    def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
+        dialect = Dialect(request)
+        response = {"id": self.new_id("resp")}
         usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
         ending: list[Beat] = [{"type": "response.completed", "response": response | {"usage": _usage(usage)}}]
         beats: list[Beat] = [{"type": "response.created", "response": response}]
@@ -60,26 +69,26 @@ class Encoder:
                     beats += self._reasoning(part, next(position))
                 case script.Search(query):
                     action = {"type": "search", "query": query}
-                    search = {"type": "web_search_call", "id": self._new_id("ws"), "status": "completed"}
+                    search = {"type": "web_search_call", "id": self.new_id("ws"), "status": "completed"}
                     beats += _whole(search | {"action": action}, next(position))
                 case script.ToolCall():
-                    item = dialect.item(part, self._new_id("call"))
-                    beats += _whole({"id": self._new_id("item")} | item, next(position))
+                    item = dialect.item(part, self.new_id("call"))
+                    beats += _whole({"id": self.new_id("item")} | item, next(position))
                 case _:
                     pass  # a cost or a limit, which go into the end and the headers of the response
         return beats + ending
 
     def _message(self, part: script.Say, index: int) -> Iterator[Beat]:
-        item: Event = {"type": "message", "role": "assistant", "id": self._new_id("msg")}
+        item: Event = {"type": "message", "role": "assistant", "id": self.new_id("msg")}
         if part.phase is not None:
             item["phase"] = part.phase
         where = {"item_id": item["id"], "output_index": index, "content_index": 0}
         yield _added(item | {"content": []}, index)
         yield from _deltas(part.chunks, {"type": "response.output_text.delta", **where})
-        yield _done(item | {"content": [{"type": "output_text", "text": _joined(part.chunks)}]}, index)
+        yield _done(item | {"content": [{"type": "output_text", "text": joined(part.chunks)}]}, index)
 
     def _reasoning(self, part: script.Think, index: int) -> Iterator[Beat]:
-        item: Event = {"type": "reasoning", "id": self._new_id("rs"), "summary": []}
+        item: Event = {"type": "reasoning", "id": self.new_id("rs"), "summary": []}
         where = {"item_id": item["id"], "output_index": index}
         yield _added(item, index)
         if part.chunks:
@@ -88,41 +97,16 @@ class Encoder:
             yield from _deltas(
                 part.chunks, {"type": "response.reasoning_summary_text.delta", "summary_index": 0, **where}
             )
-            item = item | {"summary": [{"type": "summary_text", "text": _joined(part.chunks)}]}
+            item = item | {"summary": [{"type": "summary_text", "text": joined(part.chunks)}]}
         if part.raw is not None:
             yield {"type": "response.reasoning_text.delta", "content_index": 0, "delta": part.raw, **where}
             item = item | {"content": [{"type": "reasoning_text", "text": part.raw}]}
         yield _done(item | {"encrypted_content": "scripted"}, index)
 
-    def _new_id(self, kind: str) -> str:
-        return f"{kind}_{next(self._numbers)}"
-
-
-def headers(parts: Sequence[script.Part]) -> list[tuple[bytes, bytes]]:
-    """The headers of a stream; the account's rate limits come in them."""
-    listed = {"content-type": "text/event-stream", "cache-control": "no-store"}
-    for limit in (part.rate_limit for part in parts if isinstance(part, script.Limit)):
-        values = {
-            "used-percent": limit.used_percent,
-            "window-minutes": limit.window_minutes,
-            "reset-at": limit.resets_at,
-        }
-        listed |= {f"x-codex-{limit.name}-{key}": str(value) for key, value in values.items() if value is not None}
-    return [(name.encode(), value.encode()) for name, value in listed.items()]
-
-
-def encoded(event: Event) -> bytes:
-    """An event in the format of server-sent events."""
-    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
-
 
 def _deltas(chunks: Sequence[script.Chunk], template: Event) -> Iterator[Beat]:
     for chunk in chunks:
         yield template | {"delta": chunk} if isinstance(chunk, str) else chunk
-
-
-def _joined(chunks: Sequence[script.Chunk]) -> str:
-    return "".join(chunk for chunk in chunks if isinstance(chunk, str))
 
 
 def _whole(item: Event, index: int) -> Iterator[Beat]:

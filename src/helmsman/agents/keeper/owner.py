@@ -104,6 +104,11 @@ class KeptChild:
         async with self._writing:
             await self._send("".join(frames))
 
+    async def end(self) -> None:
+        """Have the keeper end the child."""
+        async with self._writing:
+            await self._send("t\n")
+
     async def _send(self, frames: str) -> None:
         try:
             with anyio.CancelScope(

@@ -164,6 +164,10 @@ class Pipe:
     def _is_awaited(self, line: bytes) -> bool:
         with contextlib.suppress(ValueError, RecursionError):
             message = json.loads(line)
+            if isinstance(message, dict) and isinstance(message.get("response"), dict):
+                return bool(
+                    message["response"].get("request_id") == self._awaited
+                )  # Claude Code's spelling of an answer
             return isinstance(message, dict) and message.get("id") == self._awaited and "method" not in message
         return False
 

@@ -178,7 +178,7 @@ class Keeper:
         child = subprocess.Popen(
             self._order["argv"],
             env={**self._order["env"], MARK: str(self._directory)},
-            cwd=self._directory,
+            cwd=self._order.get("cwd", self._directory),
             stdin=subprocess.DEVNULL if on_pipe is None else subprocess.PIPE,
             stdout=subprocess.DEVNULL if on_pipe is None else subprocess.PIPE,
             stderr=subprocess.PIPE,

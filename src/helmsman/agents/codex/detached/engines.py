@@ -16,11 +16,8 @@ import json
 import logging
 import os
 import secrets
-import signal
-import subprocess
 import sys
-import time
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -42,20 +39,16 @@ from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.wire.app_server import INITIALIZED, handshake
 from helmsman.agents.codex.wire.kept import open_kept
 from helmsman.agents.codex.wire.process import (
-    KILL,
     START_ATTEMPTS,
     START_RACE_PAUSE,
-    TERMINATED_GRACE,
     codex_environment,
     is_start_race,
     start_failed,
 )
 from helmsman.agents.codex.wire.transports import open_unix
-from helmsman.agents.keeper.below import left_by
 from helmsman.agents.keeper.owner import NotOurs, Owner
 from helmsman.agents.keeper.places import (
     forget,
-    make_directory,
     mark_draining,
     mark_needed,
     private_directory,
@@ -64,32 +57,22 @@ from helmsman.agents.keeper.places import (
     try_own,
 )
 from helmsman.agents.keeper.process import WAKE
+from helmsman.agents.keeper.starting import send_signal, start_keeper, stop_kept
 from helmsman.base.files import file_lock
-from helmsman.base.processes import descendants, kill
 from helmsman.errors import EngineError, EngineLost, EngineStartFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
-    from helmsman.base.processes import Process
 
 log = logging.getLogger(__name__)
 
 IDLE: Final = 15 * 60.0
 """How long an engine waits for somebody to come back when nothing runs in it."""
 
-START_TIMEOUT: Final = 60.0
-"""How long the keeper may take to say whether Codex came up: more than it gives Codex itself."""
-
 LOCK_TIMEOUT: Final = 120.0
 """How long we wait for another process that is starting or replacing an engine."""
-
-STOP_TIMEOUT: Final = 20.0
-"""How long a keeper may take to end its engine: it interrupts, terminates and kills, each within bounds."""
-
-KILLED_GRACE: Final = 5.0
-"""How long the system may take to clear away a process that was killed."""
 
 ATTACH_TIMEOUT: Final = 10.0
 NOBODY: Final = Owner()
@@ -179,14 +162,7 @@ async def open_recorded(
 
 def stop_engine(record: EngineRecord) -> None:
     """End an engine and all that runs in it. Blocks for a bounded time; afterwards no process is left."""
-    _end(record.keeper, STOP_TIMEOUT)
-    started = left_by(record.directory)  # its keeper was killed, or hung
-    if record.is_running:
-        started |= descendants(record.codex.pid)
-        _end(record.codex, TERMINATED_GRACE)
-    for process in kill(started):
-        _gone_within(process, KILLED_GRACE)
-    forget(record.directory, record.socket)
+    stop_kept(record.directory, record.socket, record.keeper, record.codex)
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
@@ -260,7 +236,7 @@ async def fits_engine(
 def need_engine(record: EngineRecord, *, needed: bool) -> None:
     """Say whether somebody has to be attached to an engine: if nobody is, its keeper starts the next hub."""
     if mark_needed(record.directory, needed=needed) and needed:
-        _signal(record.keeper, WAKE)
+        send_signal(record.keeper, WAKE)
 
 
 async def _attach_to_one(
@@ -296,7 +272,7 @@ def _tidy_up(wanted: _Wanted) -> list[EngineRecord]:
 def drain_engine(record: EngineRecord) -> None:
     """Give an engine no new work; it ends when nobody is attached and what runs in it has ended."""
     mark_draining(record.directory)
-    _signal(record.keeper, WAKE)
+    send_signal(record.keeper, WAKE)
 
 
 class EngineTaken(EngineLost):
@@ -374,15 +350,7 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
         EngineLost: It did not come up. Details: `exit_code`, `stderr`.
     """
     directory = wanted.engines / secrets.token_hex(4)
-    socket = socket_path(directory)
-    try:
-        make_directory(directory)
-        private_directory(socket.parent)
-    except OSError as error:
-        raise _did_not_start(f"There is no place for its socket: {error}") from error
     order = {
-        "directory": str(directory),
-        "socket": str(socket),
         "argv": [str(wanted.binary.path), "app-server", *options],
         "env": dict(wanted.env),
         "idle": wanted.idle,
@@ -396,63 +364,14 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
         },
     }
     if is_shared(wanted.binary):
+        listen = f"unix://{socket_path(directory)}"
         order |= {
-            "argv": [str(wanted.binary.path), "app-server", "--listen", f"unix://{socket}", *options],
+            "argv": [str(wanted.binary.path), "app-server", "--listen", listen, *options],
             "watcher": f"{_WATCHING}:ListeningCodex",
             "pipe": None,
         }
-    said = b""
-    with anyio.move_on_after(START_TIMEOUT):
-        # Not from the current directory (-P), where a repository could put a module of any name.
-        process = await anyio.run_process(
-            [sys.executable, "-P", "-m", "helmsman.agents.keeper.process"],
-            input=json.dumps(order).encode(),
-            stderr=subprocess.PIPE,
-            cwd=directory,
-            check=False,
-            start_new_session=True,
-        )
-        said = process.stdout or process.stderr
+    await start_keeper(directory, order)
     record = read_record(directory)
-    try:
-        answer = json.loads(said)
-    except ValueError:
-        answer = {"stderr": said.decode("utf-8", "replace")}
-    if answer.get("ready") is True and record is not None:
-        return record
-    if record is not None:
-        await anyio.to_thread.run_sync(stop_engine, record)
-    forget(directory, socket)
-    code = answer.get("exit_code")
-    raise _did_not_start(
-        "It did not answer in time" if code is None else f"It exited ({code})", code, answer.get("stderr")
-    )
-
-
-def _did_not_start(reason: str, exit_code: object = None, stderr: object = None) -> EngineLost:
-    return EngineLost(f"{reason}. Run `helmsman doctor` to find out why.", exit_code=exit_code, stderr=stderr)
-
-
-# --- processes that are not our children -----------------------------------------------------------------------------
-
-
-def _end(process: Process, grace: float) -> None:
-    _signal(process, signal.SIGTERM)
-    if not _gone_within(process, grace):
-        _signal(process, KILL)
-        _gone_within(process, KILLED_GRACE)
-
-
-def _signal(process: Process, number: int) -> None:
-    if process.is_alive():
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, number)
-
-
-def _gone_within(process: Process, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while process.is_alive():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
-    return True
+    if record is None:
+        raise EngineLost("It ended at once. Run `helmsman doctor` to find out why.")
+    return record

@@ -135,7 +135,7 @@ def digest_of(env: Mapping[str, str]) -> str:
 _NAMES: Final = frozenset({UMASK, "HOME", "PATH", "SHELL", "TMPDIR", "USER", "VIRTUAL_ENV", "RUST_LOG"})
 _NO_NAMES: Final = frozenset({"CODEX_CLI_PATH", "CODEX_HOME", "CODEX_THREAD_ID"})
 """Ours, compared as what they mean, or another for every session of a Codex that starts us."""
-_PREFIXES: Final = ("CODEX_", "OPENAI_", "AZURE_", "AWS_", "SSL_CERT_", "OTEL_")
+_PREFIXES: Final = ("CODEX_", "CLAUDE_CONFIG_", "ANTHROPIC_", "OPENAI_", "AZURE_", "AWS_", "SSL_CERT_", "OTEL_")
 _SUFFIXES: Final = ("_API_KEY", "_BASE_URL", "_PROXY")
 
 

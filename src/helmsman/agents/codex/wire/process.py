@@ -57,7 +57,7 @@ class Child:
 
     def __init__(self, process: anyio.abc.Process, mark: str) -> None:
         self._process = process
-        self._mark = mark
+        self.mark = mark
         self._stderr = bytearray()
         self._stderr_ended = anyio.Event()
 
@@ -131,7 +131,7 @@ class Child:
         self.signal(KILL)  # what the leader left in its group
         with anyio.move_on_after(_SWEEP_SECONDS):
             # Codex that ends while it is just starting a command leaves that behind, in a group of its own.
-            while left := await anyio.to_thread.run_sync(with_variable, MARK, self._mark):
+            while left := await anyio.to_thread.run_sync(with_variable, MARK, self.mark):
                 kill(left)
                 await anyio.sleep(_SWEEP_POLL)
 

@@ -1,0 +1,164 @@
+"""An agent that speaks the Agent Client Protocol: where it is, how its engine is opened, what it keeps on disk.
+
+Which program it is: `command` under `[agents.NAME]` in the user's own `helmsman.toml`, else what the PATH has. A name that
+no profile knows is an agent of the user's own:
+
+    [agents.mine]
+    command = ["my-agent", "--acp"]
+    title = "My agent"              # what it is called in sentences
+    mode = "ask"                    # the mode in which it asks, if it has modes
+    runs_repository_files = false   # it runs nothing of a repository before anybody is asked
+
+A project's file counts for nothing here: it came with a repository, and would say what is run.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+
+from helmsman.agents.acp.profiles import KNOWN, OwnAgent
+from helmsman.agents.protocol import Agent
+from helmsman.base.surroundings import environment, expand_home
+from helmsman.errors import AgentNotFound, InvalidSetting
+from helmsman.settings import REMOTE_TOKEN, ensure_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+    from pathlib import Path
+
+    from helmsman.agents.acp.profile import Profile
+    from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
+    from helmsman.settings import ConfigFile, Settings
+
+_KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files"})
+_PLACES: Final = "agents"
+"""Where in the state directory files for agents are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What `[agents.NAME]` says."""
+
+    command: tuple[str, ...]
+    title: str
+    mode: str | None
+    runs_repository_files: bool
+
+
+class AcpAgent(Agent):
+    """See `helmsman.agents.protocol.Agent`."""
+
+    def __init__(self, profile: Profile, command: tuple[str, ...] = ()) -> None:
+        self._profile = profile
+        self._command = command
+
+    @property
+    def name(self) -> str:
+        return self._profile.name
+
+    @property
+    def title(self) -> str:
+        return self._profile.title
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
+        return self._profile.capabilities(has_history=self._profile.reader(_env(env)) is not None)
+
+    @asynccontextmanager
+    async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
+        from helmsman.agents.acp.engine import open_acp_engine
+
+        given = _env(env)
+        given.pop(REMOTE_TOKEN, None)  # of a Codex elsewhere, and none of the business of what runs here
+        argv = await anyio.to_thread.run_sync(self.find, given)
+        places = await anyio.to_thread.run_sync(_places, settings)
+        async with open_acp_engine(self._profile, argv, env=given, places=places, idle=settings.engine_idle) as engine:
+            yield engine
+
+    def find(self, env: Mapping[str, str]) -> list[str]:
+        """The command that starts it.
+
+        Raises:
+            AgentNotFound: It is not there.
+        """
+        program, *arguments = self._command or (self._profile.program, *self._profile.arguments)
+        path = shutil.which(str(expand_home(program)) if program.startswith("~") else program, path=env.get("PATH"))
+        if path is None:
+            how = f"Install it: {self._profile.install}" if self._profile.install else "Check the command"
+            raise AgentNotFound(
+                f"{self._profile.title} is not there: no program {program!r:.200} is on the PATH. {how}, or set `command` "
+                f"under [agents.{self.name}] in helmsman.toml.",
+                agent=self.name,
+            )
+        return [path, *arguments]
+
+    def sessions(self, settings: Settings) -> SessionIndex | None:
+        from helmsman.agents.acp.storage.index import AgentSessions
+
+        reader = self._profile.reader(environment())
+        return None if reader is None else AgentSessions(self.name, reader)
+
+
+def acp_agents(files: Iterable[ConfigFile]) -> list[AcpAgent]:
+    """The agents that are known, and those of the user's own file.
+
+    Raises:
+        InvalidSetting: Something under `[agents]` makes no sense.
+    """
+    own = dict(_own_agents(files))
+    agents = [AcpAgent(profile, own.pop(profile.name).command if profile.name in own else ()) for profile in KNOWN]
+    for name, said in own.items():
+        profile = OwnAgent(name, said.title, mode=said.mode, runs_repository_files=said.runs_repository_files)
+        agents.append(AcpAgent(profile, said.command))
+    return agents
+
+
+def _own_agents(files: Iterable[ConfigFile]) -> Iterable[tuple[str, _Own]]:
+    file = next((file for file in files if file.trusted and "agents" in file.content), None)
+    if file is None:
+        return
+    tables = file.content["agents"]
+    for name, table in tables.items() if isinstance(tables, dict) else [("", None)]:
+        where = f"agents.{name}" if name else "agents"
+        if not isinstance(table, dict):
+            raise InvalidSetting(f"{where} in {file.path} is no table. Write [agents.NAME] with a command.")
+        if unknown := sorted(set(table) - _KEYS):
+            known = ", ".join(sorted(_KEYS))
+            raise InvalidSetting(f"{where}.{unknown[0]} in {file.path} is unknown. Use one of: {known}.")
+        command = table.get("command")
+        if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
+            raise InvalidSetting(f'{where}.command in {file.path} must be a list of words: ["my-agent", "--acp"].')
+        yield (
+            name,
+            _Own(
+                tuple(command),
+                _text(table, "title", where, file.path) or name.capitalize(),
+                _text(table, "mode", where, file.path),
+                table.get("runs_repository_files") is not False,
+            ),
+        )
+
+
+def _text(table: Mapping[str, Any], key: str, where: str, path: Path) -> str | None:
+    value = table.get(key)
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InvalidSetting(f"{where}.{key} in {path} must be a text.")
+    return value
+
+
+def _env(env: Mapping[str, str] | None) -> dict[str, str]:
+    return dict(environment() if env is None else env)
+
+
+def _places(settings: Settings) -> Path:
+    places = ensure_state_dir(settings.state_dir) / _PLACES
+    places.mkdir(mode=0o700, exist_ok=True)
+    return places

@@ -1,0 +1,94 @@
+"""What callers ask for, as an agent takes it, and what is refused because it would not, or because it is not safe."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from typing import TYPE_CHECKING, Any
+
+from helmsman.agents.protocol import Capability
+from helmsman.base.json_values import mapping, optional_text
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.agents.acp.profile import Profile
+    from helmsman.model.options import SessionOptions, TurnInput
+
+
+def refuse_unknown(profile: Profile, options: SessionOptions) -> None:
+    """Refuse what this agent has no place for, and to run in no sandbox where nobody said so.
+
+    Raises:
+        InvalidInput: Something of the kind was asked for.
+        Unsupported: Nothing would hold it to what it may write.
+    """
+    if options.writes != "anything" and not options.unenforced:
+        raise profile.capabilities(has_history=False).refusal(Capability.SANDBOX)
+    given = {
+        "profile": options.profile,
+        "config": options.config,
+        "baseInstructions": options.base_instructions,
+        "developerInstructions": options.developer_instructions,
+    }
+    for parameter, value in given.items():
+        if value:
+            raise InvalidInput(
+                f"{profile.title} takes no {parameter}. Put what matters into the prompt, or use Codex.",
+                parameter=parameter,
+            )
+    if options.model is not None and profile.model_by == "nothing":
+        raise InvalidInput(
+            f"The model of {profile.title} cannot be chosen from here. Choose it in its own configuration.",
+            parameter="model",
+        )
+
+
+def refuse_danger(profile: Profile, options: SessionOptions, directory: Path) -> None:
+    """Refuse to work where the agent would run files of the repository before anybody was asked.
+
+    Raises:
+        InvalidInput: It would, and nobody said that the repository is trusted.
+    """
+    if options.trust_repository:
+        return
+    found = profile.dangerous_files(directory)
+    if found:
+        listed = ", ".join(str(path) for path in found[:10])
+        raise InvalidInput(
+            f"{profile.title} would run files of this repository before anybody is asked: {listed}. Look at them, then "
+            "start with trustRepository, or take them away.",
+            parameter="trustRepository",
+            files=[str(path) for path in found],
+        )
+    if profile.runs_repository_files:
+        raise InvalidInput(
+            f"{profile.title} may run files of this repository before anybody is asked: Helmsman does not know it. Start "
+            "with trustRepository if you trust the repository; `runs_repository_files = false` under "
+            f"[agents.{profile.name}] says that it runs none.",
+            parameter="trustRepository",
+        )
+
+
+def prompt_content(turn: TurnInput) -> list[Mapping[str, Any]]:
+    """A prompt as the protocol has it.
+
+    Raises:
+        InvalidInput: An image cannot be read.
+    """
+    content: list[Mapping[str, Any]] = [{"type": "text", "text": turn.text}]
+    for path in turn.images:
+        kind = mimetypes.guess_type(path.name)[0] or "image/png"
+        try:
+            data = base64.b64encode(path.read_bytes()).decode("ascii")
+        except OSError as error:
+            raise InvalidInput(f"The image {path} cannot be read: {error}. Name one that can.") from error
+        content.append({"type": "image", "data": data, "mimeType": kind})
+    return content
+
+
+def model_in(made: Mapping[str, Any]) -> str | None:
+    """The model of a session that was made or loaded, where the agent says it."""
+    return optional_text(mapping(made.get("models")).get("currentModelId"))

@@ -1,0 +1,166 @@
+"""What an agent asks before it acts, as a `Question`; what was chosen, as the answer it expects.
+
+An option is chosen by its kind, never by its place or its name. The only yes that is ever sent is `allow_once`: an agent's
+own "always" covers more than was shown (a first word, all edits, other sessions), and some write it into the repository.
+What holds longer is a rule of Helmsman's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.acp.updates import EDITS, changes_of, command_of
+from helmsman.agents.codex.normalise import file_change_diff
+from helmsman.base.json_values import mapping, optional_text, sequence, text
+from helmsman.model.questions import ABORT, APPROVE, APPROVE_SESSION, DENY, Prompt, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.base.jsonrpc import RequestId
+    from helmsman.model.events import PathChange
+    from helmsman.model.questions import Choice, QuestionType
+
+REQUEST: Final = "session/request_permission"
+CANCELLED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
+_ALLOW: Final = "allow_once"
+_REJECT: Final = "reject_once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """Who asks, and where: what a request does not say itself."""
+
+    title: str
+    session_id: str
+    turn_id: str
+    directory: str
+    request_id: RequestId
+
+
+def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: Asking) -> Question:
+    """A request for a permission as a question. `call` is all that is known of the tool call."""
+    asked = user_questions(params)
+    if asked:
+        return _question(params, asking, "user_input", _user_prompts(asked), {})
+    directory = asking.directory
+    details: dict[str, Any]
+    made: QuestionType
+    kind = text(call.get("kind"))
+    if kind == "execute":
+        given = mapping(call.get("rawInput"))
+        where = optional_text(given.get("cwd")) or optional_text(given.get("directory")) or directory
+        details = {"command": command_of(call), "directory": where, "reason": _reason(call), "sandbox": "outside"}
+        says, made = "run a command", "command_approval"
+    elif kind in EDITS and (changes := changes_of(call)):
+        details = {
+            "diff": file_change_diff(changes, directory),
+            "changes": [_shown(change) for change in changes],
+            "paths": [change.path for change in changes],
+        }
+        says, made = "change files", "patch_approval"
+    else:
+        details = {
+            "permissions": {"tool": text(call.get("title")) or text(call.get("name")), "kind": kind or "other"},
+            "input": dict(mapping(call.get("rawInput"))) or None,
+            "directory": directory,
+        }
+        says, made = "use a tool", "permission_approval"
+    can_allow = allowing(params) is not None
+    options = (*((APPROVE, APPROVE_SESSION) if can_allow else ()), DENY, ABORT)
+    if made == "permission_approval":  # there is no rule that would cover the next one
+        options = tuple(option for option in options if option != APPROVE_SESSION)
+    return _question(params, asking, made, (Prompt(text=f"{asking.title} asks to {says}.", options=options),), details)
+
+
+def write_answer(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
+    """The result that carries the choices to the agent; None refuses."""
+    if (asked := user_questions(params)) and choices:
+        given = {str(index): choice.value for index, choice in enumerate(choices[: len(asked)])}
+        chosen = allowing(params)
+        return CANCELLED if chosen is None else {**_selected(chosen), "answers": given}
+    if choices and choices[0].value in (APPROVE, APPROVE_SESSION) and (allowed := allowing(params)) is not None:
+        return _selected(allowed)
+    return refusing(params)
+
+
+def unasked(params: Mapping[str, Any], *, yes: bool) -> Mapping[str, Any]:
+    """The answer that Helmsman gives itself. What is asked in words nobody but a person can answer."""
+    allowed = allowing(params) if yes and not user_questions(params) else None
+    return refusing(params) if allowed is None else _selected(allowed)
+
+
+def allowing(params: Mapping[str, Any]) -> str | None:
+    """The option that lets this happen once; None where there is none, or more than one and nobody can tell which."""
+    return _the_only(params, _ALLOW)
+
+
+def refusing(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer that lets nothing happen."""
+    rejected = _the_only(params, _REJECT)
+    return CANCELLED if rejected is None else _selected(rejected)
+
+
+def user_questions(params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What the agent asks a person in words, where that is what it asks."""
+    meta = mapping(mapping(params.get("toolCall")).get("_meta"))
+    return [mapping(one) for one in sequence(meta.get("qwenQuestions")) if isinstance(one, dict)]
+
+
+def _the_only(params: Mapping[str, Any], kind: str) -> str | None:
+    found = [option for option in sequence(params.get("options")) if mapping(option).get("kind") == kind]
+    return optional_text(found[0].get("optionId")) if len(found) == 1 else None
+
+
+def _selected(option: str) -> dict[str, Any]:
+    return {"outcome": {"outcome": "selected", "optionId": option}}
+
+
+def _question(
+    params: Mapping[str, Any],
+    asking: Asking,
+    kind: QuestionType,
+    prompts: tuple[Prompt, ...],
+    details: Mapping[str, Any],
+) -> Question:
+    item_id = optional_text(mapping(params.get("toolCall")).get("toolCallId"))
+    # The agent numbers its requests from 0 in each process; turns are never the same.
+    identity = repr((asking.session_id, asking.turn_id, asking.request_id)).encode()
+    return Question(
+        id="q_" + hashlib.sha256(identity).hexdigest()[:10],
+        type=kind,
+        session_id=asking.session_id,
+        turn_id=asking.turn_id,
+        item_id=item_id,
+        prompts=prompts,
+        asker=asking.title,
+        details={name: value for name, value in details.items() if value is not None},
+    )
+
+
+def _reason(call: Mapping[str, Any]) -> str | None:
+    return optional_text(mapping(call.get("rawInput")).get("description"))
+
+
+def _shown(change: PathChange) -> dict[str, Any]:
+    told = {"path": change.path, "kind": change.kind, "added": change.added, "removed": change.removed}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _user_prompts(asked: list[Mapping[str, Any]]) -> tuple[Prompt, ...]:
+    prompts: list[Prompt] = []
+    for one in asked:
+        options = [mapping(option) for option in sequence(one.get("options"))]
+        labels = {text(option.get("label")): text(option.get("description")) for option in options}
+        prompts.append(
+            Prompt(
+                text=text(one.get("question")) or text(one.get("header")),
+                options=tuple(label for label in labels if label),
+                free_text=True,
+                key=str(len(prompts)),
+                descriptions={label: words for label, words in labels.items() if label and words},
+            )
+        )
+    return tuple(prompts)

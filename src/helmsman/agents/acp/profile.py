@@ -1,0 +1,168 @@
+"""What differs between agents that speak the Agent Client Protocol, with the careful answer where nothing is known of one.
+
+The protocol says how to talk; it does not say what an agent does unasked, what a second prompt means, where the exit code
+of a command is, or whether its token counts are of one call or of the whole session. Each agent has a `Profile` that does;
+`profiles` holds them. What is here is what holds for an agent nobody has looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from helmsman.agents.protocol import Capabilities, Capability
+from helmsman.base.json_values import integer, mapping, optional_text
+from helmsman.model.events import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.agents.acp.storage.reader import SessionReader
+    from helmsman.model.options import SessionOptions
+
+Steering = Literal["no", "second prompt", "when asked", "request"]
+"""How a message gets into a running turn: not at all; as a second prompt; when the agent asks for it; by a request."""
+
+Counting = Literal["nothing", "turn", "process", "files"]
+"""What the token counts in the answer to a prompt are of: of nothing, of the turn, or of all that the process has done. Some
+say too little there, and the truth is in their files."""
+
+UNENFORCED: Final = "Say `unenforced` to start it without: then nothing holds what is approved. Codex has one."
+_OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME})
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAccess:
+    """What a session may do, in this agent's way.
+
+    `mode` is what it is set to before every first prompt. With `answers` Helmsman answers what the agent asks itself: `no`
+    where nobody may be asked or nothing may be written, `yes` where anything may be done unasked.
+    """
+
+    mode: str | None = None
+    answers: Literal["no", "yes"] | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Profile:
+    """One agent. The class is what is known of an agent that nobody has looked at; others say what they do otherwise."""
+
+    name: str = ""
+    title: str = ""
+    program: str = ""
+    """What is looked for on the PATH."""
+    arguments: tuple[str, ...] = ()
+    install: str = ""
+    """The command that installs it."""
+    start_seconds: float = 60.0
+    """How long it may take to answer its first request: on a busy machine, on its very first start."""
+    asking_mode: str | None = None
+    """The mode in which it asks before it writes or runs anything but harmless commands."""
+    reading_mode: str | None = None
+    """The mode in which it changes nothing."""
+    model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"
+    """How its model is chosen."""
+    steering: Steering = "no"
+    counting: Counting = "nothing"
+    cached_beside: bool = False
+    """Whether cached tokens are counted beside the input tokens, and not within."""
+    thoughts_beside: bool = False
+    """Whether thought tokens are counted beside the output tokens, and not within."""
+    runs_repository_files: bool = True
+    """Whether, for all that is known, it may run files of a repository that nobody has trusted."""
+
+    # --- starting it -------------------------------------------------------------------------------------------------
+
+    def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
+        """The environment it is started with for such a session; `places` is a directory for files of ours."""
+        return dict(env)
+
+    def dangerous_files(self, directory: Path) -> list[Path]:
+        """Files that it would run in this directory before anybody has been asked, whatever it is started with."""
+        return []
+
+    def session_meta(self, options: SessionOptions) -> Mapping[str, Any]:
+        """What a session is begun and loaded with beyond what the protocol has, under its `_meta`."""
+        return {}
+
+    # --- what a session may do ---------------------------------------------------------------------------------------
+
+    def access(self, options: SessionOptions) -> AgentAccess:
+        """What such a session may do."""
+        notes: list[str] = []
+        if options.asks == "after_failure":
+            notes.append(f"{self.title} cannot ask only after a failure, so it asks before.")
+        if options.writes == "nothing":
+            return AgentAccess(self.reading_mode or self.asking_mode, "no", tuple(notes))
+        if options.writes == "anything" and options.asks == "never":
+            return AgentAccess(self.asking_mode, "yes", tuple(notes))
+        if options.asks == "never":
+            notes.append(
+                f"{self.title} runs in no sandbox, so with `never` all that it would have to ask for is refused."
+            )
+            return AgentAccess(self.asking_mode, "no", tuple(notes))
+        return AgentAccess(self.asking_mode, None, tuple(notes))
+
+    # --- what it says ------------------------------------------------------------------------------------------------
+
+    def is_remark(self, text: str) -> bool:
+        """Whether a piece of a message is the program's own, and nothing the model said."""
+        return False
+
+    def failure_in(self, text: str) -> str | None:
+        """What went wrong, where a piece of a message says so and nothing else does."""
+        return None
+
+    def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
+        """Output and exit code of a command, as far as its updates tell."""
+        return optional_text(fields.get("rawOutput")), None
+
+    def prompt_usage(self, answer: Mapping[str, Any]) -> Usage | None:
+        """What the answer to a prompt says was used; `counting` says of what."""
+        return self.read_usage(mapping(answer.get("usage"))) if self.counting != "nothing" else None
+
+    def update_usage(self, update: Mapping[str, Any]) -> Usage | None:
+        """What an update says one model call has used."""
+        return None
+
+    def read_usage(self, counts: Mapping[str, Any]) -> Usage | None:
+        """Counts by the protocol's names."""
+        given = integer(counts.get("inputTokens"))
+        if given is None:
+            return None
+        cached = integer(counts.get("cachedReadTokens")) or 0
+        written = integer(counts.get("cachedWriteTokens")) or 0
+        thoughts = integer(counts.get("thoughtTokens")) or 0
+        return Usage(
+            input_tokens=given + (cached + written if self.cached_beside else 0),
+            cached_input_tokens=cached,
+            output_tokens=(integer(counts.get("outputTokens")) or 0) + (thoughts if self.thoughts_beside else 0),
+            reasoning_output_tokens=thoughts,
+        )
+
+    # --- what it keeps on disk ---------------------------------------------------------------------------------------
+
+    def reader(self, env: Mapping[str, str]) -> SessionReader | None:
+        """Its sessions on disk; None where nobody knows where they are."""
+        return None
+
+    async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
+        """Wait until a session can be loaded without harm."""
+
+    # --- what it can do ----------------------------------------------------------------------------------------------
+
+    def capabilities(self, *, has_history: bool) -> Capabilities:
+        """What its engine can do."""
+        can = set(_OF_EVERY_AGENT)
+        if self.steering != "no":
+            can.add(Capability.STEER)
+        if has_history:
+            can.add(Capability.HISTORY)
+        if self.counting != "nothing":
+            can.add(Capability.USAGE)
+        lacking = {capability: "Codex can." for capability in Capability if capability not in can}
+        if Capability.STEER in lacking:
+            lacking[Capability.STEER] = "Wait for the turn to end, or interrupt it and send the message then."
+        lacking[Capability.SANDBOX] = UNENFORCED
+        return Capabilities(self.name, self.title, lacking)

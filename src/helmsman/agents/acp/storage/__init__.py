@@ -1,0 +1,1 @@
+"""What agents keep on disk of their sessions, read without starting them."""

@@ -1,0 +1,123 @@
+"""Sessions of Gemini CLI: `~/.gemini/tmp/<project>/chats/session-<minute>-<8 of the id>.jsonl`.
+
+A line is a header, a message, or a patch (`$set`). A message that changes is written again under its id, also in a second
+file of the same session, which begins when it is loaded later: each id counts once. Tool calls are all gathered in one
+message, wherever they were made; the answer of the tool stands in its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines
+from helmsman.agents.protocol import SessionInfo
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
+from helmsman.model.events import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_CONTEXT = "<session_context>"
+
+
+class GeminiReader(SessionReader):
+    """See `helmsman.agents.acp.storage.reader.SessionReader`."""
+
+    def __init__(self, projects: Path) -> None:
+        self._projects = projects
+        self._seen = SeenFiles(_info)
+
+    def sessions(self) -> Iterator[SessionInfo]:
+        newest: dict[str, SessionInfo] = {}
+        for path in self._projects.glob("*/chats/session-*.jsonl"):
+            info = self._seen.get(path)
+            known = newest.get(info.session_id) if info is not None else None
+            if info is not None and (known is None or known.updated_at < info.updated_at):
+                newest[info.session_id] = info
+        yield from newest.values()
+
+    def find(self, session_id: str) -> SessionInfo | None:
+        found = [info for path in self._files(session_id) if (info := self._seen.get(path)) is not None]
+        return max(found, key=lambda info: info.updated_at, default=None)
+
+    def _files(self, session_id: str) -> list[Path]:
+        if not is_id(session_id):
+            return []
+        named = self._projects.glob(f"*/chats/session-*-{session_id[:8]}.jsonl")
+        return sorted(path for path in named if _header(path).get("sessionId") == session_id)
+
+    def gather(self, session_id: str) -> Gathering | None:
+        messages: dict[str, dict[str, Any]] = {}
+        files = self._files(session_id)
+        for path in files:
+            for line in json_lines(path):
+                patched = [mapping(one) for one in sequence(mapping(line.get("$set")).get("messages"))]
+                for message in (*patched, line):
+                    if message_id := text(message.get("id")):
+                        messages.setdefault(message_id, {}).update(message)
+        gathered = Gathering()
+        listed = (mapping(call) for message in messages.values() for call in sequence(message.get("toolCalls")))
+        calls = {text(call.get("id")): call for call in listed}
+        for message in sorted(messages.values(), key=lambda one: text(one.get("timestamp"))):
+            _take(gathered, message, calls)
+        return gathered if files else None
+
+
+def _take(gathered: Gathering, message: Mapping[str, Any], calls: Mapping[str, Mapping[str, Any]]) -> None:
+    at = timestamp(message.get("timestamp"))
+    if message.get("type") == "user":
+        for answer in (mapping(mapping(part).get("functionResponse")) for part in sequence(message.get("content"))):
+            if answer:
+                call = calls.get(text(answer.get("id")), {})
+                failed = "error" in mapping(answer.get("response"))
+                gathered.called(text(answer.get("name")), mapping(call.get("args")), at, failed=failed)
+        words = _words(message)
+        if words:
+            gathered.asked(words, at)
+        return
+    gathered.said(text(message.get("content")), at)
+    tokens = mapping(message.get("tokens"))
+    if tokens:
+        thoughts = integer(tokens.get("thoughts")) or 0
+        usage = Usage(
+            input_tokens=integer(tokens.get("input")) or 0,
+            cached_input_tokens=integer(tokens.get("cached")) or 0,
+            output_tokens=(integer(tokens.get("output")) or 0) + thoughts,
+            reasoning_output_tokens=thoughts,
+        )
+        gathered.used(usage, optional_text(message.get("model")), at)
+
+
+def _words(message: Mapping[str, Any]) -> str:
+    """What a person said; not what Gemini CLI or a tool did."""
+    content = message.get("content")
+    parts = [content] if isinstance(content, str) else [text(mapping(part).get("text")) for part in sequence(content)]
+    return "\n".join(part for part in parts if part and not part.startswith(_CONTEXT))
+
+
+def _header(path: Path) -> Mapping[str, Any]:
+    return next(iter(json_lines(path)), {})
+
+
+def _info(path: Path) -> SessionInfo | None:
+    header = _header(path)
+    session_id = text(header.get("sessionId"))
+    if not session_id or header.get("kind") not in (None, "main"):
+        return None
+    first = next((words for line in json_lines(path) if line.get("type") == "user" and (words := _words(line))), None)
+    if first is None:
+        return None  # nothing was said in it
+    try:
+        directory: str | None = (path.parent.parent / ".project_root").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        directory = None
+    return SessionInfo(
+        session_id=session_id,
+        agent="gemini",
+        created_at=timestamp(header.get("startTime")),
+        updated_at=changed_at(path),
+        directory=directory,
+        first_prompt=first,
+        path=path,
+    )

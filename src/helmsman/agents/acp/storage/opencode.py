@@ -1,0 +1,121 @@
+"""Sessions of OpenCode: a SQLite database, read beside the OpenCode that may be writing it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from helmsman.agents.acp.storage.reader import Gathering, SessionReader
+from helmsman.agents.protocol import SessionInfo
+from helmsman.base.json_values import integer, mapping, optional_text, text
+from helmsman.model.events import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_SESSIONS = "select id, title, directory, parent_id, version, time_created, time_updated, time_archived from session"
+_BUSY_SECONDS = 2.0
+
+
+class OpenCodeReader(SessionReader):
+    """See `helmsman.agents.acp.storage.reader.SessionReader`."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+
+    def sessions(self) -> Iterator[SessionInfo]:
+        return iter([self._info(row) for row in self._rows(_SESSIONS)])
+
+    def find(self, session_id: str) -> SessionInfo | None:
+        rows = self._rows(_SESSIONS + " where id = ?", session_id)
+        return next((self._info(row) for row in rows), None)
+
+    def gather(self, session_id: str) -> Gathering | None:
+        if self.find(session_id) is None:
+            return None
+        gathered = Gathering()
+        parts: dict[str, list[Mapping[str, Any]]] = {}
+        for message_id, data in self._rows(
+            "select message_id, data from part where session_id = ? order by id", session_id
+        ):
+            parts.setdefault(message_id, []).append(_json(data))
+        query = "select id, time_created, data from message where session_id = ? order by time_created, id"
+        for message_id, created, data in self._rows(query, session_id):
+            _take(gathered, _json(data), parts.get(message_id, []), _time(created))
+        return gathered
+
+    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        try:
+            with self._open() as connection:
+                return connection.execute(query, values).fetchall()
+        except sqlite3.Error:  # there is none, or it is of another version
+            return []
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        # Not `immutable`, which would miss what is only in the log that OpenCode has not written back yet.
+        address = f"{self._database.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
+            yield connection
+
+    def _info(self, row: tuple[Any, ...]) -> SessionInfo:
+        session_id, title, directory, parent, version, created, updated, archived = row
+        return SessionInfo(
+            session_id=session_id,
+            agent="opencode",
+            created_at=_time(created),
+            updated_at=_time(updated),
+            directory=optional_text(directory),
+            name=optional_text(title),
+            parent_id=optional_text(parent),
+            engine_version=optional_text(version),
+            archived=archived is not None,
+            path=self._database,
+        )
+
+
+def _take(gathered: Gathering, message: Mapping[str, Any], parts: list[Mapping[str, Any]], at: datetime) -> None:
+    said = "\n".join(text(part.get("text")) for part in parts if part.get("type") == "text")
+    if message.get("role") == "user":
+        gathered.asked(said, at)
+        return
+    for part in parts:
+        if part.get("type") == "tool":
+            state = mapping(part.get("state"))
+            gathered.called(
+                text(part.get("tool")),
+                mapping(state.get("input")),
+                at,
+                output=text(state.get("output")),
+                exit_code=integer(mapping(state.get("metadata")).get("exit")),
+                failed=state.get("status") != "completed",
+            )
+    gathered.said(said, at)
+    if mapping(message.get("error")).get("name") == "MessageAbortedError":
+        gathered.cut_off()
+    tokens = mapping(message.get("tokens"))
+    if tokens:
+        cache = mapping(tokens.get("cache"))
+        read, thoughts = integer(cache.get("read")) or 0, integer(tokens.get("reasoning")) or 0
+        usage = Usage(
+            input_tokens=(integer(tokens.get("input")) or 0) + read + (integer(cache.get("write")) or 0),
+            cached_input_tokens=read,
+            output_tokens=(integer(tokens.get("output")) or 0) + thoughts,
+            reasoning_output_tokens=thoughts,
+        )
+        gathered.used(usage, optional_text(message.get("modelID")), at)
+
+
+def _json(data: object) -> Mapping[str, Any]:
+    try:
+        return mapping(json.loads(text(data)))
+    except ValueError:
+        return {}
+
+
+def _time(milliseconds: object) -> datetime:
+    return datetime.fromtimestamp((integer(milliseconds) or 0) / 1000, UTC)

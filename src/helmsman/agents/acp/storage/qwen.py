@@ -1,0 +1,88 @@
+"""Sessions of Qwen Code: `~/.qwen/projects/<directory>/chats/<id>.jsonl`, a record a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines
+from helmsman.agents.protocol import SessionInfo
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
+from helmsman.model.events import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+class QwenReader(SessionReader):
+    """See `helmsman.agents.acp.storage.reader.SessionReader`."""
+
+    def __init__(self, projects: Path) -> None:
+        self._projects = projects
+        self._seen = SeenFiles(_info)
+
+    def sessions(self) -> Iterator[SessionInfo]:
+        found = (self._seen.get(path) for path in self._projects.glob("*/chats/*.jsonl"))
+        return (info for info in found if info is not None)
+
+    def find(self, session_id: str) -> SessionInfo | None:
+        path = self._file(session_id)
+        return None if path is None else self._seen.get(path)
+
+    def _file(self, session_id: str) -> Path | None:
+        return next(self._projects.glob(f"*/chats/{session_id}.jsonl"), None) if is_id(session_id) else None
+
+    def gather(self, session_id: str) -> Gathering | None:
+        path = self._file(session_id)
+        if path is None:
+            return None
+        gathered = Gathering()
+        for line in json_lines(path):
+            at, parts = timestamp(line.get("timestamp")), _parts(line)
+            if line.get("type") == "user":
+                gathered.asked(_words(parts), at)
+            elif line.get("type") == "assistant":
+                for part in parts:
+                    called = mapping(part.get("functionCall"))
+                    if called:
+                        gathered.called(text(called.get("name")), mapping(called.get("args")), at)
+                gathered.said(_words(parts), at)
+                _count(gathered, line)
+        return gathered
+
+
+def _count(gathered: Gathering, line: Mapping[str, Any]) -> None:
+    counts = mapping(line.get("usageMetadata"))
+    if not counts:
+        return
+    usage = Usage(
+        input_tokens=integer(counts.get("promptTokenCount")) or 0,
+        cached_input_tokens=integer(counts.get("cachedContentTokenCount")) or 0,
+        output_tokens=integer(counts.get("candidatesTokenCount")) or 0,
+        reasoning_output_tokens=integer(counts.get("thoughtsTokenCount")) or 0,
+    )
+    gathered.used(usage, optional_text(line.get("model")), timestamp(line.get("timestamp")))
+
+
+def _parts(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [mapping(part) for part in sequence(mapping(line.get("message")).get("parts"))]
+
+
+def _words(parts: list[Mapping[str, Any]]) -> str:
+    return "\n".join(text(part.get("text")) for part in parts if part.get("text") and not part.get("thought"))
+
+
+def _info(path: Path) -> SessionInfo | None:
+    first = next((line for line in json_lines(path) if line.get("type") == "user"), None)
+    if first is None:
+        return None
+    return SessionInfo(
+        session_id=text(first.get("sessionId")) or path.stem,
+        agent="qwen",
+        created_at=timestamp(first.get("timestamp")),
+        updated_at=changed_at(path),
+        directory=optional_text(first.get("cwd")),
+        first_prompt=_words(_parts(first)),
+        engine_version=optional_text(first.get("version")),
+        path=path,
+    )

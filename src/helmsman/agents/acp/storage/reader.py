@@ -1,0 +1,201 @@
+"""What is read of an agent's own files, in one shape for all: its sessions, and the turns of one."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.protocol import PastTurn
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    FileChange,
+    PathChange,
+    UnknownItem,
+    Usage,
+    UserMessage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.model.events import Item, ItemStatus, TurnOutcome
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_PATHS: Final = ("file_path", "filePath", "path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTurn:
+    """A turn as the agent's files have it: what was asked, what was done, and what it used. No agent names its turns."""
+
+    items: tuple[Item, ...] = ()
+    usage: Usage | None = None
+    model: str | None = None
+    began_at: datetime | None = None
+    last_at: datetime | None = None
+    cut_off: bool = False
+    """Somebody interrupted it, as far as the files say so."""
+
+    @property
+    def message(self) -> str | None:
+        """The last thing the agent said."""
+        said = [item.text for item in self.items if isinstance(item, AgentMessage) and item.text]
+        return said[-1] if said else None
+
+    @property
+    def outcome(self) -> TurnOutcome | None:
+        """How it ended; None of one whose end is not recorded: nothing was said after what was done last."""
+        if self.cut_off:
+            return "interrupted"
+        return "completed" if self.items and isinstance(self.items[-1], AgentMessage) else None
+
+
+class SessionReader(ABC):
+    """Reads the files of one agent. Calls block, briefly; what cannot be read is left out."""
+
+    @abstractmethod
+    def sessions(self) -> Iterator[SessionInfo]:
+        """All sessions, in any order."""
+
+    @abstractmethod
+    def find(self, session_id: str) -> SessionInfo | None:
+        """One session; None if it is not there."""
+
+    @abstractmethod
+    def gather(self, session_id: str) -> Gathering | None:
+        """All that was said and done in a session; None if it is not there."""
+
+    def turns(self, session_id: str) -> list[StoredTurn] | None:
+        """Its turns, oldest first; None if it is not there."""
+        gathered = self.gather(session_id) if _ID.fullmatch(session_id) else None
+        return None if gathered is None else gathered.turns
+
+    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
+        """Its turns as callers see them, by their numbers; None if it is not there."""
+        turns = self.turns(session_id)
+        if turns is None:
+            return None
+        return tuple(
+            PastTurn(id=str(number), status=turn.outcome or "interrupted", items=turn.items)
+            for number, turn in enumerate(turns, 1)
+        )
+
+    def spent(self, session_id: str) -> Usage:
+        """What all its turns have used."""
+        return sum((turn.usage for turn in self.turns(session_id) or () if turn.usage is not None), Usage())
+
+
+class Gathering:
+    """Turns in the making: each begins with what a person said."""
+
+    def __init__(self) -> None:
+        self.turns: list[StoredTurn] = []
+        self._count = 0
+
+    def asked(self, words: str, at: datetime | None) -> None:
+        item = UserMessage(id=self._id("u"), text=words)
+        self.turns.append(StoredTurn(items=(item,), began_at=at, last_at=at))
+
+    def said(self, words: str, at: datetime | None) -> None:
+        if words:
+            self.did(AgentMessage(id=self._id("m"), text=words), at)
+
+    def called(
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        at: datetime | None,
+        *,
+        output: str = "",
+        exit_code: int | None = None,
+        failed: bool = False,
+    ) -> None:
+        """A tool was called."""
+        item_id = self._id("t")
+        status: ItemStatus = "failed" if failed else "completed"
+        path = next((str(given[key]) for key in _PATHS if isinstance(given.get(key), str)), None)
+        item: Item
+        if isinstance(given.get("command"), str) and path is None:
+            item = CommandExecution(
+                id=item_id, status=status, command=given["command"], output=output, exit_code=exit_code
+            )
+        elif path is not None and re.match(r"(?i)edit|write|create|replace|str_replace", name):
+            item = FileChange(id=item_id, status=status, changes=(PathChange(path=path, kind="update"),))
+        else:
+            item = UnknownItem(id=item_id, status=status, name=name, payload=dict(given))
+        self.did(item, at)
+
+    def did(self, item: Item, at: datetime | None) -> None:
+        self._change(lambda turn: replace(turn, items=(*turn.items, item), last_at=at or turn.last_at))
+
+    def used(self, usage: Usage, model: str | None, at: datetime | None) -> None:
+        self._change(
+            lambda turn: replace(
+                turn, usage=(turn.usage or Usage()) + usage, model=model or turn.model, last_at=at or turn.last_at
+            )
+        )
+
+    def cut_off(self) -> None:
+        self._change(lambda turn: replace(turn, cut_off=True))
+
+    def _change(self, change: Callable[[StoredTurn], StoredTurn]) -> None:
+        if self.turns:
+            self.turns[-1] = change(self.turns[-1])
+
+    def _id(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}{self._count}"
+
+
+class SeenFiles:
+    """What was read of files; of one that has changed since, it is read again."""
+
+    def __init__(self, read: Callable[[Path], SessionInfo | None]) -> None:
+        self._read = read
+        self._known: dict[Path, tuple[tuple[int, int], SessionInfo | None]] = {}
+
+    def get(self, path: Path) -> SessionInfo | None:
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        stamp = (status.st_mtime_ns, status.st_size)
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            known = self._known[path] = (stamp, self._read(path))
+        return known[1]
+
+
+def is_id(session_id: str) -> bool:
+    """Whether this may be the id of a session, and so part of a path."""
+    return _ID.fullmatch(session_id) is not None
+
+
+def json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The objects in a file of lines; what is no object is left out."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(value, dict):
+                    yield value
+    except OSError:
+        return
+
+
+def changed_at(path: Path) -> datetime:
+    """When a file was last written."""
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return datetime.fromtimestamp(0, UTC)

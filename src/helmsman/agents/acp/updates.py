@@ -1,0 +1,306 @@
+"""What an agent says in a turn, as events: pieces of text become messages, tool calls commands, file changes and the rest.
+
+An agent may begin a tool call with an update or with the question whether it may be made, may repeat what it said or leave
+it out, and may never say that it ended. So the fields of a call are gathered from whatever comes, and what is open when the
+turn ends is closed then.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.json_values import mapping, optional_text, sequence, text
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    FileChange,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    PathChange,
+    PlanStep,
+    Reasoning,
+    TodoList,
+    UnknownItem,
+    WebSearch,
+)
+from helmsman.model.unified_diff import read_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from helmsman.agents.acp.profile import Profile
+    from helmsman.model.events import ChangeKind, Event, Item, ItemStatus, StepStatus
+
+EDITS: Final = frozenset({"edit", "delete", "move"})
+_STATUS: Final[Mapping[str, ItemStatus]] = {
+    "pending": "started",
+    "in_progress": "in_progress",
+    "completed": "completed",
+    "failed": "failed",
+}
+_STEPS: Final[Mapping[str, StepStatus]] = {"in_progress": "in_progress", "completed": "completed"}
+_FILE_BYTES: Final = 1024 * 1024
+"""Of a larger file a change is shown without the lines around it."""
+_PIECES: Final[Mapping[str, type[AgentMessage | Reasoning]]] = {
+    "agent_message_chunk": AgentMessage,
+    "agent_thought_chunk": Reasoning,
+}
+
+
+@dataclass(slots=True)
+class AgentCall:
+    """One call of a tool, as far as it is known."""
+
+    id: str
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    began: bool = False
+    ended: bool = False
+    declined: bool = False
+    changes: tuple[PathChange, ...] = ()
+
+    def changed(self) -> tuple[PathChange, ...]:
+        """The files it changes. When it is done the files are changed, and what was there before can be told no more."""
+        is_done = self.fields.get("status") in ("completed", "failed")
+        if not is_done or not any(change.diff for change in self.changes):
+            self.changes = changes_of(self.fields)
+        return self.changes
+
+    def take(self, update: Mapping[str, Any]) -> None:
+        """Take over what is said now; what is left out stays."""
+        for name, value in update.items():
+            if value in (None, [], {}) or name == "sessionUpdate":
+                continue
+            self.fields[name] = (
+                {**self.fields.get(name, {}), **value} if name == "rawInput" and isinstance(value, dict) else value
+            )
+
+
+@dataclass(slots=True)
+class _Text:
+    """A message that is being written."""
+
+    kind: type[AgentMessage | Reasoning]
+    id: str
+    message_id: str | None
+    pieces: list[str]
+
+
+class TurnItems:
+    """The items of one turn."""
+
+    def __init__(self, profile: Profile, session_id: str, turn_id: str, directory: str) -> None:
+        self._profile = profile
+        self._session_id = session_id
+        self._turn_id = turn_id
+        self._directory = directory
+        self._text: _Text | None = None
+        self._texts = 0
+        self._calls: dict[str, AgentCall] = {}
+        self._has_plan = False
+        self.failure: str | None = None
+        """What went wrong, where the agent says it in its text only."""
+
+    def take(self, update: Mapping[str, Any]) -> Iterator[Event]:
+        """The events that an update makes."""
+        kind = text(update.get("sessionUpdate"))
+        if kind in _PIECES:
+            yield from self._piece(kind, update)
+        elif kind in ("tool_call", "tool_call_update"):
+            yield from self.call(update)
+        elif kind == "plan":
+            yield from self._plan(update)
+
+    def call(self, update: Mapping[str, Any]) -> Iterator[Event]:
+        """What an update, or a question, says of a tool call."""
+        call_id = text(update.get("toolCallId"))
+        call = self._calls.setdefault(call_id, AgentCall(call_id))
+        if call.ended:
+            return
+        yield from self._end_text()
+        call.take(update)
+        status = text(update.get("status"))
+        item = self._item(call)
+        if not call.began:
+            call.began = True
+            yield ItemStarted(session_id=self._session_id, turn_id=self._turn_id, item=item)
+            if status not in ("completed", "failed"):
+                return
+        if status in ("completed", "failed"):
+            call.ended = True
+            yield ItemEnded(session_id=self._session_id, turn_id=self._turn_id, item=item)
+        else:
+            yield ItemUpdated(session_id=self._session_id, turn_id=self._turn_id, item=item)
+
+    def known(self, call_id: str) -> AgentCall | None:
+        """A tool call of this turn."""
+        return self._calls.get(call_id)
+
+    def pause(self) -> Iterator[Event]:
+        """What is said next is another message."""
+        yield from self._end_text()
+
+    def end(self, *, completed: bool) -> Iterator[Event]:
+        """Close what is open, since the turn has ended."""
+        yield from self._end_text()
+        for call in self._calls.values():
+            if not call.ended:
+                call.ended = True
+                call.fields["status"] = "completed" if completed and not call.declined else "failed"
+                yield ItemEnded(session_id=self._session_id, turn_id=self._turn_id, item=self._item(call))
+
+    # --- text --------------------------------------------------------------------------------------------------------
+
+    def _piece(self, kind: str, update: Mapping[str, Any]) -> Iterator[Event]:
+        said = text(mapping(update.get("content")).get("text"))
+        if not said or self._profile.is_remark(said):
+            return
+        if (failure := self._profile.failure_in(said)) is not None:
+            self.failure = failure
+            return
+        message_id = optional_text(update.get("messageId"))
+        made = _PIECES[kind]
+        if self._text is None or self._text.kind is not made or self._text.message_id != message_id:
+            yield from self._end_text()
+            self._texts += 1
+            self._text = _Text(made, f"{self._turn_id}.{self._texts}", message_id, [])
+            item = made(id=self._text.id, status="in_progress")
+            yield ItemStarted(session_id=self._session_id, turn_id=self._turn_id, item=item)
+        self._text.pieces.append(said)
+        yield ItemDelta(
+            session_id=self._session_id, turn_id=self._turn_id, item_id=self._text.id, item_type=made.type, text=said
+        )
+
+    def _end_text(self) -> Iterator[Event]:
+        if self._text is not None:
+            item = self._text.kind(id=self._text.id, text="".join(self._text.pieces))
+            self._text = None
+            yield ItemEnded(session_id=self._session_id, turn_id=self._turn_id, item=item)
+
+    # --- tools -------------------------------------------------------------------------------------------------------
+
+    def _item(self, call: AgentCall) -> Item:
+        fields = call.fields
+        kind, given = text(fields.get("kind")), mapping(fields.get("rawInput"))
+        status = _STATUS.get(text(fields.get("status")), "in_progress")
+        if kind == "execute":
+            output, code = self._profile.command_end(fields)
+            return CommandExecution(
+                id=call.id,
+                status=status,
+                command=command_of(fields),
+                directory=optional_text(given.get("cwd")) or self._directory,
+                output=output if output is not None else "",
+                exit_code=code if status in ("completed", "failed") else None,
+                declined=call.declined,
+            )
+        if kind in EDITS:
+            return FileChange(id=call.id, status=status, changes=call.changed(), declined=call.declined)
+        if kind == "fetch":
+            return WebSearch(
+                id=call.id, status=status, query=text(given.get("url")) or text(given.get("query")) or _title(fields)
+            )
+        if sequence(given.get("todos")):
+            return TodoList(id=call.id, status=status, steps=_steps(given.get("todos")))
+        payload: dict[str, Any] = {name: fields[name] for name in ("kind", "rawInput", "locations") if name in fields}
+        return UnknownItem(id=call.id, status=status, name=_title(fields), payload=payload)
+
+    def _plan(self, update: Mapping[str, Any]) -> Iterator[Event]:
+        item = TodoList(id=f"{self._turn_id}.plan", steps=_steps(update.get("entries")))
+        made = ItemUpdated if self._has_plan else ItemStarted
+        self._has_plan = True
+        yield made(session_id=self._session_id, turn_id=self._turn_id, item=item)
+
+
+def command_of(fields: Mapping[str, Any]) -> str:
+    """The command of a call; some agents have it in the title only."""
+    return text(mapping(fields.get("rawInput")).get("command")) or _title(fields)
+
+
+def _title(fields: Mapping[str, Any]) -> str:
+    return text(fields.get("title")) or text(fields.get("name"))
+
+
+def _steps(entries: object) -> tuple[PlanStep, ...]:
+    return tuple(
+        PlanStep(text(entry.get("content")), _STEPS.get(text(entry.get("status")), "pending"))
+        for entry in sequence(entries)
+        if isinstance(entry, dict)
+    )
+
+
+# --- file changes ----------------------------------------------------------------------------------------------------
+
+
+def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
+    """The files that a call changes, wherever the agent says it: diffs, one unified diff, or what its tool was given."""
+    shown = [mapping(part) for part in sequence(fields.get("content")) if mapping(part).get("type") == "diff"]
+    given, result = mapping(fields.get("rawInput")), mapping(fields.get("rawOutput"))
+    if shown:
+        return tuple(
+            _change(text(part.get("path")), optional_text(part.get("oldText")), optional_text(part.get("newText")))
+            for part in shown
+        )
+    path = next(
+        (text(given[name]) for name in ("fileName", "filePath", "file_path", "path") if text(given.get(name))), ""
+    )
+    unified = optional_text(mapping(result.get("metadata")).get("diff")) or optional_text(given.get("diff"))
+    if path and unified:
+        return (_from_unified(path, unified),)
+    if path and text(fields.get("kind")) == "edit":
+        old = optional_text(given.get("oldString")) or optional_text(given.get("old_string"))
+        new = next(
+            (text(given[name]) for name in ("newString", "new_string", "content", "file_text") if name in given), None
+        )
+        if new is not None:
+            return (_change(path, old if old is not None else _content(path), new),)
+    places = [text(mapping(place).get("path")) for place in sequence(fields.get("locations"))]
+    kind: ChangeKind = "delete" if fields.get("kind") == "delete" else "update"
+    return tuple(PathChange(path=place, kind=kind) for place in ([path] if path else places) if place)
+
+
+def _change(path: str, old: str | None, new: str | None) -> PathChange:
+    """A change from the whole text of a file or a piece of it to another."""
+    before = _content(path)
+    if old and new is not None and before is not None and before != old and before.count(old) == 1:
+        old, new = before, before.replace(old, new)  # a piece: with what is around it the lines have their numbers
+    if not old:
+        return _counted(PathChange(path=path, kind="add", diff=new or ""))
+    if new is None:
+        return _counted(PathChange(path=path, kind="delete", diff=old))
+    lines = difflib.unified_diff(_lines(old), _lines(new), n=3)
+    hunks = [line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines][2:]
+    return _counted(PathChange(path=path, kind="update", diff="".join(hunks)))
+
+
+def _from_unified(path: str, diff: str) -> PathChange:
+    head, mark, hunks = diff.partition("\n@@ ")
+    added = "\n--- /dev/null" in f"\n{head}" or "new file mode" in head
+    if added:
+        whole = "".join(line[1:] for line in hunks.splitlines(keepends=True) if line.startswith("+"))
+        return _counted(PathChange(path=path, kind="add", diff=whole))
+    return _counted(PathChange(path=path, kind="update", diff=f"@@ {hunks}" if mark else diff))
+
+
+def _counted(change: PathChange) -> PathChange:
+    read = read_change(change)
+    return PathChange(path=change.path, kind=change.kind, diff=change.diff, added=read.added, removed=read.removed)
+
+
+def _lines(content: str) -> list[str]:
+    return content.splitlines(keepends=True)
+
+
+def _content(path: str) -> str | None:
+    """What a file holds now; None where that is no text, too much or nothing."""
+    try:
+        file = Path(path)
+        if not file.is_absolute() or not file.is_file() or file.stat().st_size > _FILE_BYTES:
+            return None
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,1 @@
+"""Claude Code, by the protocol of its own headless mode."""

@@ -1,0 +1,122 @@
+"""What a session may do, as a command line: worked out anew for each process, so that nothing of an earlier one holds.
+
+Claude Code asks before all but commands that only read, in its mode `default`; that mode is named every time, since its
+settings may name another. What it asks is answered by whoever holds the session (`SessionAccess.answers`). Of a
+repository it reads nothing but the files that it is asked to work on: no settings, hooks, plugins, MCP servers or
+instructions, which would run or hold before anybody was asked, until the caller trusts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.agents.sandbox import Confined
+from helmsman.errors import InvalidInput
+from helmsman.model.options import Writes, approval_word, sandbox_word
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from helmsman.agents.claude.binary import ClaudeBinary
+    from helmsman.model.options import Asks, SessionOptions, TurnInput
+
+_PROTOCOL: Final = (
+    *("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
+    *("--permission-prompt-tool", "stdio", "--include-partial-messages", "--permission-mode", "default"),
+)
+_ALWAYS_LEFT_OUT: Final = ("CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "ScheduleWakeup")
+"""Tools that begin turns by themselves, or leave the session's directory."""
+_WRITING: Final = ("Edit", "MultiEdit", "NotebookEdit", "Write")
+_RUNNING: Final = ("Bash", "Monitor")
+
+WRITABLE_AT_HOME: Final = (
+    *("projects", "todos", "tasks", "plans", "shell-snapshots", "session-env", "file-history", "sessions"),
+    *("debug", "statsig", "telemetry", "cache", "backups", "jobs", "paste-cache", "image-cache", "usage-data"),
+)
+"""What Claude Code writes in its home as it works. Its settings, hooks, plugins and the list of its MCP servers are not
+among it: what a command wrote there would run outside the sandbox, later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionAccess:
+    """What a session may do. `answers` is what becomes of a question: it is asked, or answered without anybody."""
+
+    answers: Literal["ask", "refuse", "allow"]
+    asks: Asks
+    writes: Writes
+    enforced: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def approval_policy(self) -> str | None:
+        return approval_word(self.asks)
+
+    @property
+    def sandbox(self) -> str | None:
+        return sandbox_word(self.writes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a process is started, but for the session it is started for. Two that are equal can do the same."""
+
+    arguments: tuple[str, ...]
+    directory: Path
+    confined: Confined | None
+    access: SessionAccess
+
+
+def access_of(options: SessionOptions, *, enforced: bool) -> SessionAccess:
+    """What the options of a session come to."""
+    writes: Writes = options.writes or "workspace"
+    asks: Asks = options.asks or "when_needed"
+    notes: list[str] = []
+    if asks == "after_failure":
+        asks = "unless_harmless"
+        notes.append("Claude Code cannot ask only after a failure: it asks before all but harmless commands.")
+    if asks == "never" and writes != "anything":
+        notes.append("Nobody is asked: what Claude Code would have to ask for is refused.")
+    if writes != "anything" and not enforced:
+        notes.append("Nothing enforces the sandbox: what is approved can write anywhere.")
+    answers: Literal["ask", "refuse", "allow"] = "ask"
+    if asks == "never":
+        answers = "allow" if writes == "anything" else "refuse"
+    return SessionAccess(answers=answers, asks=asks, writes=writes, enforced=enforced, notes=tuple(notes))
+
+
+def plan_launch(
+    binary: ClaudeBinary, options: SessionOptions, turn: TurnInput, directory: Path, *, enforced: bool
+) -> Launch:
+    """How a process for this turn is started.
+
+    Raises:
+        InvalidInput: Claude Code has nothing like what an option asks for.
+    """
+    for name, value in (("profile", options.profile), ("config", options.config)):
+        if value:
+            raise InvalidInput(f"Claude Code has no {name} as Codex has it. Leave it out.", parameter=name)
+    access = access_of(options, enforced=enforced)
+    left_out = [*_ALWAYS_LEFT_OUT]
+    if access.writes == "nothing":
+        left_out += [*_WRITING, *(() if enforced else _RUNNING)]
+    arguments = [*_PROTOCOL, f"--disallowedTools={','.join(left_out)}"]
+    if options.trust_repository:
+        arguments += ["--setting-sources", "user,project,local"]
+    else:
+        arguments += ["--setting-sources", "user", "--strict-mcp-config"]
+    for flag, value in (
+        ("--model", options.model),
+        ("--effort", turn.effort),
+        ("--system-prompt", options.base_instructions),
+        ("--append-system-prompt", options.developer_instructions),
+    ):
+        if value:
+            arguments.append(f"{flag}={value}")
+    arguments += [f"--add-dir={root}" for root in options.writable_roots]
+    roots: Sequence[Path] = () if access.writes == "nothing" else (directory, *options.writable_roots)
+    confined = None
+    if enforced and access.writes != "anything":
+        confined = Confined(writable=(*roots, *(binary.home / name for name in WRITABLE_AT_HOME)), own_home=binary.home)
+    return Launch(arguments=tuple(arguments), directory=directory, confined=confined, access=access)

@@ -1,0 +1,151 @@
+"""The Claude Code on this machine: where it is, which version, what its engine can do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.agents.protocol import Capabilities, Capability
+from helmsman.base.surroundings import environment
+from helmsman.errors import AgentNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.settings import Settings
+
+CLAUDE: Final = "claude"
+TITLE: Final = "Claude Code"
+INSTALL_ADVICE: Final = (
+    "Install Claude Code with `npm install -g @anthropic-ai/claude-code`, or set CLAUDE_CLI_PATH to its binary."
+)
+OLDEST: Final = (2, 1, 300)
+"""Older ones were not seen to say which message a turn belongs to."""
+_ANSWER_SECONDS: Final = 20.0
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_PLATFORM_PACKAGE: Final = "claude-code-*-*/claude"
+_LEFT_OUT: Final = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
+"""What a Claude Code that has started us says of itself to its children."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaudeBinary:
+    """One Claude Code. `home` is where it keeps its settings and its sessions."""
+
+    path: Path
+    version: str
+    home: Path
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """Another size or time of change at the same path is another Claude Code."""
+        status = self.path.stat()
+        return str(self.path), status.st_size, status.st_mtime_ns
+
+    def environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
+        """The environment it runs in."""
+        given = {
+            name: value for name, value in (environment() if env is None else env).items() if name not in _LEFT_OUT
+        }
+        if self.home != Path(given.get("HOME", "/nowhere")) / ".claude":  # named, it keeps more of its files in there
+            given["CLAUDE_CONFIG_DIR"] = str(self.home)
+        return given | {"DISABLE_AUTOUPDATER": "1"}  # another version in mid-session would be another agent
+
+
+def find_claude(settings: Settings, env: Mapping[str, str] | None) -> ClaudeBinary:
+    """The Claude Code that these settings mean: the path that was set, else `claude` on PATH. Blocks, once for each.
+
+    Raises:
+        AgentNotFound: There is none, or it is too old, or what is there is not Claude Code.
+    """
+    given = environment() if env is None else env
+    found = settings.claude_path or _on_path(given)
+    if found is None:
+        raise AgentNotFound(f"There is no claude on PATH. {INSTALL_ADVICE}", agent=CLAUDE)
+    program = _program(found)
+    try:
+        status = program.stat()
+    except OSError as error:
+        raise AgentNotFound(f"{found} cannot be run: {error.strerror}. {INSTALL_ADVICE}", agent=CLAUDE) from error
+    version = _version(str(program), status.st_size, status.st_mtime_ns)
+    numbers = _VERSION.match(version)
+    if numbers is None:
+        raise AgentNotFound(f"{found} is not Claude Code: it answers {version!r:.200}. {INSTALL_ADVICE}", agent=CLAUDE)
+    if tuple(map(int, numbers.groups())) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise AgentNotFound(
+            f"{found} is Claude Code {version}, and Helmsman needs {oldest} or newer. {INSTALL_ADVICE}", agent=CLAUDE
+        )
+    return ClaudeBinary(path=program, version=version, home=settings.claude_home)
+
+
+def _on_path(env: Mapping[str, str]) -> Path | None:
+    # Only absolute entries: with "." in PATH the repository one happens to stand in would choose the binary.
+    entries = [entry for entry in env.get("PATH", "").split(os.pathsep) if Path(entry).is_absolute()]
+    found = shutil.which(CLAUDE, path=os.pathsep.join(entries))
+    return None if found is None else Path(found)
+
+
+def _program(found: Path) -> Path:
+    """The program itself: npm installs a small launcher, with the real one in a package for the platform beside it."""
+    resolved = found.resolve()
+    if resolved.suffix in (".js", ".mjs", ".cjs") or resolved.parent.name == "bin":
+        for place in (*resolved.parents,)[:3]:
+            natives = [
+                *place.parent.glob(_PLATFORM_PACKAGE),
+                *place.glob(f"node_modules/@anthropic-ai/{_PLATFORM_PACKAGE}"),
+            ]
+            if natives:
+                return natives[0]
+    return resolved
+
+
+@lru_cache(maxsize=32)
+def _version(path: str, _size: int, _changed_ns: int) -> str:
+    try:
+        answer = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_ANSWER_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return answer.stdout.split(" ")[0].strip() or answer.stderr.strip()
+
+
+_USE_CODEX: Final = "Use the agent codex."
+_CANNOT: Final = {
+    Capability.OUTPUT_SCHEMA: _USE_CODEX,
+    Capability.REVIEW: "Send it a message that asks for a review, or use the agent codex.",
+    Capability.PLAN: "Send it a message that asks for a plan, with a read-only sandbox.",
+    Capability.CLIENT_TOOLS: _USE_CODEX,
+    Capability.FORK: _USE_CODEX,
+    Capability.FORK_AT_TURN: _USE_CODEX,
+    Capability.ROLL_BACK: _USE_CODEX,
+    Capability.COMPACT: "It compacts a session by itself when that is needed.",
+    Capability.RENAME: "Name it with `claude --resume` and /rename.",
+    Capability.ARCHIVE: _USE_CODEX,
+    Capability.GOALS: _USE_CODEX,
+    Capability.LOGIN: "Run `claude auth login`.",
+    Capability.SKILLS: _USE_CODEX,
+    Capability.CONFIGURE: "Change its settings.json.",
+}
+
+
+def capabilities(binary: ClaudeBinary, *, detached: bool) -> Capabilities:
+    """What an engine of this Claude Code can do."""
+    lacking = dict(_CANNOT)
+    if not detached:
+        lacking[Capability.DETACH] = "Set HELMSMAN_DETACH=1, and start it through the hub."
+    return Capabilities(agent=CLAUDE, engine=f"{TITLE} {binary.version}", lacking=lacking)

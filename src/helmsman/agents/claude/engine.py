@@ -1,0 +1,577 @@
+"""Claude Code as an engine: a process for each session, for as long as turns follow one another in it.
+
+A session lives on disk between its turns. Its process is started with its first turn (or with the next one after it has
+ended), is told a message, says in lines of JSON what it does, and stays for a while. What a session may do is settled when
+its process starts, so a turn with other options has another process, which goes on with the same session.
+
+In a hub each process is in a keeper of its own: leaving the engine only lets go of it, and `open_left` finds those again in
+which a turn still runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import mimetypes
+import uuid
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.claude.access import access_of, plan_launch
+from helmsman.agents.claude.binary import CLAUDE
+from helmsman.agents.claude.live_session import LiveProcess, LiveSession
+from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_kept
+from helmsman.agents.claude.questions import refused, write_answer
+from helmsman.agents.codex.engine.routing import EventRouter
+from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.protocol import Account, Begun, Engine, Model, Opened
+from helmsman.agents.sandbox import find_sandbox
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.files import refuse_outside
+from helmsman.base.json_values import mapping, optional_text, sequence, text, texts
+from helmsman.base.processes import kill
+from helmsman.errors import (
+    ClientAway,
+    EngineLost,
+    HelmsmanError,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionBusy,
+    SessionIdle,
+    SessionNotFound,
+)
+from helmsman.model.events import (
+    Failure,
+    TurnStarted,
+)
+from helmsman.model.options import SessionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from helmsman.agents.claude.access import Launch
+    from helmsman.agents.claude.binary import ClaudeBinary
+    from helmsman.agents.claude.live_session import LiveTurn
+    from helmsman.agents.claude.pipes import ClaudePipe, KeptRecord
+    from helmsman.agents.claude.storage import ClaudeSessions
+    from helmsman.agents.keeper.owner import Owner
+    from helmsman.agents.protocol import Capabilities, PastTurn
+    from helmsman.model.events import Event
+    from helmsman.model.options import TurnInput
+    from helmsman.model.questions import Choice, Question
+    from helmsman.settings import Settings
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS: Final = 120.0
+"""So long a process waits for the next turn: it holds 200 MB, and another is there within a second."""
+
+INTERRUPT_SECONDS: Final = 10.0
+"""How long a turn may take to stop; it was seen to need a tenth of a second. Then its process is ended."""
+
+END_SECONDS: Final = 20.0
+TAKEN_UP_SECONDS: Final = 10.0
+"""How long Claude Code may take to begin with a message, and to say the name of a turn that was left running."""
+KILLED_SECONDS: Final = 5.0
+_KILLED_POLL: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What it takes to start a Claude Code. An engine that was found again has none, until somebody brings them."""
+
+    settings: Settings
+    binary: ClaudeBinary
+    env: Mapping[str, str] | None
+
+
+class ClaudeEngine(Engine):
+    """See `helmsman.agents.protocol.Engine`. Made by `open_claude` only."""
+
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        sessions: ClaudeSessions,
+        *,
+        means: Means | None,
+        can: Capabilities,
+        roots: Sequence[Path],
+        engine_id: str | None,
+        owner: Owner | None,
+        about: Mapping[str, Any],
+    ) -> None:
+        self._tasks = tasks
+        self._stored = sessions
+        self._can = can
+        self._roots = roots
+        self._id = engine_id
+        self._owner = owner
+        self.about = about
+        self._router = EventRouter()
+        self._sessions: dict[str, LiveSession] = {}
+        self._lost: HelmsmanError | None = None
+        self._gone = anyio.Event()
+        self._said_of_itself: Mapping[str, Any] = {}
+        self.means = means
+
+    @property
+    def name(self) -> str:
+        return CLAUDE
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._can
+
+    @property
+    def id(self) -> str | None:
+        return self._id
+
+    @property
+    def lost(self) -> HelmsmanError | None:
+        return self._lost
+
+    async def until_lost(self) -> None:
+        await self._gone.wait()
+
+    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
+        self._check()
+        self._router.attach(session_id, sink)
+
+    def detach(self, session_id: str) -> None:
+        self._router.detach(session_id)
+
+    def _check(self) -> None:
+        if self._lost is not None:
+            raise self._lost.again()
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    async def open(self, options: SessionOptions) -> Opened:
+        self._check()
+        if options.cwd is None:
+            raise InvalidInput("A session needs a working directory. Name one that exists.", parameter="cwd")
+        enforced = await self._enforced(options)
+        session = LiveSession(str(uuid.uuid4()), options.cwd, self._router)
+        self._sessions[session.id] = session
+        return _opened(session, options, enforced=enforced)
+
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
+        self._check()
+        session = await self._known(session_id, options)
+        if session.turn is not None and session.process is not None:
+            return _opened(session, options, enforced=session.process.access.enforced)
+        return _opened(session, options, enforced=await self._enforced(options))
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        self._check()
+        turns = await anyio.to_thread.run_sync(self._stored.history, session_id)
+        if turns is None:
+            if session_id in self._sessions:
+                return ()
+            raise _not_found(session_id)
+        return turns
+
+    async def _known(self, session_id: str, options: SessionOptions) -> LiveSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            info = await anyio.to_thread.run_sync(self._stored.find, session_id)
+            if info is None:
+                raise _not_found(session_id)
+            session = LiveSession(session_id, Path(info.directory) if info.directory else None, self._router)
+            session = self._sessions.setdefault(session_id, session)
+        session.directory = session.directory or options.cwd
+        return session
+
+    async def _enforced(self, options: SessionOptions) -> bool:
+        """Whether the sandbox of a session is enforced.
+
+        Raises:
+            Unsupported: It is to be, and cannot.
+        """
+        if options.unenforced or options.writes == "anything":
+            return False
+        means = self._bring()
+        await find_sandbox(means.settings, means.env)
+        return True
+
+    def _bring(self) -> Means:
+        if self.means is None:
+            raise ClientAway(
+                "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
+            )
+        return self.means
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        self._check()
+        session = await self._known(session_id, options)
+        self._refuse_if_running(session)
+        directory = session.directory
+        if directory is None:
+            raise InvalidInput(f"It is not known where session {session_id} worked. Name a working directory.")
+        async with session.starting:
+            self._refuse_if_running(session)
+            process = await self._process(session, options, turn, directory)
+            message = await anyio.to_thread.run_sync(_message, turn)
+            turn_id = str(uuid.uuid4())
+            session.begin(turn_id)
+            try:
+                await process.pipe.tell({**message, "uuid": turn_id})
+            except EngineLost:
+                session.turn = None
+                raise
+            self._router.deliver(TurnStarted(session_id=session_id, turn_id=turn_id))
+        return Begun(session_id=session_id, turn_id=turn_id)
+
+    async def steer(self, session_id: str, text: str) -> None:
+        self._check()
+        session = self._sessions.get(session_id)
+        turn, process = (None, None) if session is None else (session.turn, session.process)
+        if turn is None or process is None or turn.interrupted:
+            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+        message_id = str(uuid.uuid4())
+        turn.steered.add(message_id)
+        await process.pipe.tell({**_user(text), "uuid": message_id})
+
+    async def interrupt(self, session_id: str) -> None:
+        self._check()
+        session = self._sessions.get(session_id)
+        turn, process = (None, None) if session is None else (session.turn, session.process)
+        if session is None or turn is None or process is None:
+            return
+        turn.interrupted = True
+        with anyio.CancelScope(shield=True):
+            try:
+                for message_id in turn.steered:  # or they would be taken up next
+                    await process.pipe.tell(_control("cancel_async_message", message_uuid=message_id))
+                for asked in list(session.questions.values()):
+                    session.questions.pop(asked.question.id)
+                    session.withdraw(asked)
+                    await process.pipe.tell(refused(asked, "Stopped.", stop=True), answering=asked.request_id)
+                with anyio.move_on_after(TAKEN_UP_SECONDS):
+                    await turn.taken_up.wait()  # what is only queued would begin after the interrupt
+                await process.pipe.tell(_control("interrupt"))
+                with anyio.move_on_after(INTERRUPT_SECONDS):
+                    await turn.ended.wait()
+            except EngineLost:
+                pass  # its end is told by whoever reads it
+            if not turn.ended.is_set():
+                await self._end_process(session)
+            await self._end_commands(process)
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        session = self._sessions.get(question.session_id)
+        asked = None if session is None else session.questions.pop(question.id, None)
+        if session is None or asked is None or session.process is None:
+            raise QuestionNotOpen(
+                f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
+            )
+        stops = choices is not None and choices[0].value in ("abort", "cancel")
+        if stops and session.turn is not None:
+            session.turn.interrupted = True
+        with anyio.CancelScope(shield=True):
+            await session.process.pipe.tell(write_answer(asked, choices), answering=asked.request_id)
+
+    def _refuse_if_running(self, session: LiveSession) -> None:
+        if session.turn is not None:
+            raise SessionBusy(f"A turn is running in session {session.id}. Wait for it, or interrupt it.")
+
+    # --- what others left running --------------------------------------------------------------------------------------
+
+    async def running_sessions(self) -> tuple[str, ...]:
+        return tuple(session.id for session in self._sessions.values() if session.turn is not None)
+
+    async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
+        session = self._sessions.get(session_id)
+        if session is None or session.turn is None or session.process is None:
+            raise _not_found(session_id)
+        access = access_of(options, enforced=session.process.access.enforced)
+        session.process.access = access
+        for asked in list(session.questions.values()):  # they were read before anybody knew who answers them
+            if access.answers != "ask":
+                session.withdraw(session.questions.pop(asked.question.id))
+                await session.decide(session.process, asked)
+        return _opened(session, options, enforced=access.enforced)
+
+    # --- about the agent ---------------------------------------------------------------------------------------------
+
+    async def models(self) -> tuple[Model, ...]:
+        listed = map(mapping, sequence((await self._about_itself()).get("models")))
+        return tuple(
+            Model(
+                id=text(one.get("value")),
+                name=text(one.get("displayName")),
+                description=optional_text(one.get("description")),
+                is_default=one.get("value") == "default",
+                efforts=tuple(texts(one.get("supportedEffortLevels"))),
+                default_effort=None,
+            )
+            for one in listed
+        )
+
+    async def account(self) -> Account:
+        about = mapping((await self._about_itself()).get("account"))
+        source = optional_text(about.get("apiKeySource")) or optional_text(about.get("tokenSource"))
+        kind = None if source in (None, "none") else source
+        return Account(
+            kind=kind,
+            email=optional_text(about.get("email")),
+            plan=optional_text(about.get("subscriptionType")),
+            requires_login=kind is None,
+        )
+
+    async def _about_itself(self) -> Mapping[str, Any]:
+        """What Claude Code says of itself when it starts; one is started for it where none was yet."""
+        self._check()
+        if not self._said_of_itself:
+            means = self._bring()
+            argv = [str(means.binary.path), "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
+            argv += ["--verbose", "--no-session-persistence", "--setting-sources", "user", "--strict-mcp-config"]
+            env = means.binary.environment(means.env)
+            async with background_tasks() as tasks, open_child_pipe(tasks, argv, env=env, directory=Path("/")) as pipe:
+                self._said_of_itself = pipe.answer
+        return self._said_of_itself
+
+    # --- processes -----------------------------------------------------------------------------------------------------
+
+    async def _process(
+        self, session: LiveSession, options: SessionOptions, turn: TurnInput, directory: Path
+    ) -> LiveProcess:
+        """The process of a session that can do what this turn may, started if need be."""
+        if session.process is not None and self.means is None:
+            return session.process
+        means = self._bring()
+        enforced = await self._enforced(options)
+        for root in (directory, *options.writable_roots) if self._roots else ():
+            refuse_outside(root, self._roots, "cwd")
+        launch = plan_launch(means.binary, options, turn, directory, enforced=enforced)
+        if session.process is not None:
+            if session.process.launch == launch:
+                return session.process
+            await self._end_process(session)
+        is_stored = await anyio.to_thread.run_sync(self._stored.path, session.id) is not None
+        identity = ("--resume" if is_stored else "--session-id", session.id)
+        argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
+        if launch.confined is not None:
+            sandbox = await find_sandbox(means.settings, means.env)
+            confined = launch.confined
+            argv, env = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
+        try:
+            running: LiveProcess = await self._tasks.start(self._run, session, launch, argv, env)
+        except RuntimeError as error:
+            if self._lost is None:
+                raise
+            raise self._lost.again() from error  # the task ended without a word: the engine is being closed
+        return running
+
+    async def _run(
+        self,
+        session: LiveSession,
+        launch: Launch,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        task_status: TaskStatus[LiveProcess],
+    ) -> None:
+        """From the start of a process to its end."""
+        async with AsyncExitStack() as stack:
+            if self._owner is None or self._id is None:
+                pipe: ClaudePipe = await stack.enter_async_context(
+                    open_child_pipe(self._tasks, argv, env=env, directory=launch.directory)
+                )
+            else:
+                means = self._bring()
+                record = await start_kept(
+                    argv,
+                    env=env,
+                    directory=launch.directory,
+                    state_dir=means.settings.state_dir,
+                    idle=means.settings.engine_idle,
+                    owner=self._owner,
+                    about={
+                        **self.about,
+                        "engine_id": self._id,
+                        "session_id": session.id,
+                        "enforced": launch.access.enforced,
+                    },
+                )
+                pipe = await stack.enter_async_context(open_kept_pipe(record, epoch=self._owner.epoch))
+            running = LiveProcess(pipe, launch, launch.access)
+            stack.callback(running.gone.set)
+            running.own = await anyio.to_thread.run_sync(pipe.note_own)
+            task_status.started(running)
+            await self._follow(session, running)
+
+    async def run_left(self, record: KeptRecord, *, task_status: TaskStatus[None]) -> None:
+        """Follow a process that an earlier hub has left, if a turn still runs in it; what it has done comes as events."""
+        activity = await anyio.to_thread.run_sync(ask_keeper, record.socket)
+        epoch = 0 if self._owner is None else self._owner.epoch
+        async with open_kept_pipe(record, epoch=epoch) as pipe:
+            if not any(activity):
+                await pipe.end()  # the next turn starts another
+                task_status.started()
+                return
+            session = LiveSession(record.session_id, Path(record.place), self._router)
+            turn = session.begin("")
+            self._sessions[record.session_id] = session
+            policy = SessionOptions(agent=CLAUDE, cwd=session.directory)  # until somebody adopts it, all is asked
+            running = LiveProcess(pipe, None, access_of(policy, enforced=record.about.get("enforced") is True))
+            running.own = await anyio.to_thread.run_sync(pipe.noted_own)
+            try:
+                self._tasks.start_soon(self._say_when_taken_up, turn, task_status)
+                await self._follow(session, running)
+            finally:
+                running.gone.set()
+
+    async def _say_when_taken_up(self, turn: LiveTurn, task_status: TaskStatus[None]) -> None:
+        with anyio.move_on_after(TAKEN_UP_SECONDS):
+            await turn.taken_up.wait()
+        task_status.started()
+
+    async def _follow(self, session: LiveSession, running: LiveProcess) -> None:
+        """Read what a process says until it has ended."""
+        session.process = running
+        session.last_used = anyio.current_time()
+        self._said_of_itself = running.pipe.answer or self._said_of_itself
+        self._tasks.start_soon(self._end_when_idle, session, running)
+        try:
+            async for lines in running.pipe.lines():
+                for line in lines:
+                    await session.take(running, line)
+        except HelmsmanError as error:
+            log.warning("a Claude Code of session %s: %s", session.id, error)
+        except Exception:  # one session's trouble must not end the others
+            log.exception("a Claude Code of session %s is not understood", session.id)
+        finally:
+            if session.process is running:
+                session.process = None
+        loss = await running.pipe.loss()
+        if session.turn is not None and running.pipe.has_ended:
+            session.end_turn(None, loss)
+
+    async def _end_when_idle(self, session: LiveSession, running: LiveProcess) -> None:
+        while session.process is running:
+            left = session.last_used + IDLE_SECONDS - anyio.current_time()
+            if session.turn is None and left <= 0:
+                await self._end_process(session)
+                return
+            await anyio.sleep(IDLE_SECONDS if session.turn is not None else left)
+
+    async def _end_process(self, session: LiveSession) -> None:
+        """End the process of a session, and wait until it is gone."""
+        running = session.process
+        if running is None:
+            return
+        await running.pipe.end()
+        with anyio.move_on_after(END_SECONDS, shield=True):
+            await running.gone.wait()
+
+    async def _end_commands(self, running: LiveProcess) -> None:
+        """End what a turn has left running, also what has left its group or its parent."""
+        with anyio.move_on_after(KILLED_SECONDS):
+            while left := await anyio.to_thread.run_sync(running.pipe.below) - running.own:
+                await anyio.to_thread.run_sync(kill, left)
+                await anyio.sleep(_KILLED_POLL)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Take no more work, and let go of every process; those that are kept go on with their turns."""
+        self._lost = EngineLost("The engine was closed. Open another one; sessions continue from disk.")
+        for session in self._sessions.values():
+            if session.process is not None and (session.turn is None or self._owner is None):
+                await session.process.pipe.end()
+
+    def tell_everyone(self) -> None:
+        """Tell every session that the engine is no more, unless it goes on without us."""
+        lost = self._lost
+        if lost is not None and self._id is None:
+            self._router.engine_gone(Failure(code=lost.code, message=lost.message, retryable=lost.retryable))
+        self._gone.set()
+
+
+@asynccontextmanager
+async def open_claude(
+    sessions: ClaudeSessions,
+    *,
+    means: Means | None,
+    can: Capabilities,
+    roots: Sequence[Path] = (),
+    engine_id: str | None = None,
+    owner: Owner | None = None,
+    about: Mapping[str, Any],
+    left: Sequence[KeptRecord] = (),
+) -> AsyncIterator[ClaudeEngine]:
+    """An engine for the length of the block. With an id, what runs in it goes on; `left` is what does already."""
+    engine: ClaudeEngine | None = None
+    try:
+        async with background_tasks() as tasks:
+            engine = ClaudeEngine(
+                tasks,
+                sessions,
+                means=means,
+                can=can,
+                roots=roots,
+                engine_id=engine_id,
+                owner=owner,
+                about=about,
+            )
+            try:
+                for record in left:
+                    try:
+                        await tasks.start(engine.run_left, record)
+                    except HelmsmanError as error:
+                        log.info("a Claude Code of session %s is not reached: %s", record.session_id, error)
+                yield engine
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await engine.close()
+    finally:
+        if engine is not None:
+            engine.tell_everyone()
+
+
+def _opened(session: LiveSession, options: SessionOptions, *, enforced: bool) -> Opened:
+    access = access_of(options, enforced=enforced)
+    return Opened(
+        session_id=session.id,
+        turn_id=None if session.turn is None else session.turn.id,
+        directory=None if session.directory is None else str(session.directory),
+        model=options.model,
+        approval_policy=access.approval_policy,
+        sandbox=access.sandbox,
+        notes=access.notes,
+    )
+
+
+def _not_found(session_id: str) -> SessionNotFound:
+    return SessionNotFound(f"Claude Code knows no session {session_id}. List the sessions to find the right id.")
+
+
+def _control(subtype: str, **more: Any) -> dict[str, Any]:
+    return {"type": "control_request", "request_id": str(uuid.uuid4()), "request": {"subtype": subtype, **more}}
+
+
+def _user(content: Any) -> dict[str, Any]:
+    message = {"role": "user", "content": content}
+    return {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"}
+
+
+def _message(turn: TurnInput) -> dict[str, Any]:
+    """A prompt with its images. Blocks, to read these."""
+    if not turn.images:
+        return _user(turn.text)
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": turn.text}]
+    for image in turn.images:
+        kind = mimetypes.guess_type(image.name)[0] or "image/png"
+        data = base64.b64encode(image.read_bytes()).decode("ascii")
+        blocks.append({"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}})
+    return _user(blocks)

@@ -1,0 +1,174 @@
+"""A session while Claude Code has it: its process, its running turn, what it asks, and what its lines mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from helmsman.agents.claude.normalise import TurnReader, failure_of, usage_of, was_interrupted
+from helmsman.agents.claude.questions import NOBODY_ASKED, allowed, not_answered, read_question, refused
+from helmsman.base.json_values import integer, mapping, optional_text, text
+from helmsman.model.events import (
+    Failure,
+    QuestionAsked,
+    QuestionClosed,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.agents.claude.access import Launch, SessionAccess
+    from helmsman.agents.claude.pipes import ClaudePipe
+    from helmsman.agents.claude.questions import Asked
+    from helmsman.agents.codex.engine.routing import EventRouter
+    from helmsman.base.processes import Process
+    from helmsman.errors import EngineLost
+    from helmsman.model.events import TurnOutcome
+
+
+@dataclass(slots=True, eq=False)
+class LiveTurn:
+    id: str
+    reader: TurnReader
+    interrupted: bool = False
+    steered: set[str] = field(default_factory=set[str])
+    """Messages that were put into it, and that Claude Code has not taken up yet."""
+    taken_up: anyio.Event = field(default_factory=anyio.Event)
+    """Claude Code has begun with it, and said its name."""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+
+@dataclass(slots=True, eq=False)
+class LiveProcess:
+    """A process, and how it was started."""
+
+    pipe: ClaudePipe
+    launch: Launch | None
+    access: SessionAccess
+    gone: anyio.Event = field(default_factory=anyio.Event)
+    own: frozenset[Process] = frozenset()
+    """What belongs to Claude Code itself: everything there was before it had anything to do."""
+
+
+class LiveSession:
+    """One session. Its engine starts and ends its process; what that says comes here, and goes on as events."""
+
+    def __init__(self, session_id: str, directory: Path | None, router: EventRouter) -> None:
+        self.id = session_id
+        self.directory = directory
+        self.process: LiveProcess | None = None
+        self.turn: LiveTurn | None = None
+        self.questions: dict[str, Asked] = {}
+        self.last_used = 0.0
+        self.starting = anyio.Lock()
+        self._router = router
+
+    def begin(self, turn_id: str) -> LiveTurn:
+        """A turn, of which the process is about to be told; without an id, one that was left running."""
+        self.turn = LiveTurn(turn_id, TurnReader(self.id, turn_id or None, str(self.directory)))
+        return self.turn
+
+    async def take(self, running: LiveProcess, line: Mapping[str, Any]) -> None:
+        """What the process says."""
+        turn = self.turn
+        match line.get("type"):
+            case "control_request":
+                await self._ask(running, line)
+            case "control_cancel_request":
+                for asked in [one for one in self.questions.values() if one.request_id == line.get("request_id")]:
+                    self.questions.pop(asked.question.id)
+                    self.withdraw(asked)
+            case "command_lifecycle":
+                self._take_lifecycle(line)
+            case "result":
+                if turn is not None:
+                    self._report(turn, line)
+                    if not integer(line.get("queued_turn_count")) or turn.interrupted:
+                        self.end_turn(line, None)
+            case _:
+                if turn is not None:
+                    for event in turn.reader.read(line):
+                        self._router.deliver(event)
+
+    def _take_lifecycle(self, line: Mapping[str, Any]) -> None:
+        message_id, turn = text(line.get("command_uuid")), self.turn
+        if line.get("state") != "started" or turn is None:
+            return
+        turn.steered.discard(message_id)
+        if not turn.id:  # one that was left running: its first message is its name
+            turn.id = message_id
+            turn.reader = TurnReader(self.id, message_id, str(self.directory))
+            self._router.deliver(TurnStarted(session_id=self.id, turn_id=message_id))
+        if turn.id == message_id:
+            turn.taken_up.set()
+
+    async def _ask(self, running: LiveProcess, line: Mapping[str, Any]) -> None:
+        turn, request_id = self.turn, text(line.get("request_id"))
+        place = None if self.directory is None else str(self.directory)
+        sandbox = running.access.enforced and running.access.writes != "anything"
+        turn_id = None if turn is None else turn.id
+        asked = read_question(line, self.id, turn_id, place, "inside" if sandbox else "outside")
+        if asked is None or turn is None or turn.interrupted:
+            subtype = text(mapping(line.get("request")).get("subtype"))
+            answer = not_answered(request_id, subtype) if asked is None else refused(asked, "Stopped.", stop=True)
+            await running.pipe.tell(answer, answering=request_id)
+        elif running.access.answers != "ask":
+            await self.decide(running, asked)
+        else:
+            self.questions[asked.question.id] = asked
+            self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn_id, question=asked.question, raw=line))
+
+    async def decide(self, running: LiveProcess, asked: Asked) -> None:
+        """Answer without anybody: the policy of the session says that nobody is asked."""
+        yes = running.access.answers == "allow" and asked.question.type != "user_input"
+        await running.pipe.tell(allowed(asked) if yes else refused(asked, NOBODY_ASKED), answering=asked.request_id)
+
+    def withdraw(self, asked: Asked) -> None:
+        """Nobody waits any more for the answer to a question."""
+        closed = QuestionClosed(session_id=self.id, question_id=asked.question.id, answer=None, by="turn ended")
+        self._router.deliver(closed)
+
+    def _report(self, turn: LiveTurn, result: Mapping[str, Any]) -> None:
+        usage = usage_of(result.get("usage"))
+        if usage is not None:
+            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=usage, raw=result))
+
+    def end_turn(self, result: Mapping[str, Any] | None, loss: EngineLost | None) -> None:
+        """Tell the end of the running turn, once."""
+        turn = self.turn
+        if turn is None:
+            return
+        self.turn = None
+        self.last_used = anyio.current_time()
+        for asked in list(self.questions.values()):
+            self.withdraw(asked)
+        self.questions.clear()
+        for event in turn.reader.close():
+            self._router.deliver(event)
+        failure: Failure | None = None
+        final: str | None = None
+        interrupted = turn.interrupted
+        if result is not None:
+            failure = failure_of(result)
+            interrupted = was_interrupted(result) or (turn.interrupted and failure is not None)
+            final = None if failure is not None or interrupted else optional_text(result.get("result"))
+        elif loss is not None:
+            failure = Failure(code=loss.code, message=loss.message, retryable=loss.retryable)
+        outcome: TurnOutcome = "interrupted" if interrupted else "failed" if failure is not None else "completed"
+        self._router.deliver(
+            TurnEnded(
+                session_id=self.id,
+                turn_id=turn.id,
+                outcome=outcome,
+                failure=failure if outcome == "failed" else None,
+                final_message=final,
+                raw=result,
+            )
+        )
+        turn.ended.set()

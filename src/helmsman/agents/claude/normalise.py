@@ -1,0 +1,401 @@
+"""What Claude Code says, as events; and what its files hold, as items.
+
+One message of the model comes as several `assistant` lines, a content block each, in their order; an item that is a text is
+therefore named by the message and the place of the block in it. Tools are named by their own ids, and end with the
+`tool_result` that a `user` line brings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, text
+from helmsman.base.redaction import redact
+from helmsman.model.events import (
+    USAGE_LIMIT,
+    AgentMessage,
+    CollabToolCall,
+    CommandExecution,
+    ContextCompaction,
+    DynamicToolCall,
+    Event,
+    Failure,
+    FileChange,
+    Item,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    McpToolCall,
+    Notice,
+    PathChange,
+    PlanStep,
+    ProposedPlan,
+    Reasoning,
+    SettingsApplied,
+    TodoList,
+    Unknown,
+    Untranslated,
+    Usage,
+    WebSearch,
+)
+from helmsman.model.unified_diff import read_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from helmsman.model.events import ItemStatus, NoticeKind, StepStatus
+
+EDITS: Final = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
+"""Tools that change files."""
+
+SYNTHETIC: Final = "<synthetic>"
+"""The model of messages that no model has written."""
+
+_EXIT_CODE: Final = re.compile(r"\A(?:Error: )?Exit code (-?\d+)\n?")
+_NO_OUTPUT: Final = "(Bash completed with no output)"
+_INTERRUPTED: Final = ("aborted_streaming", "aborted_tools")
+_KNOWN_SYSTEM: Final = frozenset(
+    {
+        "hook_progress",
+        "hook_response",
+        "hook_started",
+        "session_state_changed",
+        "status",
+        "task_notification",
+        "task_progress",
+        "task_started",
+        "task_updated",
+        "thinking_tokens",
+    }
+)
+_KNOWN_LINES: Final = frozenset(
+    {"command_lifecycle", "control_response", "keep_alive", "prompt_suggestion", "tool_progress", "tool_use_summary"}
+)
+_STEP_STATUS: Final[Mapping[str, StepStatus]] = {"completed": "completed", "in_progress": "in_progress"}
+
+
+class TurnReader:
+    """Reads the lines of one turn. Which items are open, and which blocks came, is all it remembers."""
+
+    def __init__(self, session_id: str, turn_id: str | None, directory: str | None) -> None:
+        self._session_id = session_id
+        self._turn_id = turn_id
+        self._directory = directory
+        self._blocks: dict[str, int] = {}
+        self._streamed: dict[str | None, str] = {}
+        self._open: dict[str, Item] = {}
+
+    def read(self, line: Mapping[str, Any]) -> Iterator[Event]:
+        """The events that a line means; of its result, only what it says beside the end of the turn."""
+        agent_id = optional_text(line.get("parent_tool_use_id"))
+        where: dict[str, Any] = {"session_id": self._session_id, "turn_id": self._turn_id, "agent_id": agent_id}
+        match line.get("type"):
+            case "stream_event":
+                yield from self._read_piece(mapping(line.get("event")), agent_id, where)
+            case "assistant":
+                yield from self._read_message(line, where)
+            case "user":
+                yield from self._read_results(line, where)
+            case "system":
+                yield from self._read_system(line, where)
+            case "result":
+                return
+            case kind if kind in _KNOWN_LINES:
+                yield Untranslated(**where, name=str(kind))
+            case kind:
+                yield Unknown(**where, name=str(kind), payload=line)
+
+    def close(self) -> Iterator[Event]:
+        """The turn is over: what is still open in it has failed."""
+        for item in list(self._open.values()):
+            self._open.pop(item.id)
+            yield ItemEnded(session_id=self._session_id, turn_id=self._turn_id, item=replace(item, status="failed"))
+
+    def item(self, item_id: str | None) -> Item | None:
+        """An item that is open."""
+        return self._open.get(item_id or "")
+
+    # --- messages and thoughts ---------------------------------------------------------------------------------------
+
+    def _read_piece(self, event: Mapping[str, Any], agent_id: str | None, where: dict[str, Any]) -> Iterator[Event]:
+        kind = event.get("type")
+        if kind == "message_start":
+            self._streamed[agent_id] = text(mapping(event.get("message")).get("id"))
+            return
+        item_id = f"{self._streamed.get(agent_id)}.{integer(event.get('index'))}"
+        if kind == "content_block_start":
+            block = mapping(event.get("content_block")).get("type")
+            if block in ("text", "thinking"):
+                empty: Item = AgentMessage(id=item_id) if block == "text" else Reasoning(id=item_id)
+                yield ItemStarted(**where, item=replace(empty, status="in_progress"))
+        elif kind == "content_block_delta":
+            delta = mapping(event.get("delta"))
+            if delta.get("type") == "text_delta":
+                yield ItemDelta(**where, item_id=item_id, item_type=AgentMessage.type, text=text(delta.get("text")))
+            elif delta.get("type") == "thinking_delta":
+                yield ItemDelta(**where, item_id=item_id, item_type=Reasoning.type, text=text(delta.get("thinking")))
+
+    def _read_message(self, line: Mapping[str, Any], where: dict[str, Any]) -> Iterator[Event]:
+        message = mapping(line.get("message"))
+        if message.get("model") == SYNTHETIC:
+            return  # the reason why a turn failed, which its result says too; or that there is nothing to say
+        message_id = text(message.get("id"))
+        for block in sequence(message.get("content")):
+            place = self._blocks.get(message_id, 0)
+            self._blocks[message_id] = place + 1
+            item = item_of_block(mapping(block), f"{message_id}.{place}", self._directory)
+            if item is None:
+                continue
+            if item.status == "in_progress":
+                self._open[item.id] = item
+                yield ItemStarted(**where, item=item)
+            else:
+                yield ItemEnded(**where, item=item)
+
+    # --- tools -------------------------------------------------------------------------------------------------------
+
+    def _read_results(self, line: Mapping[str, Any], where: dict[str, Any]) -> Iterator[Event]:
+        for item_id, block in results_in(line):
+            item = self._open.pop(item_id, None)
+            if item is not None:
+                yield ItemEnded(**where, item=ended(item, block, line, self._directory))
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    def _read_system(self, line: Mapping[str, Any], where: dict[str, Any]) -> Iterator[Event]:
+        match line.get("subtype"):
+            case "init":
+                yield SettingsApplied(**where, model=optional_text(line.get("model")))
+            case "api_retry":
+                yield Notice(**where, kind=_retry_kind(line), message=_retry_words(line))
+            case "compact_boundary":
+                yield ItemEnded(**where, item=ContextCompaction(id=text(line.get("uuid")) or "compaction"))
+            case kind if kind in _KNOWN_SYSTEM:
+                yield Untranslated(**where, name=f"system/{kind}")
+            case kind:
+                yield Unknown(**where, name=f"system/{kind}", payload=line)
+
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
+
+def item_of_block(block: Mapping[str, Any], item_id: str, directory: str | None) -> Item | None:
+    """A content block of the model: a text, a thought, or a tool that has been called."""
+    match block.get("type"):
+        case "text":
+            return AgentMessage(id=item_id, text=text(block.get("text")))
+        case "thinking":
+            return Reasoning(id=item_id, text=text(block.get("thinking")))
+        case "tool_use":
+            return _tool(
+                text(block.get("id")) or item_id, text(block.get("name")), mapping(block.get("input")), directory
+            )
+        case _:
+            return None
+
+
+def _tool(item_id: str, name: str, given: Mapping[str, Any], directory: str | None) -> Item:
+    if name == "Bash":
+        return CommandExecution(
+            id=item_id, status="in_progress", command=text(given.get("command")), directory=directory
+        )
+    if name in EDITS:
+        return FileChange(id=item_id, status="in_progress", changes=(change_of(name, given),))
+    if name == "TodoWrite":
+        return TodoList(id=item_id, status="in_progress", steps=tuple(map(_step, sequence(given.get("todos")))))
+    if name in ("WebSearch", "WebFetch"):
+        return WebSearch(id=item_id, status="in_progress", query=text(given.get("query")) or text(given.get("url")))
+    if name == "ExitPlanMode":
+        return ProposedPlan(id=item_id, status="in_progress", text=text(given.get("plan")))
+    if name in ("Agent", "Task"):
+        return CollabToolCall(id=item_id, status="in_progress", tool=name, prompt=optional_text(given.get("prompt")))
+    if name.startswith("mcp__"):
+        _, server, tool = [*name.split("__", 2), "", ""][:3]
+        return McpToolCall(id=item_id, status="in_progress", server=server, tool=tool, arguments=given)
+    return DynamicToolCall(id=item_id, status="in_progress", tool=name, arguments=given)
+
+
+def _step(todo: Any) -> PlanStep:
+    about = mapping(todo)
+    return PlanStep(text(about.get("content")), _STEP_STATUS.get(text(about.get("status")), "pending"))
+
+
+def results_in(line: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What tools gave, as a `user` line tells it, with the id of each call."""
+    for block in sequence(mapping(line.get("message")).get("content")):
+        about = mapping(block)
+        if about.get("type") == "tool_result":
+            yield text(about.get("tool_use_id")), about
+
+
+def ended(item: Item, result: Mapping[str, Any], line: Mapping[str, Any], directory: str | None) -> Item:
+    """An item with what its tool gave."""
+    said = _words(result.get("content"))
+    failed = result.get("is_error") is True
+    detail = line.get("tool_use_result", line.get("toolUseResult"))
+    about = mapping(detail)
+    decided = [mapping(mapping(one).get("permission_decision")) for one in sequence(line.get("tool_result_meta"))]
+    declined = any(one.get("decision") == "reject" for one in decided)
+    status: ItemStatus = "failed" if failed else "completed"
+    match item:
+        case CommandExecution():
+            found = _EXIT_CODE.match(said)
+            code = int(found[1]) if found is not None else None if failed or about.get("interrupted") else 0
+            output = "" if said == _NO_OUTPUT else said if found is None else said[found.end() :]
+            return replace(item, status=status, output="" if declined else output, exit_code=code, declined=declined)
+        case FileChange():
+            changes = item.changes if failed else (_changed(item.changes[0], about),)
+            return replace(item, status=status, changes=changes, declined=declined)
+        case McpToolCall():
+            return replace(item, status=status, result=None if failed else said, error=said if failed else None)
+        case DynamicToolCall():
+            return replace(item, status=status, result=said)
+        case _:
+            return replace(item, status=status)
+
+
+def _words(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(text(mapping(block).get("text")) for block in sequence(content) if "text" in mapping(block))
+
+
+# --- changes of files ------------------------------------------------------------------------------------------------
+
+
+def change_of(tool: str, given: Mapping[str, Any], before: str | None = None) -> PathChange:
+    """What a tool is about to change, as far as its arguments say; `before` is what the file holds, where it is there."""
+    path = text(given.get("file_path")) or text(given.get("notebook_path"))
+    if tool == "Write":
+        new = text(given.get("content"))
+        if before is None:
+            return _counted(PathChange(path=path, kind="add", diff=new))
+        return _with_diff(PathChange(path=path, kind="update"), before, new)
+    edits = [mapping(edit) for edit in sequence(given.get("edits"))] or [given]
+    old = "".join(text(edit.get("old_string")) for edit in edits)
+    new = "".join(text(edit.get("new_string", edit.get("new_source"))) for edit in edits)
+    if before is not None:
+        after = before
+        for edit in edits:
+            count = -1 if edit.get("replace_all") is True else 1
+            after = after.replace(text(edit.get("old_string")), text(edit.get("new_string")), count)
+        if after != before:
+            old, new = before, after
+    return _with_diff(PathChange(path=path, kind="update"), old, new)
+
+
+def _with_diff(change: PathChange, old: str, new: str) -> PathChange:
+    lines = list(difflib.unified_diff(_lines(old), _lines(new), n=3))[2:]
+    return _counted(replace(change, diff="".join(lines)))
+
+
+def _lines(content: str) -> list[str]:
+    """Lines as a diff has them: the last one says if the file does not end with a line's end."""
+    lines = content.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n\\ No newline at end of file\n"
+    return lines
+
+
+def _changed(change: PathChange, detail: Mapping[str, Any]) -> PathChange:
+    """A change with what Claude Code says it has come to."""
+    kind = "add" if detail.get("type") == "create" else change.kind
+    hunks = [mapping(hunk) for hunk in sequence(detail.get("structuredPatch"))]
+    if not hunks:
+        return replace(change, kind=kind)
+    diff = "".join(
+        f"@@ -{hunk.get('oldStart')},{hunk.get('oldLines')} +{hunk.get('newStart')},{hunk.get('newLines')} @@\n"
+        + "".join(f"{one}\n" for one in sequence(hunk.get("lines")))
+        for hunk in hunks
+    )
+    return _counted(replace(change, kind=kind, diff=diff))
+
+
+def _counted(change: PathChange) -> PathChange:
+    read = read_change(change)
+    return replace(change, added=read.added, removed=read.removed)
+
+
+# --- how a turn went -------------------------------------------------------------------------------------------------
+
+
+def usage_of(told: Any) -> Usage | None:
+    """Tokens as Anthropic counts them: what came from the cache, or went there, stands beside the rest of the input."""
+    about = mapping(told)
+    if not about:
+        return None
+    cached = integer(about.get("cache_read_input_tokens")) or 0
+    written = integer(about.get("cache_creation_input_tokens")) or 0
+    return Usage(
+        input_tokens=(integer(about.get("input_tokens")) or 0) + cached + written,
+        cached_input_tokens=cached,
+        output_tokens=integer(about.get("output_tokens")) or 0,
+        reasoning_output_tokens=integer(mapping(about.get("output_tokens_details")).get("thinking_tokens")) or 0,
+    )
+
+
+def was_interrupted(result: Mapping[str, Any]) -> bool:
+    """Whether a turn ended because somebody stopped it."""
+    return result.get("terminal_reason") in _INTERRUPTED
+
+
+def failure_of(result: Mapping[str, Any]) -> Failure | None:
+    """Why a turn failed, as its `result` says; None if it did not."""
+    if result.get("is_error") is not True and result.get("subtype") == "success":
+        return None
+    said = text(result.get("result")) or "; ".join(text(one) for one in sequence(result.get("errors")))
+    return failure(said, integer(result.get("api_error_status")), text(result.get("subtype")))
+
+
+def failure(said: str, status: int | None, subtype: str = "") -> Failure:
+    """A failure of the model, as Claude Code words it."""
+    code, retryable = _CODES.get(status or 0, ("other", status is not None and status >= _SERVER_ERROR))
+    lowered = said.lower()
+    if "usage limit" in lowered or "limit reached" in lowered:
+        code, retryable = USAGE_LIMIT, False
+    elif "prompt is too long" in lowered:
+        code, retryable = "context_window_exceeded", False
+    elif subtype == "error_max_turns":
+        code = "max_turns"
+    message = redact(said) or "Claude Code ended the turn as failed and did not say why."
+    return Failure(code=code, message=message, retryable=retryable, http_status=status)
+
+
+_SERVER_ERROR: Final = 500
+_CODES: Final[Mapping[int, tuple[str, bool]]] = {
+    400: ("bad_request", False),
+    401: ("unauthorized", False),
+    403: ("unauthorized", False),
+    404: ("bad_request", False),
+    429: ("rate_limit_exceeded", True),
+    500: ("internal_server_error", True),
+    529: ("server_overloaded", True),
+}
+
+
+def _retry_kind(line: Mapping[str, Any]) -> NoticeKind:
+    status = integer(line.get("error_status"))
+    if status is None:
+        return "network"
+    return "rate_limit" if _CODES.get(status, ("", False))[0] == "rate_limit_exceeded" else "retry"
+
+
+def _retry_words(line: Mapping[str, Any]) -> str:
+    status = integer(line.get("error_status"))
+    what = text(line.get("error")).replace("_", " ") or "no answer"
+    seconds = (integer(line.get("retry_delay_ms")) or 0) / 1000
+    return (
+        f"The model gave {what}{'' if status is None else f' ({status})'}; attempt {line.get('attempt')} of "
+        f"{line.get('max_retries')} failed, the next is in {seconds:.1f} s."
+    )
+
+
+def spent(usages: Iterable[Usage | None]) -> Usage:
+    """All of it together."""
+    total = Usage()
+    for usage in usages:
+        total += usage or Usage()
+    return total

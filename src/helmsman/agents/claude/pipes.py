@@ -1,0 +1,472 @@
+"""A running Claude Code as lines both ways: our own child, or one in a keeper, which goes on without us.
+
+What has been read is taken, but for what the next owner needs to have the same picture: of the running turn its beginning
+and its items, and every question that is open. The answer to a question and the dropping of it are one step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import signal
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.codex.wire.process import MARK as CHILD_MARK
+from helmsman.agents.codex.wire.process import open_child
+from helmsman.agents.keeper.below import MARK as KEPT_MARK
+from helmsman.agents.keeper.owner import own_child
+from helmsman.agents.keeper.places import (
+    forget,
+    mark_needed,
+    private_directory,
+    read_content,
+    socket_path,
+    try_attach,
+    try_own,
+)
+from helmsman.agents.keeper.process import WAKE
+from helmsman.agents.keeper.starting import read_processes, send_signal, start_keeper, stop_kept
+from helmsman.base.files import replace_file
+from helmsman.base.json_values import mapping, text
+from helmsman.base.line_framer import LineFramer
+from helmsman.base.processes import Process, descendants, with_variable
+from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.agents.codex.wire.process import Child
+    from helmsman.agents.keeper.owner import KeptChild, Owner, Said
+
+log = logging.getLogger(__name__)
+
+KEPT: Final = "claude"
+"""Where in the state directory what is kept of Claude Code is."""
+
+START_TIMEOUT: Final = 30.0
+KEPT_BYTES: Final = 4 * 1024 * 1024
+"""So much of a turn is kept for the next owner, and of a longer one its end."""
+_EXIT_GRACE: Final = 2.0
+_GREETING_ID: Final = "helmsman"
+_GREETING: Final = json.dumps(
+    {"type": "control_request", "request_id": _GREETING_ID, "request": {"subtype": "initialize", "hooks": None}}
+)
+_ATTACH_TIMEOUT: Final = 10.0
+_POLL: Final = 0.02
+_OWN: Final = "own.json"
+
+
+class ClaudePipe(Protocol):
+    """A running Claude Code. Closed by whoever opened it."""
+
+    answer: Mapping[str, Any]
+    """What it said of itself when it was greeted: its models, its account."""
+
+    def lines(self) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+        """What it says, until it has ended or is ours no more."""
+        ...
+
+    async def tell(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
+        """Say something to it, the answer to a request of its or not; raises `EngineLost` when it is gone."""
+        ...
+
+    async def loss(self) -> EngineLost:
+        """Why it is gone. Called when `lines` has ended."""
+        ...
+
+    async def end(self) -> None:
+        """End it; returns when it has been told to."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Once `lines` has ended: whether it has, too, or only is ours no more."""
+        ...
+
+    def below(self) -> frozenset[Process]:
+        """All that runs below it or was started by it. Blocks, briefly."""
+        ...
+
+    def note_own(self) -> frozenset[Process]:
+        """What there is before it has anything to do, and so is its own. Blocks, briefly."""
+        ...
+
+
+def parsed(line: bytes) -> Mapping[str, Any] | None:
+    """A line of JSON; None where it is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        log.warning("skipped a line of Claude Code that is not a JSON object (%d bytes)", len(line))
+        return None
+    return message
+
+
+def _said_of_itself(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    response = mapping(answer.get("response"))
+    if response.get("subtype") != "success":
+        raise EngineProtocolError("Claude Code refused the handshake. Run `helmsman doctor` to find out why.")
+    return mapping(response.get("response"))
+
+
+def _ended(code: int | None, stderr: str) -> EngineLost:
+    how = "is gone" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
+    said = stderr.strip().rpartition("\n")[2]
+    return EngineLost(
+        f"Claude Code {how}{f': {said[:300]}' if said else ''}. Send the next message to go on from what was saved.",
+        exit_code=code,
+        stderr=stderr or None,
+    )
+
+
+# --- our own child ---------------------------------------------------------------------------------------------------
+
+
+class ChildPipe:
+    """See `ClaudePipe`. Made by `open_child_pipe` only."""
+
+    def __init__(self, child: Child, mark: str) -> None:
+        self._child = child
+        self._mark = mark
+        self._framer = LineFramer()
+        self._early: list[Mapping[str, Any]] = []
+        self.answer: Mapping[str, Any] = {}
+
+    async def greet(self) -> None:
+        await self._write(_GREETING)
+        async for lines in self._read():
+            for index, line in enumerate(lines):
+                if mapping(line.get("response")).get("request_id") == _GREETING_ID:
+                    self.answer = _said_of_itself(line)
+                    self._early = list(lines[index + 1 :])
+                    return
+        raise await self.loss()
+
+    async def lines(self) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+        if self._early:
+            yield self._early
+        async for lines in self._read():
+            yield lines
+
+    async def _read(self) -> AsyncIterator[list[Mapping[str, Any]]]:
+        with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while True:
+                found = self._framer.feed(await self._child.stdout.receive())
+                lines = [one for line in found if (one := parsed(line)) is not None]
+                if lines:
+                    yield lines
+
+    async def tell(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
+        await self._write(json.dumps(line))
+
+    async def _write(self, line: str) -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._child.stdin.send(f"{line}\n".encode())
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
+            raise _ended(self._child.exit_code, self._child.stderr_tail) from error
+
+    async def loss(self) -> EngineLost:
+        with anyio.move_on_after(_EXIT_GRACE):
+            await self._child.wait()
+            await self._child.stderr_ended()
+        return _ended(self._child.exit_code, self._child.stderr_tail)
+
+    async def end(self) -> None:
+        self._child.signal(signal.SIGTERM)  # with its input closed it would go on with its turn
+
+    @property
+    def has_ended(self) -> bool:
+        return True
+
+    def note_own(self) -> frozenset[Process]:
+        return self.below()
+
+    def below(self) -> frozenset[Process]:
+        return _below(self._child.pid, CHILD_MARK, self._mark)
+
+
+@asynccontextmanager
+async def open_child_pipe(
+    tasks: TaskGroup, argv: Sequence[str], *, env: Mapping[str, str], directory: Path
+) -> AsyncIterator[ChildPipe]:
+    """Run it for the length of the block.
+
+    Raises:
+        EngineStartFailed: It did not come up.
+    """
+    async with open_child(tasks, argv, env=env, cwd=directory) as child:
+        pipe = ChildPipe(child, child.mark)
+        try:
+            try:
+                with anyio.fail_after(START_TIMEOUT):
+                    await pipe.greet()
+            except (EngineLost, TimeoutError) as error:
+                raise _not_up(error) from error
+            yield pipe
+        finally:
+            await pipe.end()
+
+
+def _not_up(error: EngineLost | TimeoutError) -> EngineStartFailed:
+    if isinstance(error, TimeoutError):
+        return EngineStartFailed(
+            f"Claude Code did not answer within {START_TIMEOUT:.0f} s. Run `helmsman doctor` to find out why."
+        )
+    stderr = str(error.details.get("stderr") or "").strip()
+    said = f" It said: {stderr.rpartition(chr(10))[2][:300]}" if stderr else ""
+    return EngineStartFailed(
+        f"Claude Code did not come up: {error.message.partition('. ')[0]}.{said} Run `helmsman doctor` to find out why.",
+        exit_code=error.details.get("exit_code"),
+        stderr=stderr or None,
+    )
+
+
+def _below(root: int, variable: str, value: str) -> frozenset[Process]:
+    return frozenset(one for one in descendants(root) | with_variable(variable, value) if one.pid != root)
+
+
+# --- in a keeper -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRecord:
+    """A Claude Code in a keeper, as its directory says: of which engine it is, and whose session it has."""
+
+    directory: Path
+    socket: Path
+    keeper: Process
+    child: Process
+    engine_id: str
+    session_id: str
+    place: str
+    about: Mapping[str, Any]
+
+    @property
+    def is_kept(self) -> bool:
+        return self.keeper.is_alive()
+
+    def need(self, *, needed: bool) -> None:
+        """Say whether somebody has to follow it: if nobody does, its keeper starts the next hub."""
+        if mark_needed(self.directory, needed=needed) and needed:
+            send_signal(self.keeper, WAKE)
+
+    def stop(self) -> None:
+        """End it. Blocks for a bounded time; afterwards no process is left."""
+        stop_kept(self.directory, self.socket, self.keeper, self.child)
+
+
+def read_record(directory: Path) -> KeptRecord | None:
+    processes = read_processes(directory)
+    try:
+        content = read_content(directory)
+        if processes is None:
+            return None
+        return KeptRecord(
+            directory=directory,
+            socket=Path(content["socket"]),
+            keeper=processes[0],
+            child=processes[1],
+            engine_id=str(content["engine_id"]),
+            session_id=str(content["session_id"]),
+            place=str(content["place"]),
+            about=content,
+        )
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+
+
+def read_records(state_dir: Path) -> list[KeptRecord]:
+    """Those of which something runs, oldest first. What a keeper that was killed has left is cleared away."""
+    try:
+        places = sorted(
+            (entry for entry in (state_dir / KEPT).iterdir() if entry.is_dir() and not entry.is_symlink()),
+            key=lambda entry: entry.stat().st_mtime,
+        )
+    except OSError:
+        return []
+    return [record for place in places if (record := read_record(place)) is not None]
+
+
+def clear_away(state_dir: Path) -> None:
+    """End what keepers that were killed have left. Blocks."""
+    for record in read_records(state_dir):
+        if not record.is_kept:
+            record.stop()
+
+
+class _Keeping:
+    """Which lines the next owner will need: all of the running turn but its pieces, and the open questions."""
+
+    def __init__(self) -> None:
+        self._turn: dict[int, int] = {}
+        self._questions: dict[str, int] = {}
+        self.keep: list[int] = []
+        self.drop: list[int] = []
+
+    def read(self, number: int, size: int, line: Mapping[str, Any]) -> None:
+        """Take note of a line, and of what is to be kept or dropped after it."""
+        match line.get("type"):
+            case "control_request":
+                self._questions[text(line.get("request_id"))] = number
+                self.keep.append(number)
+            case "control_cancel_request":
+                self._forget_question(text(line.get("request_id")))
+            case "command_lifecycle" if line.get("state") != "started":
+                pass
+            case "assistant" | "user" | "command_lifecycle":
+                self._turn[number] = size
+                self.keep.append(number)
+                while len(self._turn) > 2 and sum(self._turn.values()) > KEPT_BYTES:
+                    oldest = list(self._turn)[1]  # but for the line that names the turn
+                    del self._turn[oldest]
+                    self.drop.append(oldest)
+            case "result":
+                self.drop += [*self._turn, *self._questions.values()]
+                self._turn.clear()
+                self._questions.clear()
+            case _:
+                pass
+
+    def answered(self, request_id: str) -> int | None:
+        """The line in which this was asked."""
+        return self._questions.pop(request_id, None)
+
+    def _forget_question(self, request_id: str) -> None:
+        number = self._questions.pop(request_id, None)
+        if number is not None:
+            self.drop.append(number)
+
+
+class KeptPipe:
+    """See `ClaudePipe`. Made by `open_kept_pipe` only."""
+
+    def __init__(self, child: KeptChild, record: KeptRecord) -> None:
+        self._child = child
+        self._record = record
+        self._keeping = _Keeping()
+        self.answer = _said_of_itself(parsed(child.answer.encode()) or {})
+
+    async def lines(self) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+        async for said in self._child.lines():
+            yield [line for one in said if (line := self._read(one)) is not None]
+            # Whoever asks for more has dealt with these.
+            keep, drop = self._keeping.keep, self._keeping.drop
+            self._keeping.keep, self._keeping.drop = [], []
+            with suppress(EngineLost):  # its last words may still come
+                await self._child.take(said[-1].number, keep=keep, drop=drop)
+
+    def _read(self, said: Said) -> Mapping[str, Any] | None:
+        line = parsed(said.line)
+        if line is not None:
+            self._keeping.read(said.number, len(said.line), line)
+        return line
+
+    async def tell(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
+        question = None if answering is None else self._keeping.answered(answering)
+        await self._child.tell(json.dumps(line), answering=question)
+
+    async def loss(self) -> EngineLost:
+        ended = self._child.ended
+        if ended is not None:
+            return _ended(ended.exit_code, ended.stderr)
+        if self._child.newer_epoch is not None:
+            return EngineLost("Another Helmsman has taken this Claude Code over. Connect again to go on.")
+        return EngineLost("The keeper of Claude Code is gone. Send the next message to go on from what was saved.")
+
+    async def end(self) -> None:
+        with suppress(EngineLost):
+            await self._child.end()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._child.newer_epoch is None
+
+    def note_own(self) -> frozenset[Process]:
+        """Written down too: whoever finds it later, in the middle of a turn, cannot tell any more."""
+        own = self.below()
+        replace_file(self._record.directory / _OWN, json.dumps(sorted(own)), durable=False)
+        return own
+
+    def noted_own(self) -> frozenset[Process]:
+        """What was noted before; where that is lost, everything, so that nothing of its own is taken for a command."""
+        try:
+            noted = json.loads((self._record.directory / _OWN).read_bytes())
+            return frozenset(Process(int(pid), str(started)) for pid, started in noted)
+        except (OSError, ValueError, TypeError):
+            return self.below()
+
+    def below(self) -> frozenset[Process]:
+        found = _below(self._record.keeper.pid, KEPT_MARK, str(self._record.directory))
+        return found - {self._record.child}
+
+
+async def start_kept(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    directory: Path,
+    state_dir: Path,
+    idle: float,
+    owner: Owner,
+    about: Mapping[str, Any],
+) -> KeptRecord:
+    """Have a keeper start it; `about` is what its record says beside.
+
+    Raises:
+        EngineStartFailed: It did not come up. No process is left behind.
+    """
+    place = await anyio.to_thread.run_sync(lambda: private_directory(state_dir.resolve() / KEPT))
+    kept = place / secrets.token_hex(4)
+    order = {
+        "argv": list(argv),
+        "env": dict(env),
+        "cwd": str(directory),
+        "idle": idle,
+        "watcher": "helmsman.agents.claude.watching:ClaudeOnPipe",
+        "pipe": {"greeting": [_GREETING], "answer": _GREETING_ID, "epoch": owner.epoch},
+        "successor": owner.successor,
+        "about": {**about, "place": str(directory)},
+    }
+    try:
+        await start_keeper(kept, order)
+    except EngineLost as error:
+        raise _not_up(error) from error
+    record = await anyio.to_thread.run_sync(read_record, kept)
+    if record is None:
+        forget(kept, socket_path(kept))
+        raise EngineStartFailed("Claude Code ended at once. Run `helmsman doctor` to find out why.")
+    return record
+
+
+@asynccontextmanager
+async def open_kept_pipe(record: KeptRecord, *, epoch: int) -> AsyncIterator[KeptPipe]:
+    """Own a Claude Code in a keeper, for the length of the block. It goes on without us.
+
+    Raises:
+        EngineLost: It has ended, or is not ours to have.
+    """
+    deadline = anyio.current_time() + _ATTACH_TIMEOUT
+    with try_own(record.directory, epoch) as owned:
+        if not owned:
+            raise EngineLost("Another Helmsman process has this Claude Code. Wait until that has ended.")
+        while True:
+            with try_attach(record.directory) as attached:
+                if attached:
+                    async with own_child(record.socket, epoch=epoch) as child:
+                        yield KeptPipe(child, record)
+                    return
+            if not record.is_kept or anyio.current_time() > deadline:
+                raise EngineLost("This Claude Code has ended. Send the next message to go on from what was saved.")
+            await anyio.sleep(_POLL)

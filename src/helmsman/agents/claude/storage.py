@@ -1,0 +1,280 @@
+"""The sessions that Claude Code keeps on disk, whoever began them, read without starting it.
+
+A session is a file of lines, `projects/<the directory, spelled>/<id>.jsonl`. A turn begins with a line of a person (whose
+id is the turn's), and has ended when the model's last message ends by itself. Large lines of no use here (what was sent
+to the model, attachments) are passed over unread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.claude.binary import CLAUDE
+from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
+from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
+from helmsman.errors import InvalidInput
+from helmsman.model.events import AgentMessage, Usage, UserMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from helmsman.model.events import Failure, Item, TurnOutcome
+
+PROJECTS: Final = "projects"
+_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
+_INTERRUPTED: Final = "[Request interrupted by user"
+_HEAD_LINES: Final = 60
+_PROMPT_CHARS: Final = 500
+
+
+class ClaudeSessions:
+    """See `helmsman.agents.protocol.SessionIndex`."""
+
+    def __init__(self, home: Path) -> None:
+        self._projects = home / PROJECTS
+
+    def list(
+        self,
+        *,
+        directory: str | Path | None = None,
+        query: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        include_archived: bool = False,
+    ) -> tuple[Sequence[SessionInfo], str | None]:
+        """One page, the session that last changed first."""
+        try:
+            start = int(cursor) if cursor else 0
+        except ValueError:
+            raise InvalidInput(
+                f"{cursor!r:.80} is not a cursor. Use one that a list gave.", parameter="cursor"
+            ) from None
+        place = None if directory is None else str(Path(directory).resolve())
+        found: list[SessionInfo] = []
+        for position, (path, changed) in enumerate(self._files()):
+            if position < start:
+                continue
+            info = read_info(path, changed)
+            if info is None or (place is not None and info.directory != place) or not _matches(info, query):
+                continue
+            if len(found) == limit:
+                return found, str(position)
+            found.append(info)
+        return found, None
+
+    def find(self, session_id: str) -> SessionInfo | None:
+        path = self.path(session_id)
+        return None if path is None else read_info(path, _changed(path))
+
+    def path(self, session_id: str) -> Path | None:
+        """The file of a session."""
+        if not _ID.fullmatch(session_id):
+            return None
+        return next(iter(self._projects.glob(f"*/{session_id}.jsonl")), None)
+
+    def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
+        turns = [turn.recorded() for turn in self._turns(session_id)]
+        if turn_id is not None:
+            return next((turn for turn in turns if turn.turn_id == turn_id), None)
+        if since is not None:
+            later = (turn for turn in turns if turn.began_at is not None and turn.began_at >= since)
+            return next(later, None)
+        return turns[-1] if turns else None
+
+    def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
+        return self.turn(info.session_id, None)
+
+    def turns(self, session_id: str) -> Iterable[RecordedTurn]:
+        return [turn.recorded() for turn in reversed(self._turns(session_id))]
+
+    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
+        """All turns with their items, oldest first; None if there is no such session."""
+        if self.path(session_id) is None:
+            return None
+        return tuple(turn.past() for turn in self._turns(session_id))
+
+    def _turns(self, session_id: str) -> Sequence[_Turn]:
+        path = self.path(session_id)
+        return () if path is None else list(_read_turns(path))
+
+    def _files(self) -> Sequence[tuple[Path, datetime]]:
+        found = [(path, _changed(path)) for path in self._projects.glob("*/*.jsonl") if _ID.fullmatch(path.stem)]
+        return sorted(found, key=lambda one: (one[1], one[0].name), reverse=True)
+
+
+def _changed(path: Path) -> datetime:
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return datetime.fromtimestamp(0, UTC)
+
+
+def _matches(info: SessionInfo, query: str | None) -> bool:
+    if not query:
+        return True
+    words = f"{info.name or ''} {info.first_prompt or ''} {info.directory or ''}".casefold()
+    return query.casefold() in words
+
+
+def read_info(path: Path, changed: datetime) -> SessionInfo | None:
+    """A session as its file's beginning says; None of one in which nobody has said anything."""
+    name: str | None = None
+    first: Mapping[str, Any] | None = None
+    model: str | None = None
+    for number, line in enumerate(_lines(path)):
+        match line.get("type"):
+            case "custom-title" | "ai-title":
+                name = optional_text(line.get("customTitle")) or optional_text(line.get("aiTitle")) or name
+            case "user" if first is None and _said(line) is not None:
+                first = line
+            case "assistant" if model is None:
+                model = optional_text(mapping(line.get("message")).get("model"))
+            case _:
+                pass
+        if number > _HEAD_LINES or (first is not None and model is not None):
+            break
+    if first is None:
+        return None
+    return SessionInfo(
+        session_id=path.stem,
+        agent=CLAUDE,
+        updated_at=changed,
+        created_at=timestamp(first.get("timestamp")),
+        directory=optional_text(first.get("cwd")),
+        name=name,
+        first_prompt=(_said(first) or "")[:_PROMPT_CHARS],
+        model=model,
+        source=optional_text(first.get("entrypoint")),
+        engine_version=optional_text(first.get("version")),
+        path=path,
+    )
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                if _OF_USE.search(line) is None:
+                    continue
+                try:
+                    message = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue  # half a line: it is just being written
+                if isinstance(message, dict) and message.get("isSidechain") is not True:
+                    yield message
+    except OSError:
+        return
+
+
+def _said(line: Mapping[str, Any]) -> str | None:
+    """What a person said in a line; None where it is something else."""
+    if line.get("isMeta") is True:
+        return None
+    content = mapping(line.get("message")).get("content")
+    if isinstance(content, str):
+        said = content
+    else:
+        blocks = [mapping(block) for block in sequence(content)]
+        if not blocks or any(block.get("type") == "tool_result" for block in blocks):
+            return None
+        said = "\n".join(text(block.get("text")) for block in blocks if block.get("type") == "text")
+    return None if said.startswith((_INTERRUPTED, "<command-", "<local-command")) else said
+
+
+# --- turns -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Turn:
+    id: str
+    began_at: datetime | None
+    items: dict[str, Item]
+    written_at: datetime | None = None
+    outcome: TurnOutcome | None = None
+    failure: Failure | None = None
+    model: str | None = None
+    usages: dict[str, Usage | None] = field(default_factory=dict[str, Usage | None])
+    blocks: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def message(self) -> str | None:
+        said = [item.text for item in self.items.values() if isinstance(item, AgentMessage)]
+        return said[-1] if said else None
+
+    def recorded(self) -> RecordedTurn:
+        return RecordedTurn(
+            turn_id=self.id,
+            outcome=self.outcome or "open",
+            message=self.message,
+            error=self.failure,
+            usage=spent(self.usages.values()),  # several lines share a message: each is counted once
+            model=self.model,
+            began_at=self.began_at,
+            ended_at=self.written_at if self.outcome else None,
+            last_written_at=self.written_at,
+        )
+
+    def past(self) -> PastTurn:
+        status = {"completed": "completed", "failed": "failed", "interrupted": "interrupted"}
+        return PastTurn(
+            id=self.id, status=status.get(self.outcome or "", "inProgress"), items=tuple(self.items.values())
+        )
+
+
+def _read_turns(path: Path) -> Iterator[_Turn]:
+    turn: _Turn | None = None
+    for line in _lines(path):
+        kind, message = line.get("type"), mapping(line.get("message"))
+        if kind == "user":
+            said = _said(line)
+            if said is not None:
+                if turn is not None:
+                    turn.outcome = turn.outcome or "interrupted"  # it was cut off: nothing of it can run any more
+                    yield turn
+                turn_id = text(line.get("uuid"))
+                first = UserMessage(id=turn_id, text=said)
+                turn = _Turn(turn_id, timestamp(line.get("timestamp")), {turn_id: first})
+            elif turn is not None:
+                _take_results(turn, line)
+        elif kind == "assistant" and turn is not None:
+            _take_message(turn, line, message)
+        if turn is not None and kind in ("user", "assistant"):
+            turn.written_at = timestamp(line.get("timestamp")) or turn.written_at
+    if turn is not None:
+        yield turn
+
+
+def _take_results(turn: _Turn, line: Mapping[str, Any]) -> None:
+    for item_id, block in results_in(line):
+        if item_id in turn.items:
+            turn.items[item_id] = ended(turn.items[item_id], block, line, None)
+    content = sequence(mapping(line.get("message")).get("content"))
+    if any(text(mapping(block).get("text")).startswith(_INTERRUPTED) for block in content):
+        turn.outcome = "interrupted"
+
+
+def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+    message_id = text(message.get("id"))
+    if line.get("isApiErrorMessage") is True:
+        said = " ".join(text(mapping(block).get("text")) for block in sequence(message.get("content")))
+        turn.outcome, turn.failure = "failed", failure(said, integer(line.get("apiErrorStatus")))
+        return
+    if message.get("model") == SYNTHETIC:
+        return  # put there by Claude Code when it went on with a turn that was cut off
+    turn.model = optional_text(message.get("model")) or turn.model
+    turn.usages[message_id] = usage_of(message.get("usage"))
+    for block in sequence(message.get("content")):
+        place = turn.blocks.get(message_id, 0)
+        turn.blocks[message_id] = place + 1
+        item = item_of_block(mapping(block), f"{message_id}.{place}", optional_text(line.get("cwd")))
+        if item is not None:
+            turn.items[item.id] = item
+    stop = message.get("stop_reason")
+    turn.outcome = "completed" if stop not in (None, "tool_use", "pause_turn") else None

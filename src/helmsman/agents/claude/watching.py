@@ -1,0 +1,67 @@
+"""What a keeper has to know of Claude Code (`helmsman.agents.keeper.watcher`): what it says and hears is overheard."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.keeper.watcher import Activity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_LOOKED_AT: Final = 400
+"""Where a line says what it is: a result says it late, but is named by what no other line has."""
+_REQUEST: Final = b'"type":"control_request"'
+_CANCELLED: Final = b'"type":"control_cancel_request"'
+_INIT: Final = b'"subtype":"init"'
+_RESULT: Final = b'"terminal_reason"'
+_INTERRUPT: Final = {"type": "control_request", "request_id": "keeper", "request": {"subtype": "interrupt"}}
+
+
+class ClaudeOnPipe:
+    """One session: whether its turn runs, and what it waits for."""
+
+    def __init__(self, socket: Path) -> None:
+        self._session = "session"
+        self._is_running = False
+        self._open = set[str]()
+
+    def import_the_rest(self) -> None:
+        """There is nothing more."""
+
+    def heard(self, line: bytes) -> None:
+        head = line[:_LOOKED_AT]
+        if _REQUEST in head:
+            self._open.add(str(_read(line).get("request_id")))
+        elif _CANCELLED in head:
+            self._open.discard(str(_read(line).get("request_id")))
+        elif _INIT in head:
+            self._session = str(_read(line).get("session_id"))
+        elif _RESULT in line and _read(line).get("type") == "result":
+            self._is_running = bool(_read(line).get("queued_turn_count"))
+            self._open.clear()
+
+    def told(self, line: bytes) -> None:
+        message = _read(line)
+        if message.get("type") == "user":
+            self._is_running = True
+        elif message.get("type") == "control_response" and isinstance(message.get("response"), dict):
+            self._open.discard(str(message["response"].get("request_id")))
+
+    def activity(self) -> Activity:
+        if not self._is_running:
+            return Activity()
+        return Activity(waiting=(self._session,)) if self._open else Activity(working=(self._session,))
+
+    def interrupt(self) -> Sequence[bytes]:
+        return [json.dumps(_INTERRUPT).encode()] if self._is_running else []
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}

@@ -1,0 +1,166 @@
+"""A sandbox for agents that have none: the whole agent runs in Codex's own, and with it every command that it starts.
+
+`codex sandbox` runs any program under a permission profile (bubblewrap on Linux, Seatbelt on macOS). All may be read but
+what is hidden; written may be what the session may write, what the agent keeps of its sessions, and a temporary directory.
+The network is open: the agent has to reach its model. Nothing inside can ask for more. It has a Codex home of its own, so
+that no configuration can widen the profile, and needs no login.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.codex.agent import find_agent
+from helmsman.agents.keeper.places import private_directory
+from helmsman.base.concurrency import OnceEach
+from helmsman.base.surroundings import environment
+from helmsman.errors import CodexNotFound, HelmsmanError, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.settings import Settings
+
+NEEDED: Final = "0.145"
+"""Older ones have no permission profiles."""
+_INSTALL: Final = 'Install one with `pip install "codex-helmsman[codex]"`'
+_UNENFORCED: Final = "or say `unenforced` to start it without a sandbox: then nothing holds what is approved."
+_PROFILE: Final = "helmsman"
+_PROBE_SECONDS: Final = 30.0
+_PROBE: Final = 'touch "$1/in" && echo in; touch "$2/out" 2>/dev/null && echo out; cat "$3/seen" 2>/dev/null; echo ran'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confined:
+    """What a program may write: these directories, and what is below. Those of its `own_home` are made where need be."""
+
+    writable: tuple[Path, ...]
+    own_home: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """Codex's sandbox, as `find_sandbox` found it to work. `hidden` can be neither read nor written in it."""
+
+    codex: Path
+    home: Path
+    hidden: tuple[Path, ...]
+
+    def around(
+        self, argv: Sequence[str], env: Mapping[str, str], confined: Confined
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command line and the environment that run a program in it. Blocks, briefly.
+
+        Raises:
+            OSError: There is no place for what it may write.
+        """
+        for path in confined.writable:
+            if path.is_relative_to(confined.own_home):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = _scratch()
+        files = {":root": "read", str(scratch): "write"}
+        files |= {str(path): "write" for path in confined.writable}
+        files |= {str(path): "deny" for path in self.hidden if path.exists()}
+        table = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in files.items())
+        own = [f"CODEX_HOME={env['CODEX_HOME']}"] if "CODEX_HOME" in env else ["-u", "CODEX_HOME"]
+        line = [
+            *(str(self.codex), "sandbox", "-c", f'default_permissions="{_PROFILE}"'),
+            *("-c", f"permissions.{_PROFILE}.filesystem={{{table}}}"),
+            *("-c", f"permissions.{_PROFILE}.network.enabled=true"),
+            *("--", "/usr/bin/env", *own, *argv),
+        ]
+        temporary = {name: str(scratch) for name in ("TMPDIR", "CLAUDE_CODE_TMPDIR")}
+        return line, {**env, **temporary, "CODEX_HOME": str(self.home)}
+
+
+def _scratch() -> Path:
+    """Where programs in a sandbox keep their temporary files: one place of this user's for all of them."""
+    return private_directory(Path(tempfile.gettempdir()).resolve() / f"helmsman-agents-{os.geteuid()}")
+
+
+_found: Final = OnceEach[Sandbox]()
+
+
+async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> Sandbox:
+    """The sandbox of the Codex that these settings mean, once it was seen to hold on this machine.
+
+    Raises:
+        Unsupported: There is none that does. The message says how to get one, or how to do without.
+    """
+    if os.name != "posix":
+        raise _refusal("On this system there is no sandbox for it", "Use the agent codex")
+    try:
+        binary = await find_agent(settings, env)
+    except CodexNotFound as error:
+        raise _refusal(f"The sandbox for it is Codex's own, of {NEEDED} or newer, and there is no Codex") from error
+    status = binary.path.stat()
+    key = f"{binary.path} {status.st_size} {status.st_mtime_ns} {settings.state_dir} {settings.codex_home}"
+
+    async def make() -> Sandbox:
+        home = await anyio.to_thread.run_sync(private_directory, settings.state_dir.resolve() / "sandbox")
+        hidden = (settings.state_dir.resolve(), settings.codex_home.resolve())
+        sandbox = Sandbox(codex=binary.path, home=home, hidden=hidden)
+        reason = await anyio.to_thread.run_sync(_why_it_does_not_hold, sandbox, environment() if env is None else env)
+        if reason is not None:
+            raise _refusal(
+                f"The sandbox of Codex {binary.version} does not hold here ({reason})", "Try `helmsman doctor`"
+            )
+        return sandbox
+
+    return await _found.get(key, make)
+
+
+def _refusal(reason: str, advice: str = _INSTALL) -> Unsupported:
+    return Unsupported(
+        f"{reason}, so neither read-only nor workspace-write could be enforced. {advice}, {_UNENFORCED}",
+        capability="sandbox",
+    )
+
+
+def _why_it_does_not_hold(sandbox: Sandbox, env: Mapping[str, str]) -> str | None:
+    """Why it is of no use here, in a few words; None if it was seen to hold. Blocks."""
+    import subprocess
+
+    place = Path(tempfile.mkdtemp(prefix="helmsman-sandbox-")).resolve()
+    try:
+        inside, outside, hidden = (place / name for name in ("inside", "outside", "hidden"))
+        for directory in (inside, outside, hidden):
+            directory.mkdir()
+        (hidden / "seen").write_text("seen\n", encoding="utf-8")
+        tried = Sandbox(codex=sandbox.codex, home=sandbox.home, hidden=(hidden,))
+        probe = ["/bin/sh", "-c", _PROBE, "sh", str(inside), str(outside), str(hidden)]
+        argv, used = tried.around(probe, env, Confined(writable=(inside,), own_home=place))
+        done = subprocess.run(
+            argv,
+            env=used,
+            cwd=inside,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        said = done.stdout.split()
+        if said == ["in", "ran"]:
+            return None
+        if "ran" not in said:
+            reason = next(iter(reversed(done.stderr.splitlines())), f"exit code {done.returncode}")
+        elif "in" in said:
+            reason = "a command could write or read what it must not"
+        else:
+            reason = "a command could not write where it may"
+    except (OSError, subprocess.SubprocessError, HelmsmanError) as error:
+        reason = str(error)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return reason[:200]

@@ -1,0 +1,97 @@
+"""Which tools agents offer their model for the same things, and how they want to be called.
+
+Each agent has a shell, and tools that write and edit a file, under names of its own; the schemas in the request say what
+their arguments are called. What a schema requires besides is filled in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.testing import script
+from helmsman.testing.dialect import NotOffered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from helmsman.testing.model_request import ModelRequest
+
+SHELLS: Final = ("run_shell_command", "bash", "Bash", "shell")
+WRITERS: Final = ("write_file", "write", "create", "Write")
+EDITORS: Final = ("replace", "edit", "Edit")
+_PATHS: Final = ("file_path", "filePath", "absolute_path", "path")
+_CONTENTS: Final = ("content", "file_text", "contents")
+_OLD: Final = ("old_string", "oldString", "old_str")
+_NEW: Final = ("new_string", "newString", "new_str")
+_FILLED: Final[Mapping[str, Any]] = {"string": "scripted", "boolean": False, "integer": 1, "number": 1, "array": []}
+_DIRECTORY: Final = re.compile(
+    r"(?i)(?:working|workspace|project)\s+(?:directory|root|folder)[^\n/]{0,40}(/[^\s<>'\"`)]+)"
+)
+
+
+def agent_calls(part: script.ToolCall, request: ModelRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The tools to call for a part, with their arguments.
+
+    Raises:
+        NotOffered: This agent has no tool for it.
+    """
+    match part:
+        case script.Run(command):
+            yield _filled(request, SHELLS, {("command",): command, ("description",): "run a command"})
+        case script.Patch():
+            for change in part.changes():
+                yield _changed(change, request)
+        case script.Call(name, arguments):
+            yield _offered(request, (name,)), arguments
+        case _:
+            raise NotOffered(f"No tool of this agent is known for {type(part).__name__}.")
+
+
+def _changed(change: script.FileEdit, request: ModelRequest) -> tuple[str, Mapping[str, Any]]:
+    path = change.path if change.path.startswith("/") else f"{_directory(request)}/{change.path}"
+    if change.kind == "add":
+        return _filled(request, WRITERS, {_PATHS: path, _CONTENTS: change.new})
+    if change.kind == "update" and change.moved_to is None:
+        return _filled(request, EDITORS, {_PATHS: path, _OLD: change.old, _NEW: change.new})
+    raise NotOffered("This agent deletes and moves files by commands only. Use run().")
+
+
+def _directory(request: ModelRequest) -> str:
+    """Where the agent works, as it tells its model."""
+    said = [request.instructions, *(str(item.get("content", "")) for item in request.input)]
+    found = next((match for text in said if (match := _DIRECTORY.search(text)) is not None), None)
+    if found is None:
+        raise NotOffered("This agent does not tell its model where it works. Use an absolute path.")
+    return found[1].rstrip("/.")
+
+
+def _filled(
+    request: ModelRequest, names: Sequence[str], values: Mapping[tuple[str, ...], str]
+) -> tuple[str, Mapping[str, Any]]:
+    name = _offered(request, names)
+    schema = _schema(request, name)
+    properties = schema.get("properties") or {}
+    arguments: dict[str, Any] = {}
+    for spellings, value in values.items():
+        known = next((spelling for spelling in spellings if spelling in properties), None)
+        if known is not None:
+            arguments[known] = value
+    for required in schema.get("required") or ():
+        if required not in arguments:
+            kind = str(properties.get(required, {}).get("type", "string")).lower()
+            arguments[required] = _FILLED.get(kind, {})
+    return name, arguments
+
+
+def _schema(request: ModelRequest, name: str) -> Mapping[str, Any]:
+    offered = next(tool for tool in request.tools if tool.get("name") == name)
+    schema = offered.get("parameters")
+    return schema if isinstance(schema, dict) else {}
+
+
+def _offered(request: ModelRequest, names: Sequence[str]) -> str:
+    for name in names:
+        if name in request.tool_names:
+            return name
+    raise NotOffered(f"The script needs one of {list(names)}, but this agent offers only: {request.tool_names}.")

@@ -1,0 +1,139 @@
+"""OpenAI's chat completions, which OpenCode, Qwen Code and Copilot speak to a model of one's own.
+
+The conversation is read as items of the Responses API, so that whatever a script asks of a request means the same for every
+agent. A request names no conversation: how often the model has spoken since the person did says which step is next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.testing import script
+from helmsman.testing.agent_tools import agent_calls
+from helmsman.testing.api import Beat, Event, ModelApi, joined
+from helmsman.testing.model_request import ModelRequest
+from helmsman.testing.wire import DEFAULT_USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from helmsman.model.events import Usage
+
+_REMINDER: Final = re.compile(r"<(system[-_]reminder|[a-z]+_[a-z_]+)>.*?</\1>\s*", re.DOTALL)
+"""What agents add to the words of a person."""
+
+
+class ChatRequest(ModelRequest):
+    """A request in the form of chat completions."""
+
+    names_conversation = False
+
+    @cached_property
+    def input(self) -> tuple[Mapping[str, Any], ...]:
+        messages = self.body.get("messages")
+        listed = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+        return tuple(item for message in listed for item in _items(message))
+
+    @cached_property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        listed = self.body.get("tools")
+        named = (tool.get("function") for tool in listed if isinstance(tool, dict)) if isinstance(listed, list) else ()
+        return tuple({"type": "function", **tool} for tool in named if isinstance(tool, dict))
+
+
+def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    role, text = str(message.get("role")), _text_of(message.get("content"))
+    if role == "tool":
+        yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": text}
+    elif role == "assistant":
+        yield {"type": "message", "role": role, "content": text}
+        for called in message.get("tool_calls") or ():
+            function = called.get("function") or {}
+            yield {"type": "function_call", "name": function.get("name"), "arguments": function.get("arguments")}
+    else:
+        said = _REMINDER.sub("", text).strip() if role == "user" else text
+        yield {"type": "message", "role": "developer" if role == "system" else role, "content": said}
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    pieces = content if isinstance(content, list) else ()
+    return "\n".join(str(piece["text"]) for piece in pieces if isinstance(piece, dict) and "text" in piece)
+
+
+class ChatApi(ModelApi):
+    """See `helmsman.testing.api.ModelApi`."""
+
+    def fits(self, path: str) -> bool:
+        return path == "/v1/chat/completions"
+
+    def read(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> ChatRequest:
+        return ChatRequest(headers, body)
+
+    def is_aside(self, request: ModelRequest) -> bool:
+        return not request.tools  # titles and summaries are asked for without
+
+    def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
+        usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
+        head = {"id": self.new_id("chatcmpl"), "created": 0, "model": request.model}
+        if not request.body.get("stream"):
+            text = "".join(joined(part.chunks) for part in parts if isinstance(part, script.Say))
+            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            return [{**head, "object": "chat.completion", "choices": [choice], "usage": _usage(usage)}]
+        head["object"] = "chat.completion.chunk"
+        reason, calls = "stop", 0
+        beats: list[Beat] = [_delta(head, {"role": "assistant", "content": ""})]
+        for part in parts:
+            match part:
+                case script.Gate():
+                    beats.append(part)
+                case script.Cut() | script.Hang():
+                    return [*beats, part]
+                case script.Incomplete():
+                    reason = "length"
+                case script.Say(chunks):
+                    beats += _pieces(head, "content", chunks)
+                case script.Think(chunks, raw):
+                    beats += _pieces(head, "reasoning_content", chunks or (raw or "",))
+                case script.ToolCall():
+                    reason = "tool_calls"
+                    for name, arguments in agent_calls(part, request):
+                        function = {"name": name, "arguments": json.dumps(arguments)}
+                        call = {"index": calls, "id": self.new_id("call"), "type": "function", "function": function}
+                        beats.append(_delta(head, {"tool_calls": [call]}))
+                        calls += 1
+                case _:
+                    pass  # a cost, or a limit that this API does not tell
+        end: list[Beat] = [
+            _delta(head, {}, reason),
+            {**head, "choices": [], "usage": _usage(usage)},
+            {"done": True},
+        ]
+        return [*beats, *end]
+
+    def encoded(self, event: Event) -> bytes:
+        if event.get("object") == "chat.completion":
+            return json.dumps(event).encode()
+        return b"data: [DONE]\n\n" if "done" in event else f"data: {json.dumps(event)}\n\n".encode()
+
+
+def _delta(head: Event, delta: Event, reason: str | None = None) -> Event:
+    return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+
+def _pieces(head: Event, name: str, chunks: Sequence[script.Chunk]) -> list[Beat]:
+    return [_delta(head, {name: chunk}) if isinstance(chunk, str) else chunk for chunk in chunks]
+
+
+def _usage(usage: Usage) -> Event:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},
+        "completion_tokens": usage.output_tokens,
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_output_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }

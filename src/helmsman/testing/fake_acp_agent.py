@@ -1,0 +1,120 @@
+"""An agent that speaks the Agent Client Protocol and does what a test says: faults, odd orders, silence.
+
+    agent = FakeAcpAgent(folder)
+    agent.on("delete it", asks("execute", "rm x", allowed=[says("gone")], refused=[says("kept")]))
+    ...  # run agent.command
+
+The words of a prompt choose the steps; the one added last wins. Sessions are kept in the folder, so that another process
+loads them. What it was told is in `received`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Step = dict[str, Any]
+
+_OPTIONS = (
+    {"optionId": "always", "name": "Always", "kind": "allow_always"},
+    {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+    {"optionId": "no", "name": "No", "kind": "reject_once"},
+)
+"""In the order of an agent that has the widest first."""
+
+
+def says(*pieces: str, thought: bool = False) -> Step:
+    """A message, or a thought, in pieces."""
+    kind = "agent_thought_chunk" if thought else "agent_message_chunk"
+    return {"updates": [{"sessionUpdate": kind, "content": {"type": "text", "text": piece}} for piece in pieces]}
+
+
+def updates(*given: Step) -> Step:
+    """Updates as they are."""
+    return {"updates": list(given)}
+
+
+def asks(
+    kind: str,
+    title: str,
+    *,
+    allowed: Sequence[Step] = (),
+    refused: Sequence[Step] = (),
+    options: Sequence[Step] = _OPTIONS,
+    **fields: Any,
+) -> Step:
+    """A question whether a tool may be called, and what comes of each answer."""
+    call = {"toolCallId": f"call-{title}", "kind": kind, "title": title, "status": "pending", **fields}
+    return {"ask": {"toolCall": call, "options": list(options)}, "allowed": list(allowed), "refused": list(refused)}
+
+
+def runs(command: str) -> Step:
+    """A command that is started and not waited for."""
+    return {"run": command}
+
+
+def waits() -> Step:
+    """Nothing more, until the turn is cancelled."""
+    return {"wait": True}
+
+
+def ends(stop_reason: str = "end_turn", **fields: Any) -> Step:
+    """The end of the turn, with what else the answer says; `end_turn` comes by itself."""
+    return {"end": {"stopReason": stop_reason, **fields}}
+
+
+def refuses(code: int, message: str, **data: Any) -> Step:
+    """An error in answer to the prompt."""
+    return {"error": {"code": code, "message": message, "data": data}}
+
+
+def dies(exit_code: int = 3) -> Step:
+    """The end of the process."""
+    return {"die": exit_code}
+
+
+class FakeAcpAgent:
+    """What the agent is to do, and what it was told."""
+
+    def __init__(self, folder: Path, *, modes: Sequence[str] = ("ask", "wild"), deaf: bool = False) -> None:
+        """`deaf` is one that does not heed a cancelled turn."""
+        self._folder = folder
+        self._scenario: dict[str, Any] = {"on": [], "modes": list(modes), "deaf": deaf, "initialize": {}}
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write()
+
+    @property
+    def command(self) -> list[str]:
+        """What starts it."""
+        return [sys.executable, "-I", str(Path(__file__).with_name("fake_acp_agent_program.py")), str(self._folder)]
+
+    def on(self, words: str, *steps: Step) -> None:
+        """What a prompt with these words leads to."""
+        self._scenario["on"].append([words, list(steps)])
+        self._write()
+
+    def greets(self, **answer: Any) -> None:
+        """Something else in the answer to `initialize`."""
+        self._scenario["initialize"] |= answer
+        self._write()
+
+    @property
+    def received(self) -> list[dict[str, Any]]:
+        """All that its processes were told, in order."""
+        try:
+            lines = (self._folder / "received.jsonl").read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    def asked_for(self, method: str) -> list[dict[str, Any]]:
+        """The parameters of each call of a method."""
+        return [message.get("params", {}) for message in self.received if message.get("method") == method]
+
+    def _write(self) -> None:
+        (self._folder / "scenario.json").write_text(json.dumps(self._scenario), encoding="utf-8")

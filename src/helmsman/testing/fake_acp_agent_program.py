@@ -1,0 +1,187 @@
+"""The program behind `FakeAcpAgent`: reads a scenario from a folder and plays it on standard input and output.
+
+Standard library only and run from its file, so that it starts as quickly as Python does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class _Cancelled(Exception):
+    """The turn was cancelled."""
+
+
+class _Turn:
+    """A prompt that is being answered."""
+
+    def __init__(self) -> None:
+        self.answers: queue.Queue[Json | None] = queue.Queue()
+        """What came in answer to questions; None is that the turn was cancelled."""
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.answers.put(None)
+
+
+class _Program:
+    """One process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sessions = folder / "sessions"
+        self._sessions.mkdir(exist_ok=True)
+        self._writing = threading.Lock()
+        self._numbers = itertools.count()
+        self._turns: dict[str, _Turn] = {}
+        self._asked: dict[int, _Turn] = {}
+
+    @property
+    def _scenario(self) -> Json:
+        scenario: Json = json.loads((self._folder / "scenario.json").read_text(encoding="utf-8"))
+        return scenario
+
+    def run(self) -> None:
+        """Serve until standard input closes."""
+        for line in sys.stdin.buffer:
+            message: Json = json.loads(line)
+            with (self._folder / "received.jsonl").open("a", encoding="utf-8") as record:
+                record.write(json.dumps(message) + "\n")
+            if message.get("jsonrpc") != "2.0":
+                self._say({"id": None, "error": {"code": -32600, "message": "every message must carry jsonrpc"}})
+            elif "method" in message:
+                self._called(message)
+            elif message.get("id") in self._asked:
+                self._asked.pop(message["id"]).answers.put(message.get("result") or {})
+        for turn in self._turns.values():
+            turn.cancel()
+
+    def _called(self, message: Json) -> None:
+        method, params = message["method"], message.get("params") or {}
+        session_id = str(params.get("sessionId", ""))
+        if method == "session/cancel":
+            if session_id in self._turns and not self._scenario["deaf"]:
+                self._turns[session_id].cancel()
+            return
+        if method == "session/prompt":
+            turn = self._turns[session_id] = _Turn()
+            threading.Thread(target=self._prompt, args=(message["id"], session_id, params, turn), daemon=True).start()
+            return
+        answer = self._answer(method, session_id, params)
+        if answer is None:
+            data = {"method": method}
+            self._refuse(message["id"], {"code": -32601, "message": f'"Method not found": {method}', "data": data})
+        elif "error" in answer:
+            self._refuse(message["id"], answer["error"])
+        else:
+            self._say({"id": message["id"], "result": answer})
+
+    def _answer(self, method: str, session_id: str, params: Json) -> Json | None:
+        scenario = self._scenario
+        modes = {"currentModeId": scenario["modes"][-1], "availableModes": [{"id": one} for one in scenario["modes"]]}
+        if method == "initialize":
+            about = {"name": "fake", "title": "Fake", "version": "1.0.0"}
+            known = {"protocolVersion": 1, "agentInfo": about, "agentCapabilities": {"loadSession": True}}
+            return {**known, **scenario["initialize"]}
+        if method == "session/new":
+            session_id = str(uuid.uuid4())
+            (self._sessions / session_id).write_text("", encoding="utf-8")
+            self._update(session_id, {"sessionUpdate": "available_commands_update", "availableCommands": []})
+            return {"sessionId": session_id, "modes": modes}
+        if method == "session/load":
+            kept = self._sessions / session_id
+            if not kept.exists():
+                return {"error": {"code": -32602, "message": f"Session not found: {session_id}"}}
+            for line in kept.read_text(encoding="utf-8").splitlines():
+                self._update(session_id, json.loads(line))
+            return {"modes": modes}
+        if method == "session/set_mode":
+            if params.get("modeId") not in scenario["modes"]:
+                return {"error": {"code": -32602, "message": "Mode is not available"}}
+            return {}
+        return None
+
+    def _prompt(self, request_id: int, session_id: str, params: Json, turn: _Turn) -> None:
+        text = "".join(part.get("text", "") for part in params["prompt"])
+        self._keep(session_id, {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": text}})
+        found = [steps for words, steps in self._scenario["on"] if words in text]
+        try:
+            end = self._play(session_id, found[-1] if found else [], turn)
+        except _Cancelled:
+            end = {"stopReason": "cancelled"}
+        self._turns.pop(session_id, None)
+        if "error" in end:
+            self._refuse(request_id, end["error"])
+        else:
+            self._say({"id": request_id, "result": end})
+
+    def _play(self, session_id: str, steps: list[Json], turn: _Turn) -> Json:
+        for step in steps:
+            if turn.cancelled:
+                raise _Cancelled
+            if "end" in step:
+                return dict(step["end"])
+            if "error" in step:
+                return {"error": step["error"]}
+            if "die" in step:
+                os._exit(step["die"])
+            for update in step.get("updates", ()):
+                self._update(session_id, update)
+                self._keep(session_id, update)
+            if "run" in step:
+                subprocess.Popen(step["run"], shell=True)
+            if "wait" in step:
+                turn.answers.get()
+                raise _Cancelled
+            if "ask" in step:
+                end = self._play(session_id, self._ask(session_id, step, turn), turn)
+                if end["stopReason"] != "end_turn":
+                    return end
+        return {"stopReason": "end_turn"}
+
+    def _ask(self, session_id: str, step: Json, turn: _Turn) -> list[Json]:
+        number = next(self._numbers)
+        self._asked[number] = turn
+        params = {"sessionId": session_id, **step["ask"]}
+        self._say({"id": number, "method": "session/request_permission", "params": params})
+        answer = turn.answers.get()
+        chosen = (answer or {}).get("outcome", {}).get("optionId")
+        if answer is None or turn.cancelled:
+            raise _Cancelled
+        kinds = {option["optionId"]: option["kind"] for option in step["ask"]["options"]}
+        is_allowed = str(kinds.get(chosen)).startswith("allow")
+        status = {"status": "completed" if is_allowed else "failed"}
+        call_id = step["ask"]["toolCall"]["toolCallId"]
+        steps: list[Json] = step["allowed"] if is_allowed else step["refused"]
+        return [{"updates": [{"sessionUpdate": "tool_call_update", "toolCallId": call_id, **status}]}, *steps]
+
+    def _update(self, session_id: str, update: Json) -> None:
+        self._say({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
+
+    def _keep(self, session_id: str, update: Json) -> None:
+        with (self._sessions / session_id).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(update) + "\n")
+
+    def _refuse(self, request_id: int, error: Json) -> None:
+        self._say({"id": request_id, "error": error})
+
+    def _say(self, message: Json) -> None:
+        with self._writing:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _Program(Path(sys.argv[1])).run()

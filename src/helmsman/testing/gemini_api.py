@@ -1,0 +1,145 @@
+"""Google's Gemini API, which Gemini CLI speaks.
+
+The conversation is read as items of the Responses API, so that whatever a script asks of a request means the same for every
+agent. Gemini CLI asks a small model which model to use, and wants JSON for an answer, in requests that are no streams.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.testing import script
+from helmsman.testing.agent_tools import agent_calls
+from helmsman.testing.api import Beat, Event, ModelApi
+from helmsman.testing.model_request import ModelRequest
+from helmsman.testing.wire import DEFAULT_USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from helmsman.model.events import Usage
+
+_ROUTED: Final = {
+    "reasoning": "scripted",
+    "next_speaker": "user",
+    "model_choice": "flash",
+    "complexity_reasoning": "scripted",
+    "complexity_score": 1,
+}
+"""Whatever is asked aside, the answer is in here."""
+
+
+class GeminiRequest(ModelRequest):
+    """A request in Gemini's form."""
+
+    names_conversation = False
+
+    @cached_property
+    def input(self) -> tuple[Mapping[str, Any], ...]:
+        contents = self.body.get("contents")
+        listed = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []
+        return tuple(item for content in listed for item in _items(content))
+
+    @cached_property
+    def instructions(self) -> str:
+        return "\n".join(_texts(self.body.get("systemInstruction")))
+
+    @cached_property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        groups = self.body.get("tools")
+        found: list[Mapping[str, Any]] = []
+        for group in groups if isinstance(groups, list) else ():
+            for tool in group.get("functionDeclarations") or ():
+                parameters = tool.get("parametersJsonSchema") or tool.get("parameters") or {}
+                found.append({"type": "function", "name": tool.get("name"), "parameters": parameters})
+        return tuple(found)
+
+
+def _items(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    role = "assistant" if content.get("role") == "model" else "user"
+    parts = [part for part in content.get("parts") or () if isinstance(part, dict)]
+    said = [str(part["text"]) for part in parts if "text" in part and not part.get("thought")]
+    if role == "assistant":
+        yield {"type": "message", "role": role, "content": "".join(said)}
+    else:  # what Gemini CLI adds is a part of its own, before that of the person
+        yield from ({"type": "message", "role": role, "content": text} for text in said)
+    for part in parts:
+        if isinstance(called := part.get("functionCall"), dict):
+            yield {
+                "type": "function_call",
+                "name": called.get("name"),
+                "arguments": json.dumps(called.get("args")),
+            }
+        if isinstance(answered := part.get("functionResponse"), dict):
+            yield {"type": "function_call_output", "output": json.dumps(answered.get("response"))}
+
+
+def _texts(content: Any) -> Iterator[str]:
+    parts = content.get("parts") if isinstance(content, dict) else None
+    return (str(part["text"]) for part in parts or () if isinstance(part, dict) and "text" in part)
+
+
+class GeminiApi(ModelApi):
+    """See `helmsman.testing.api.ModelApi`."""
+
+    def fits(self, path: str) -> bool:
+        return path.endswith((":streamGenerateContent", ":generateContent"))
+
+    def read(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> GeminiRequest:
+        return GeminiRequest(headers, body)
+
+    def is_aside(self, request: ModelRequest) -> bool:
+        return not request.tools
+
+    def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
+        if self.is_aside(request):
+            return [{"aside": True, **_candidate([{"text": json.dumps(_ROUTED)}], DEFAULT_USAGE, "STOP")}]
+        usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
+        reason = "STOP"
+        beats: list[Beat] = []
+        for part in parts:
+            match part:
+                case script.Gate():
+                    beats.append(part)
+                case script.Cut() | script.Hang():
+                    return [*beats, part]
+                case script.Incomplete():
+                    reason = "MAX_TOKENS"
+                case script.Say(chunks):
+                    beats += _pieces(chunks, thought=False)
+                case script.Think(chunks, raw):
+                    beats += _pieces(chunks or (raw or "",), thought=True)
+                case script.ToolCall():
+                    for name, arguments in agent_calls(part, request):
+                        beats.append(_candidate([{"functionCall": {"name": name, "args": arguments}}]))
+                case _:
+                    pass  # a cost, or a limit that this API does not tell
+        return [*beats, _candidate([{"text": ""}], usage, reason)]
+
+    def encoded(self, event: Event) -> bytes:
+        if event.get("aside"):
+            return json.dumps({key: value for key, value in event.items() if key != "aside"}).encode()
+        return f"data: {json.dumps(event)}\n\n".encode()
+
+
+def _pieces(chunks: Sequence[script.Chunk], *, thought: bool) -> list[Beat]:
+    mark = {"thought": True} if thought else {}
+    return [_candidate([{"text": chunk, **mark}]) if isinstance(chunk, str) else chunk for chunk in chunks]
+
+
+def _candidate(parts: list[Event], usage: Usage | None = None, reason: str | None = None) -> Event:
+    candidate: Event = {"index": 0, "content": {"role": "model", "parts": parts}}
+    if reason is not None:
+        candidate["finishReason"] = reason
+    event: Event = {"candidates": [candidate]}
+    if usage is not None:
+        event["usageMetadata"] = {
+            "promptTokenCount": usage.input_tokens,
+            "cachedContentTokenCount": usage.cached_input_tokens,
+            "candidatesTokenCount": usage.output_tokens - usage.reasoning_output_tokens,
+            "thoughtsTokenCount": usage.reasoning_output_tokens,
+            "totalTokenCount": usage.input_tokens + usage.output_tokens,
+        }
+    return event

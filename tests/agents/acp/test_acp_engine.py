@@ -1,0 +1,400 @@
+"""The engine of the Agent Client Protocol, on an agent that does what a test says."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.agents.acp.engine import open_acp_engine
+from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.base.processes import with_variable
+from helmsman.errors import EngineStartFailed, InvalidInput, InvalidSetting, QuestionNotOpen, Unsupported
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    EngineGone,
+    Event,
+    FileChange,
+    ItemEnded,
+    QuestionAsked,
+    QuestionClosed,
+    TodoList,
+    TurnEnded,
+    Unknown,
+    Usage,
+    UsageReported,
+)
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import Choice, Question
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, dies, ends, refuses, runs, says, updates, waits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from helmsman.agents.acp.engine import AcpEngine
+    from helmsman.agents.acp.profile import Profile
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 20
+
+
+class Fake(OwnAgent):
+    """The fake, which counts tokens and takes a second prompt into the running turn."""
+
+    counting = "turn"
+    cached_beside = True
+    steering = "second prompt"
+
+    def __init__(self) -> None:
+        super().__init__("fake", "Fake", mode="ask", runs_repository_files=False)
+
+
+class Followed:
+    """What an engine tells of a session."""
+
+    def __init__(self, engine: AcpEngine, session_id: str) -> None:
+        self.session_id = session_id
+        self.events: list[Event] = []
+        self._news = anyio.Event()
+        engine.attach(session_id, self._take)
+
+    def _take(self, event: Event) -> None:
+        self.events.append(event)
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def until(self, found: Callable[[Event], bool], count: int = 1) -> Event:
+        with anyio.fail_after(SECONDS):
+            while len(matching := [event for event in self.events if found(event)]) < count:
+                await self._news.wait()
+        return matching[count - 1]
+
+    async def question(self, count: int = 1) -> Question:
+        event = await self.until(lambda event: isinstance(event, QuestionAsked), count)
+        assert isinstance(event, QuestionAsked)
+        return event.question
+
+    async def end(self, count: int = 1) -> TurnEnded:
+        event = await self.until(lambda event: isinstance(event, TurnEnded), count)
+        assert isinstance(event, TurnEnded)
+        return event
+
+    def items(self) -> list[object]:
+        return [event.item for event in self.events if isinstance(event, ItemEnded)]
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeAcpAgent:
+    return FakeAcpAgent(tmp_path / "fake")
+
+
+@pytest.fixture
+def options(git_repo: Path) -> SessionOptions:
+    return SessionOptions(agent="fake", cwd=git_repo, unenforced=True)
+
+
+@asynccontextmanager
+async def engine_of(fake: FakeAcpAgent, places: Path, profile: Profile | None = None) -> AsyncIterator[AcpEngine]:
+    env = dict(os.environ)
+    async with open_acp_engine(profile or Fake(), fake.command, env=env, places=places, idle=900) as engine:
+        yield engine
+
+
+async def begin(engine: AcpEngine, options: SessionOptions, prompt: str) -> Followed:
+    opened = await engine.open(options)
+    followed = Followed(engine, opened.session_id)
+    await engine.run_turn(opened.session_id, options, TurnInput(text=prompt))
+    return followed
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_yes_is_for_once_however_the_options_stand(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on(
+        "run",
+        asks("execute", "rm x", rawInput={"command": "rm x", "description": "to be rid of it"}, allowed=[says("gone")]),
+    )
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "run it")
+        question = await session.question()
+        assert question.type == "command_approval"
+        assert question.prompts[0].options == ("approve", "approve_session", "deny", "abort")
+        assert question.details == {
+            "command": "rm x",
+            "directory": str(options.cwd),
+            "reason": "to be rid of it",
+            "sandbox": "outside",
+        }
+        await engine.answer(question, (Choice("approve_session"),))
+        with pytest.raises(QuestionNotOpen):
+            await engine.answer(question, (Choice("approve"),))
+        assert (await session.end()).outcome == "completed"
+        command, message = session.items()
+        assert isinstance(command, CommandExecution)
+        assert (command.command, command.status, command.declined) == ("rm x", "completed", False)
+        assert isinstance(message, AgentMessage)
+        assert message.text == "gone"
+    assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] == [
+        {"outcome": {"outcome": "selected", "optionId": "yes"}}
+    ]
+
+
+async def test_the_reason_of_a_refusal_is_the_next_thing_the_model_reads(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, git_repo: Path
+) -> None:
+    (git_repo / "a.txt").write_text("one\ntwo\nthree\n")
+    diff = {"type": "diff", "path": str(git_repo / "a.txt"), "oldText": "two", "newText": "TWO"}
+    fake.on("edit", asks("edit", "a.txt", content=[diff]))
+    fake.on("production", says("I see"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "edit it")
+        question = await session.question()
+        assert question.type == "patch_approval"
+        assert question.details["paths"] == [str(git_repo / "a.txt")]
+        assert "@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n" in question.details["diff"]
+        await engine.answer(question, (Choice("deny", "that is production"),))
+        assert (await session.end()).outcome == "completed"
+        change, message = session.items()
+        assert isinstance(change, FileChange)
+        assert (change.declined, change.status) == (True, "failed")
+        assert isinstance(message, AgentMessage)
+        assert message.text == "I see"
+        assert len([event for event in session.events if isinstance(event, TurnEnded)]) == 1
+    assert [one["prompt"][0]["text"] for one in fake.asked_for("session/prompt")] == ["edit it", "that is production"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "answer"),
+    [
+        ({"asks": "never"}, "no"),
+        ({"writes": "nothing"}, "no"),
+        ({"writes": "anything", "asks": "never"}, "yes"),
+    ],
+)
+async def test_who_may_not_be_asked_is_not(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, policy: dict[str, Any], answer: str
+) -> None:
+    fake.on("run", asks("execute", "rm x"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, replace(options, **policy), "run it")
+        await session.end()
+        assert not [event for event in session.events if isinstance(event, QuestionAsked)]
+    assert [
+        one["result"]["outcome"]["optionId"] for one in fake.received if one.get("id") == 0 and "result" in one
+    ] == [answer]
+
+
+async def test_where_nothing_is_for_once_nothing_can_be_granted(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    always = {"optionId": "always", "name": "Yes", "kind": "allow_always"}
+    fake.on("always", asks("execute", "rm x", options=[always]))
+    twice = [{"optionId": one, "name": one, "kind": "allow_once"} for one in ("this", "that")]
+    fake.on("twice", asks("fetch", "https://example.org", options=twice))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "always")
+        question = await session.question()
+        assert question.prompts[0].options == ("deny", "abort")
+        await engine.answer(question, (Choice("deny"),))
+        await session.end()
+        await engine.run_turn(session.session_id, options, TurnInput(text="twice"))
+        question = await session.question(2)
+        assert (question.type, question.prompts[0].options) == ("permission_approval", ("deny", "abort"))
+        await engine.answer(question, None)
+        await session.end(2)
+    answers = [one["result"] for one in fake.received if "result" in one]
+    assert answers == [{"outcome": {"outcome": "cancelled"}}] * 2
+
+
+# --- interrupts and ends ---------------------------------------------------------------------------------------------
+
+
+async def test_an_interrupt_answers_what_is_open_and_ends_what_was_started(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    mark = f"mark-{os.getpid()}"
+    fake.on("run", runs(f"MARKED={mark} setsid sleep 300 & MARKED={mark} sleep 300"), asks("execute", "rm x"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "run it")
+        question = await session.question()
+        await _until(lambda: len(with_variable("MARKED", mark)) == 2)
+        await engine.interrupt(session.session_id)
+        assert (await session.end()).outcome == "interrupted"
+        assert not with_variable("MARKED", mark)
+        closed = [event for event in session.events if isinstance(event, QuestionClosed)]
+        assert [event.question_id for event in closed] == [question.id]
+        with pytest.raises(QuestionNotOpen):
+            await engine.answer(question, (Choice("approve"),))
+        assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] == [
+            {"outcome": {"outcome": "cancelled"}}
+        ]
+
+
+async def test_an_agent_that_does_not_stop_is_ended_and_its_session_goes_on(
+    options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.agents.acp.engine.INTERRUPT_SECONDS", 0.2)
+    fake = FakeAcpAgent(tmp_path / "fake", deaf=True)
+    fake.on("long", waits())
+    fake.on("more", says("again"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "long")
+        await engine.interrupt(session.session_id)
+        assert (await session.end()).outcome == "interrupted"
+        await engine.run_turn(session.session_id, options, TurnInput(text="more"))
+        assert (await session.end(2)).outcome == "completed"
+        assert not [event for event in session.events if isinstance(event, EngineGone)]
+        assert [type(item) for item in session.items()] == [AgentMessage]  # what was replayed is not news
+    methods = [one.get("method") for one in fake.received if one.get("method") not in (None, "session/cancel")]
+    assert methods == [
+        *("initialize", "session/new", "session/set_mode", "session/prompt"),
+        *("initialize", "session/load", "session/set_mode", "session/prompt"),
+    ]
+
+
+async def test_a_process_that_dies_takes_its_own_session_with_it(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("die", says("ah"), dies())
+    fake.on("more", says("again"))
+    fake.on("long", waits())
+    async with engine_of(fake, tmp_path) as engine:
+        other = await begin(engine, options, "long")
+        session = await begin(engine, options, "die")
+        gone = await session.until(lambda event: isinstance(event, EngineGone))
+        assert isinstance(gone, EngineGone)
+        assert "Fake exited (3)" in gone.failure.message
+        assert engine.lost is None
+        await engine.run_turn(session.session_id, options, TurnInput(text="more"))
+        assert (await session.end()).outcome == "completed"
+        await engine.interrupt(other.session_id)
+        assert (await other.end()).outcome == "interrupted"
+
+
+# --- what a turn is told as ------------------------------------------------------------------------------------------
+
+
+async def test_what_an_agent_says_becomes_items_whatever_comes_first(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    call = {"sessionUpdate": "tool_call", "toolCallId": "c1", "kind": "execute", "title": "ls", "status": "pending"}
+    done = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed", "rawOutput": "a.txt\n"}
+    plan = {"sessionUpdate": "plan", "entries": [{"content": "look", "status": "completed"}, {"content": "leap"}]}
+    left = {"sessionUpdate": "tool_call_update", "toolCallId": "c2", "kind": "edit", "locations": [{"path": "/x"}]}
+    fake.on(
+        "work",
+        says("Let me ", "think", thought=True),
+        says("I ", "look"),
+        updates(call, done, plan, {"sessionUpdate": "brand_new"}, left),
+        ends(usage={"inputTokens": 100, "outputTokens": 10, "cachedReadTokens": 40, "cachedWriteTokens": 7}),
+    )
+    fake.on("fail", says("oh"), refuses(-32603, "Internal error", details="429 too many"))
+    fake.on("cut", ends("max_tokens"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "work")
+        assert (await session.end()).outcome == "completed"
+        thought, said, command, change = session.items()
+        assert (thought.text, said.text) == ("Let me think", "I look")  # type: ignore[attr-defined]
+        assert isinstance(command, CommandExecution)
+        assert (command.command, command.output, command.exit_code) == ("ls", "a.txt\n", None)
+        assert isinstance(change, FileChange)
+        assert (change.changes[0].path, change.status) == ("/x", "completed")
+        assert any(isinstance(getattr(event, "item", None), TodoList) for event in session.events)
+        assert [event.name for event in session.events if isinstance(event, Unknown)] == ["brand_new"]
+        assert [event.last for event in session.events if isinstance(event, UsageReported)] == [Usage(147, 40, 10)]
+        await engine.run_turn(session.session_id, options, TurnInput(text="fail"))
+        failure = (await session.end(2)).failure
+        assert failure is not None
+        assert (failure.code, failure.http_status, failure.retryable) == ("rate_limit_exceeded", 429, True)
+        await engine.run_turn(session.session_id, options, TurnInput(text="cut"))
+        end = await session.end(3)
+        assert (end.outcome, end.failure and end.failure.code) == ("failed", "max_tokens")
+
+
+async def test_a_second_prompt_belongs_to_the_turn_where_the_agent_takes_it_so(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("first", asks("execute", "rm x", allowed=[says("done")]))
+    fake.on("second", says("heard"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "first")
+        question = await session.question()
+        await engine.steer(session.session_id, "second")
+        await session.until(lambda event: isinstance(event, ItemEnded) or getattr(event, "text", "") == "heard")
+        assert not [event for event in session.events if isinstance(event, TurnEnded)]
+        await engine.answer(question, (Choice("approve"),))
+        assert (await session.end()).outcome == "completed"
+
+
+# --- what is not begun -----------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_that_cannot_be_held_is_not_started(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    async with engine_of(fake, tmp_path) as engine:
+        for refused in (
+            {"developer_instructions": "be kind"},
+            {"profile": "x"},
+            {"model": "m"},
+            {"cwd": tmp_path / "no"},
+        ):
+            with pytest.raises(InvalidInput):
+                await engine.open(replace(options, **refused))
+    unknown = OwnAgent("fake", "Fake", mode="ask", runs_repository_files=True)
+    async with engine_of(fake, tmp_path, unknown) as engine:
+        with pytest.raises(InvalidInput, match="trustRepository"):
+            await engine.open(options)
+        await engine.open(replace(options, trust_repository=True))
+    other = OwnAgent("fake", "Fake", mode="careful", runs_repository_files=False)
+    async with engine_of(fake, tmp_path, other) as engine:
+        with pytest.raises(EngineStartFailed, match="does not take the mode 'careful'"):
+            await engine.open(options)
+    fake.greets(protocolVersion=2)
+    async with engine_of(fake, tmp_path) as engine:
+        with pytest.raises(EngineStartFailed, match="speaks version 2"):
+            await engine.open(options)
+    (tmp_path / "fake" / "scenario.json").write_text("nonsense")
+    async with engine_of(fake, tmp_path) as engine:
+        with pytest.raises(EngineStartFailed, match="did not come up: Fake exited"):
+            await engine.open(options)
+
+
+# --- from above ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_of_ones_own_is_a_few_lines(fake: FakeAcpAgent, tmp_path: Path, git_repo: Path) -> None:
+    fake.on("hello", says("Hi there"))
+    file = tmp_path / "helmsman.toml"
+    lines = f"command = {fake.command}\nmode = 'ask'\nrunning = true\n"
+    file.write_text(f"[agents.mine]\n{lines}")
+    env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    settings = load_settings({}, env, tmp_path / "fake", user_file=file)
+    with pytest.raises(InvalidSetting, match=r"agents\.mine\.running"):
+        Helmsman(settings, env=env, inside=True)
+    file.write_text(f"[agents.mine]\n{lines.replace('running = true', 'runs_repository_files = false')}")
+    settings = load_settings({}, env, tmp_path / "fake", user_file=file)
+    async with Helmsman(settings, env=env, inside=True) as helm:
+        for sandbox in (None, "workspace-write"):
+            session = await helm.start("hello", cwd=git_repo, agent="mine", sandbox=sandbox, unenforced=True)
+            assert await session.wait(until="end", timeout=SECONDS)
+            assert session.state.result == "Hi there"
+            with pytest.raises(Unsupported, match=r"cannot hold its commands to a sandbox\. Say `unenforced`"):
+                await helm.start("hello", cwd=git_repo, agent="mine", sandbox=sandbox)
+
+
+async def _until(found: Callable[[], bool]) -> None:
+    with anyio.fail_after(SECONDS):
+        while not found():
+            await anyio.sleep(0.02)

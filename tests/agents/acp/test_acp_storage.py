@@ -1,0 +1,157 @@
+"""What agents keep on disk, in the shapes that they were seen to write, read without starting them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.agents.acp.profiles import KNOWN
+from helmsman.agents.acp.storage.index import AgentSessions
+from helmsman.base.json_values import timestamp
+from helmsman.model.events import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CALL = Usage(100, 20, 10, 3)
+PLACE = "/work/repo"
+ID = "05258b9e-598f-469f-873c-b143f55a5aff"
+AT = "2026-11-16T11:11:{:02}.000Z"
+
+
+def gemini(home: Path) -> None:
+    project = home / ".gemini" / "tmp" / "repo"
+    tokens = {"input": 100, "output": 7, "cached": 20, "thoughts": 3, "total": 110}
+    asked = {"id": "1", "timestamp": AT.format(1), "type": "user", "content": [{"text": "make it"}]}
+    called = {"id": "c1", "name": "run_shell_command", "args": {"command": "touch x"}}
+    answered = {"functionResponse": {"id": "c1", "name": "run_shell_command", "response": {"output": "done"}}}
+    lines: list[Any] = [
+        {"sessionId": ID, "startTime": AT.format(0), "kind": "main"},
+        {"$set": {"messages": [{"id": "0", "type": "user", "content": [{"text": "<session_context>\nhi"}]}]}},
+        asked,
+        {"id": "2", "timestamp": AT.format(2), "type": "gemini", "content": "", "tokens": tokens, "model": "m"},
+        {"id": "3", "timestamp": AT.format(2), "type": "gemini", "content": "", "toolCalls": [called]},
+        {"id": "4", "timestamp": AT.format(3), "type": "user", "content": [answered]},
+        {"id": "5", "timestamp": AT.format(4), "type": "gemini", "content": "made", "tokens": tokens, "model": "m"},
+    ]
+    _lines(project / "chats" / f"session-2026-11-16T11-11-{ID[:8]}.jsonl", lines)
+    again = [lines[0], {"$set": {"messages": [asked, lines[-1]]}}]  # a second file of the session, after it was loaded
+    _lines(project / "chats" / f"session-2026-11-16T11-13-{ID[:8]}.jsonl", [*again, asked])
+    (project / ".project_root").write_text(PLACE)
+
+
+def qwen(home: Path) -> None:
+    def line(second: int, kind: str, *parts: Any, **more: Any) -> dict[str, Any]:
+        about = {"sessionId": ID, "cwd": PLACE, "version": "0.24.4", "timestamp": AT.format(second), "type": kind}
+        return {**about, "message": {"parts": list(parts)}, **more}
+
+    counts = {
+        "promptTokenCount": 100,
+        "cachedContentTokenCount": 20,
+        "candidatesTokenCount": 10,
+        "thoughtsTokenCount": 3,
+    }
+    used = {"usageMetadata": counts, "model": "m"}
+    call = {"functionCall": {"name": "run_shell_command", "args": {"command": "touch x"}}}
+    lines = [
+        line(1, "user", {"text": "make it"}),
+        line(1, "system"),
+        line(2, "assistant", {"text": "hm", "thought": True}, call, **used),
+        line(3, "tool_result", {"functionResponse": {}}),
+        line(4, "assistant", {"text": "made"}, **used),
+    ]
+    _lines(home / ".qwen" / "projects" / "-work-repo" / "chats" / f"{ID}.jsonl", lines)
+
+
+def copilot(home: Path) -> None:
+    state = home / ".copilot" / "session-state" / ID
+    counts = {"inputTokens": 100, "outputTokens": 10, "cacheReadTokens": 20, "reasoningTokens": 3, "model": "m"}
+    events: list[tuple[str, dict[str, Any]]] = [
+        ("user.message", {"content": "make it"}),
+        ("session.usage_record", {"usage": counts}),
+        ("assistant.message", {"content": ""}),
+        ("tool.execution_start", {"toolCallId": "c", "toolName": "bash", "arguments": {"command": "touch x"}}),
+        ("tool.execution_complete", {"toolCallId": "c", "success": True, "shellExecution": {"exitCode": 0}}),
+        ("session.usage_record", {"usage": counts}),
+        ("assistant.message", {"content": "made"}),
+    ]
+    listed = [{"type": kind, "data": data, "timestamp": AT.format(1)} for kind, data in events]
+    _lines(state / "events.jsonl", listed)
+    head = f'id: {ID}\ncwd: {PLACE}\nclient_name: helmsman\nname: "make it"\nupdated_at: {AT.format(4)}\n'
+    (state / "workspace.yaml").write_text(head)
+
+
+def opencode(home: Path) -> None:
+    path = home / ".local" / "share" / "opencode" / "opencode.db"
+    path.parent.mkdir(parents=True)
+    database = sqlite3.connect(path)
+    times = "time_created, time_updated, time_archived"
+    database.execute(f"create table session (id, title, directory, parent_id, version, {times})")
+    database.execute("create table message (id, session_id, time_created, data)")
+    database.execute("create table part (id, message_id, session_id, data)")
+    database.execute(
+        "insert into session values (?, 'Making it', ?, null, '1', 1794827528820, 1794827578738, null)", (ID, PLACE)
+    )
+    tokens = {"input": 80, "output": 7, "reasoning": 3, "cache": {"read": 20, "write": 0}}
+    answer = {"role": "assistant", "tokens": tokens, "modelID": "m"}
+    state = {"status": "completed", "input": {"command": "touch x"}, "output": "", "metadata": {"exit": 0}}
+    rows: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("m1", {"role": "user"}, {"type": "text", "text": "make it"}),
+        ("m2", answer, {"type": "tool", "tool": "bash", "state": state}),
+        ("m3", answer, {"type": "text", "text": "made"}),
+    ]
+    at = timestamp(AT.format(1))
+    assert at is not None
+    for number, (name, message, part) in enumerate(rows):
+        created = int(at.timestamp() * 1000) + number
+        database.execute("insert into message values (?, ?, ?, ?)", (name, ID, created, json.dumps(message)))
+        database.execute("insert into part values (?, ?, ?, ?)", (f"p{number}", name, ID, json.dumps(part)))
+    database.commit()
+    database.close()
+
+
+@pytest.mark.parametrize("write", [gemini, opencode, qwen, copilot], ids=lambda write: write.__name__)
+def test_a_session_on_disk_is_listed_and_read_and_counted_once(write: Callable[[Path], None], tmp_path: Path) -> None:
+    name = write.__name__
+    reader = next(profile for profile in KNOWN if profile.name == name).reader({"HOME": str(tmp_path)})
+    assert reader is not None
+    index = AgentSessions(name, reader)
+    assert (index.list(), index.find(ID), reader.history(ID)) == (([], None), None, None)
+    write(tmp_path)
+    (info,), cursor = index.list(directory=PLACE)
+    assert (info.session_id, info.agent, info.directory, cursor) == (ID, name, PLACE, None)
+    assert index.find(ID) == info
+    assert index.list(directory="/elsewhere") == ([], None)
+    assert index.list(query="MAK")[0] == [info]
+    assert index.list(cursor=f"{AT.format(0)[:19]}")[0] == []
+    (turn,) = index.turns(ID)
+    assert (turn.outcome, turn.message, turn.usage, turn.model) == ("completed", "made", CALL + CALL, "m")
+    assert turn.spent_before == Usage()
+    since = timestamp(AT.format(0))
+    assert (index.turn(ID, None, since=since) or turn).message == "made"
+    assert index.turn(ID, None, since=timestamp(AT.format(50))) is None
+    assert index.last_turn(info) == turn
+    (past,) = reader.history(ID) or ()
+    assert [item.type for item in past.items] == ["user_message", "command_execution", "agent_message"]
+    for wrong in ("../../etc/passwd", "*", "", "no-such-session"):
+        assert index.find(wrong) is None
+        assert reader.turns(wrong) is None
+
+
+def test_what_makes_no_sense_is_left_out(tmp_path: Path) -> None:
+    _lines(tmp_path / ".qwen" / "projects" / "x" / "chats" / "a.jsonl", ["text", 3, {"type": "user", "message": 7}])
+    _lines(tmp_path / ".gemini" / "tmp" / "x" / "chats" / "session-1-a.jsonl", [[], {"sessionId": 5}])
+    _lines(tmp_path / ".copilot" / "session-state" / "a" / "workspace.yaml", ["id"])
+    database = tmp_path / ".local" / "share" / "opencode" / "opencode.db"
+    _lines(database, ["no database"])
+    found = [profile.reader({"HOME": str(tmp_path)}) for profile in KNOWN]
+    assert [len(list(reader.sessions())) for reader in found if reader is not None] == [0, 0, 1, 0]
+
+
+def _lines(path: Path, lines: list[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))

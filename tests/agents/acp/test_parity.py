@@ -1,0 +1,115 @@
+"""Agents that Helmsman steers in a better way, through their adapters to the protocol: the engine holds for these too."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.agents.acp.engine import open_acp_engine
+from helmsman.agents.acp.profile import Profile
+from helmsman.base.json_values import optional_text
+from helmsman.base.processes import with_variable
+from helmsman.model.events import AgentMessage
+from helmsman.model.options import SessionOptions
+from helmsman.model.questions import Choice
+from helmsman.testing import run, say
+from tests.agents.acp.test_acp_engine import begin
+from tests.agents.acp.test_real_agents import SECONDS, Story, _until
+from tests.real_agents import adapter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from helmsman.agents.acp.engine import AcpEngine
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.timeout(400)]
+
+
+class ClaudeAdapter(Profile):
+    name = "claude-agent-acp"
+    title = "Claude"
+    asking_mode = "default"
+    model_by = "set_config_option"
+    steering = "request"
+    counting = "turn"
+    cached_beside = True
+    runs_repository_files = False
+
+    def session_meta(self, options: SessionOptions) -> Mapping[str, Any]:
+        return {"claudeCode": {"options": {"settingSources": [], "strictMcpConfig": True}}}
+
+    def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
+        output = optional_text(fields.get("rawOutput"))
+        code = re.match(r"Exit code (\d+)", output or "")
+        return output, int(code[1]) if code else None
+
+
+class CodexAdapter(Profile):
+    name = "codex-acp"
+    title = "Codex"
+    asking_mode = "read-only"
+    steering = "request"
+    runs_repository_files = False
+
+
+@asynccontextmanager
+async def opened(
+    profile: Profile, model: ScriptedModel, codex_home: CodexHome, tmp_path: Path
+) -> AsyncIterator[AcpEngine]:
+    command = adapter(profile.name)
+    env = dict(codex_home.env)
+    if profile.name == "claude-agent-acp":
+        home = tmp_path / "home"
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "CLAUDE_CONFIG_DIR": str(home / ".claude"),
+            "ANTHROPIC_BASE_URL": model.address,
+            "ANTHROPIC_API_KEY": "dummy",
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
+        home.mkdir()
+    async with open_acp_engine(profile, command, env=env, places=tmp_path, idle=900) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("profile", [ClaudeAdapter(), CodexAdapter()], ids=lambda profile: profile.name)
+async def test_an_adapter_is_an_agent_like_any_other(
+    profile: Profile,
+    model: ScriptedModel,
+    codex_home: CodexHome,
+    git_repo: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.agents.acp.test_acp_engine.SECONDS", SECONDS)
+    mark = f"{profile.name}-{os.getpid()}"
+    model.on("say hello", say("Hi there"))
+    model.on("make it", run("touch made.txt", escalate="to see"), say("made"))
+    model.on("run long", run(f"HELMSMAN_STORY={mark} sleep 300", escalate="to see"), say("never said"))
+    options = SessionOptions(agent=profile.name, cwd=git_repo, unenforced=True)
+    async with opened(profile, model, codex_home, tmp_path) as engine:
+        story = Story(engine, await begin(engine, options, "say hello"), options)
+        end, items = await story.ended()
+        assert end.outcome == "completed"
+        assert [item.text for item in items if isinstance(item, AgentMessage)] == ["Hi there"]
+        for answer in ("deny", "approve"):
+            await story.turn("make it")
+            question = await story.asked()
+            assert "touch made.txt" in question.details["command"]
+            await engine.answer(question, (Choice(answer),))
+            await story.ended()
+            assert (git_repo / "made.txt").exists() == (answer == "approve")
+        await story.turn("run long")
+        await engine.answer(await story.asked(), (Choice("approve"),))
+        await _until(lambda: bool(with_variable("HELMSMAN_STORY", mark)))
+        await engine.interrupt(story.followed.session_id)
+        assert not with_variable("HELMSMAN_STORY", mark)
+        assert (await story.ended())[0].outcome == "interrupted"
