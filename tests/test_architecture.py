@@ -87,6 +87,16 @@ def test_the_drawing_is_that_of_the_code() -> None:
     assert page == page_with_drawing(page), "Draw it anew: make architecture."
 
 
+def test_the_page_names_every_module_of_the_rooms_that_it_lists_module_by_module() -> None:
+    told = dict(re.findall(r"^\| `(\w+)/` \| (.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    rooms = ("base", "model", "worktrees", "approvals", "sessions", "tasks", "steering", "capabilities", "shapes")
+    missing = {
+        room: {file.name for file in (SOURCE / room).glob("[!_]*.py")} - set(re.findall(r"`(\w+\.py)`", told[room]))
+        for room in rooms
+    }
+    assert {room: names for room, names in missing.items() if names} == {}
+
+
 def test_no_public_class_name_exists_twice() -> None:
     places: dict[str, set[str]] = {}
     for module, file in modules().items():
