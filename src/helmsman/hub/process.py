@@ -8,6 +8,7 @@ keepers and in the pipes; a hub that is killed, stopped, replaced or idle leaves
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HELLO_SECONDS: Final = 30.0
+_STRANGERS_BYTES: Final = 1024 * 1024
+"""What somebody who is refused may say of himself, which an agent's command could use to fill our memory."""
 _LOOK_SECONDS: Final = 5.0
 """How often the hub looks at its log and its lock."""
 _LOG_BYTES: Final = 1024 * 1024
@@ -113,7 +116,7 @@ class Hub:
                 if refused is not None:
                     log.warning("a process was refused: %s", refused)
                 with anyio.move_on_after(_HELLO_SECONDS):
-                    hello = await connection.line()
+                    hello = await connection.line(math.inf if refused is None else _STRANGERS_BYTES)
                     fields = hello.decode("utf-8", "surrogateescape").split("\t") if hello else [""]
                     serve = protocols.get(fields[0])
                     if serve is None:
