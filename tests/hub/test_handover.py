@@ -41,6 +41,7 @@ class NewerPlace(Place):
     """The same place with a newer Helmsman, in a virtual environment of its own."""
 
     python: Path = Path()
+    package: Path = Path()
 
     def command(self, *arguments: str) -> list[str]:
         return [str(self.python), "-m", "helmsman", "serve", *arguments]
@@ -56,7 +57,7 @@ def newer(place: Place, tmp_path: Path) -> NewerPlace:
     (site,) = root.glob("lib/python*/site-packages")
     ours = sysconfig.get_path("purelib")
     (site / "helmsman.pth").write_text(f"{package.parent}\n{ours}\n", encoding="utf-8")
-    return NewerPlace(place.env, place.directory, warm=False, python=root / "bin" / "python")
+    return NewerPlace(place.env, place.directory, warm=False, python=root / "bin" / "python", package=package)
 
 
 def version_of(place: Place) -> str | None:
@@ -112,6 +113,16 @@ async def test_a_newer_command_brings_its_hub_and_an_older_one_uses_it(place: Pl
     await until_version(place, _NEWER)
     await list_with(sys.executable)
     assert version_of(place) == _NEWER
+
+    # Another version is installed in place of the newer one: what its hub has not imported by now is not its own.
+    first, package = place.hub, newer.package
+    door = package / "httpd" / "hub_door.py"
+    spoilt = f"import os\nif os.getpid() == {first}: raise ImportError('of another version')\n"
+    door.write_text(door.read_text(encoding="utf-8") + spoilt, encoding="utf-8")
+    async with newer.over_http():
+        assert place.hub != first
+        (package / "_version.py").write_text('__version__ = "99.9.9"\n', encoding="utf-8")
+        await until_version(place, "99.9.9")
 
 
 def test_versions_are_compared_by_their_numbers() -> None:

@@ -15,6 +15,8 @@ import anyio.to_thread
 import pytest
 
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.httpd.hello import HttpHello
+from helmsman.httpd.listening import HttpOptions
 from helmsman.hub.control import ask_hub
 from helmsman.testing import say
 from mcp import Client
@@ -88,6 +90,18 @@ async def test_a_login_and_an_open_port_outlive_the_hub_and_a_logout_too(bare_pl
         dashboard.process.send_signal(signal.SIGINT)
         with anyio.fail_after(SECONDS):
             assert await dashboard.process.wait() == ExitCode.INTERRUPTED
+
+
+def test_what_another_version_says_of_itself_is_understood() -> None:
+    said = HttpHello(
+        kind="http", pid=1, flags={}, directory="/", environment={}, options=HttpOptions(port=1), key="", taken_back=()
+    )
+    content = json.loads(said.encoded().partition(b"\t")[2])
+    assert HttpHello.decoded(json.dumps(content)) == said
+    newer = {**content, "colour": "blue", "options": {**content["options"], "colour": "blue"}}
+    assert HttpHello.decoded(json.dumps(newer)) == said
+    older = {name: value for name, value in content.items() if name not in ("door", "kept")}
+    assert HttpHello.decoded(json.dumps(older)) == said
 
 
 @pytest.mark.parametrize("word", ["restart", "stop"])

@@ -171,6 +171,7 @@ def _load_http() -> MakeServe:
 def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: CallLog) -> Serve:
     """Whoever comes first of its kind waits for what that kind needs, and for nothing else."""
     from helmsman.base.concurrency import OnceEach
+    from helmsman.hub.launch import NEXT
 
     loaded: OnceEach[Serve] = OnceEach()
 
@@ -187,7 +188,11 @@ def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: Call
         return made(shared, calls)
 
     async def serve(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
-        serve_it = await loaded.get("", make)
+        try:
+            serve_it = await loaded.get("", make)
+        except Exception:  # our own code is gone, or is that of another version: the next hub is of one piece
+            log.exception("what is needed to serve this door cannot be loaded")
+            hub.end(NEXT, "it cannot load its own code")
         await serve_it(hub, connection, fields, refused)
 
     return serve

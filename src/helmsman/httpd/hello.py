@@ -8,7 +8,7 @@ answers  JSON lines: {"serving": pid, "version": …}, {"refused": why}, {"error
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,9 +32,9 @@ class HttpHello:
     options: HttpOptions
     key: str
     taken_back: tuple[str, ...]
-    door: str
-    """The process's own name for itself, which no other has."""
-    kept: Mapping[str, Any]
+    door: str | None = None
+    """The process's own name for itself, which no other has; None where it keeps nothing for hubs."""
+    kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What earlier hubs had it keep."""
 
     def encoded(self) -> bytes:
@@ -50,12 +50,17 @@ class HttpHello:
 
     @classmethod
     def decoded(cls, text: str) -> HttpHello:
-        content = json.loads(text)
-        options = content["options"]
+        """What a process said, also one of another version."""
+        content = _known(cls, json.loads(text))
+        options = _known(HttpOptions, content["options"])
         for name in ("tls_certificate", "tls_key"):
             options[name] = None if options[name] is None else Path(options[name])
         options["other_names"] = frozenset(options["other_names"])
         return cls(**content | {"options": HttpOptions(**options), "taken_back": tuple(content["taken_back"])})
+
+
+def _known(kind: type[HttpHello | HttpOptions], content: Mapping[str, Any]) -> dict[str, Any]:
+    return {one.name: content[one.name] for one in fields(kind) if one.name in content}
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -74,15 +74,7 @@ class HttpDoors:
                         background_tasks() as tasks,
                     ):
                         ready = partial(answer, serving=os.getpid(), version=__version__)
-                        lasting = partial(
-                            LastingSessions,
-                            path=MCP_PATH,
-                            helm=helm,
-                            calls=self._calls,
-                            door=(hello.door, running_process(hello.pid) or Process(hello.pid, "")),
-                            epoch=hub.epoch,
-                            kept=Kept(hello.kept, answer),
-                        )
+                        lasting = self._lasting(hub, hello, helm, answer) if hello.door is not None else None
                         tasks.start_soon(_serve, helm, hello.options, logins, listener, lasting, ready)
                         while await connection.line() is not None:
                             log.debug("a process that asked for HTTP says something, and has nothing to say")
@@ -90,13 +82,27 @@ class HttpDoors:
                 answer(error=error.message)
                 await connection.written()
 
+    def _lasting(
+        self, hub: Hub, hello: HttpHello, helm: Helmsman, tell: Callable[..., None]
+    ) -> Callable[..., LastingSessions]:
+        process = running_process(hello.pid) or Process(hello.pid, "")
+        return partial(
+            LastingSessions,
+            path=MCP_PATH,
+            helm=helm,
+            calls=self._calls,
+            door=(str(hello.door), process),
+            epoch=hub.epoch,
+            kept=Kept(hello.kept, tell),
+        )
+
 
 async def _serve(
     helm: Helmsman,
     options: HttpOptions,
     logins: Logins,
     listener: socket.socket,
-    lasting: Callable[..., LastingSessions],
+    lasting: Callable[..., LastingSessions] | None,
     ready: Callable[[], None],
 ) -> None:
     await serve_http(helm, options, lambda _address, _token: ready(), logins, listener, lasting)

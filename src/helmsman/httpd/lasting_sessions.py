@@ -4,9 +4,8 @@ The SDK knows only sessions that it has begun itself, and tells a client that co
 So what the next hub has to hear is kept by the process that has the port (`cli/http_front.py`), which hands it to every hub
 to come and knows nothing of it:
 
-    s/<session>             how the client introduced itself, and what it has subscribed to
-    c/<session>/<number>    a request under way
-    n                       the last number that was given to one
+    s/<session>                     how the client introduced itself, and what it has subscribed to
+    c/<session>/<epoch>.<number>    a request under way, by the hub that it was made to and that one's number for it
 
 A client that comes with a session of an earlier hub is introduced to the SDK once more, and goes on under the id it knows.
 
@@ -19,6 +18,7 @@ Clients of 2026-07-28 have neither sessions nor event ids: each request stands a
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from functools import partial
@@ -115,6 +115,7 @@ class LastingSessions:
         self._door = door
         self._epoch = epoch
         self._kept = kept
+        self._numbers = itertools.count(1)
         self._begun: OnceEach[str] = OnceEach()
         """The SDK's id of each session that this hub knows."""
         self._responses: dict[str, _Response] = {}
@@ -213,9 +214,8 @@ class LastingSessions:
     # Requests, each of which may have to be asked again
 
     async def _request(self, session: str, said: Said, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        number = (self._kept.get("n") or 0) + 1
-        key = f"c/{session}/{number}"
-        self._kept.keep({"n": number, key: {"said": said, "taken": 0, "forms": []}})
+        key = f"c/{session}/{self._epoch}.{next(self._numbers)}"
+        self._kept.keep({key: {"said": said, "taken": 0, "forms": []}})
         self._note_subscription(session, said)
         response = self._begin(session, key, scope, body)
         version = Headers(scope=scope).get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
@@ -248,11 +248,12 @@ class LastingSessions:
 
     async def _answer(self, session: str, key: str, scope: Scope, body: bytes, response: _Response) -> None:
         """Have the SDK answer a request, whether or not the client is connected."""
-        number, taken = int(key.rpartition("/")[2]), self._kept.get(key)["taken"]
+        epoch, _, number = key.rpartition("/")[2].partition(".")
+        taken = self._kept.get(key)["taken"]
         door, process = self._door
         current_call.set(
             NumberedCall(
-                CallId(door, number, process),
+                CallId(f"{door}.{epoch}", int(number), process),
                 self._calls,
                 take=lambda: self._change(key, taken=taken + 1),
                 rest=lambda: self._change(key, taken=0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from contextlib import suppress
 from socket import recv_fds, send_fds
@@ -39,11 +40,16 @@ class Connection:
     def is_full(self) -> bool:
         return len(self._waiting) > _BACKLOG_BYTES and not self.is_gone
 
-    async def line(self) -> bytes | None:
-        """The next line without its end, or None when there is none to come. Waits while the door does not read."""
+    async def line(self, most: float = math.inf) -> bytes | None:
+        """The next line without its end, or None when there is none to come, or it is longer than this many bytes.
+
+        Waits while the door does not read.
+        """
         searched = 0
         while (end := self._read.find(b"\n", searched)) < 0:
             searched = len(self._read)
+            if searched > most:
+                return None
             while self.is_full:
                 await self.progress()
             chunk = await self._receive()
@@ -69,6 +75,9 @@ class Connection:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         self.descriptors += descriptors
+        for descriptor in self.descriptors[_MOST_DESCRIPTORS:]:  # nobody needs so many, and the hub has but some
+            os.close(descriptor)
+        del self.descriptors[_MOST_DESCRIPTORS:]
         return data
 
     def close(self) -> None:

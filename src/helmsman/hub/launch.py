@@ -41,6 +41,8 @@ LOCK_FD, LISTENER_FD = 3, 4
 
 _STARTS = 4
 """After so many hubs that ended before they said a word, the next would do the same."""
+_SILENT = 20
+"""After so many connections that nobody said a word on, the next would be the same."""
 _LONGEST_PAUSE_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 """How long somebody may hold the lock and not listen, and for how long other hubs are tried in place of one that worked."""
@@ -101,6 +103,8 @@ class Way:
         self.state = state
         self._words = words
         self._starts = 0
+        self._connections = 0
+        """Since the last hub that welcomed us: how many were started, and how often we were let in."""
         self._lost_at: float | None = -_PATIENCE_SECONDS
         """Since when there is no hub that has welcomed us; for long where none ever has."""
 
@@ -115,13 +119,19 @@ class Way:
         if self._lost_at is None:
             self._lost_at = time.monotonic()
         while True:
-            connected = connect(self.state)
-            if connected is not None:
-                return connected
             # Behind a hub that has worked waits a client: another one is tried in its place for longer.
-            hopeless = self._starts >= _STARTS and time.monotonic() - self._lost_at > _PATIENCE_SECONDS
+            is_long = time.monotonic() - self._lost_at > _PATIENCE_SECONDS
+            connected = connect(self.state) if self._connections < _SILENT or not is_long else None
+            if connected is not None:
+                self._connections += 1
+                if self._connections > _STARTS:  # one that lives, and has closed on us again and again
+                    time.sleep(min(0.05 * self._connections, _LONGEST_PAUSE_SECONDS))
+                return connected
+            hopeless = is_long and (self._starts >= _STARTS or self._connections >= _SILENT)
             if hopeless or time.monotonic() > deadline:
-                raise HubFailed(f"The hub of {self.state} does not start. The end of its log:\n{_tail(self.state)}")
+                raise HubFailed(
+                    f"The hub of {self.state} does not start, or serves nobody. The end of its log:\n{_tail(self.state)}"
+                )
             if start(self.state, *self._words):
                 time.sleep(min(0.05 * self._starts, _LONGEST_PAUSE_SECONDS))
                 self._starts += 1
@@ -130,7 +140,7 @@ class Way:
 
     def welcomed(self) -> None:
         """The hub that we are connected to works."""
-        self._starts, self._lost_at = 0, None
+        self._starts, self._connections, self._lost_at = 0, 0, None
 
 
 def connect(state: str) -> _socket.socket | None:

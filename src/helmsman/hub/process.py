@@ -8,15 +8,18 @@ keepers and in the pipes; a hub that is killed, stopped, replaced or idle leaves
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
 import time
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
 import anyio
 
+from helmsman import _version
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.hub.connection import Connection
@@ -26,7 +29,6 @@ from helmsman.hub.peer import why_not_served
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
     from datetime import datetime
-    from pathlib import Path
 
     from anyio.abc import TaskGroup
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HELLO_SECONDS: Final = 30.0
+_STRANGERS_BYTES: Final = 1024 * 1024
+"""What somebody who is refused may say of himself, which an agent's command could use to fill our memory."""
 _LOOK_SECONDS: Final = 5.0
 """How often the hub looks at its log and its lock."""
 _LOG_BYTES: Final = 1024 * 1024
@@ -71,6 +75,7 @@ class Hub:
         """How many notices wait to be sent."""
         self.on_stop: Callable[[], None] = lambda: None
         """Called when this hub ends and none is wanted after it."""
+        self._installed = _installed()
         self._keepers = keepers
         self._used_at = time.monotonic()
         self._left = anyio.Event()
@@ -111,7 +116,7 @@ class Hub:
                 if refused is not None:
                     log.warning("a process was refused: %s", refused)
                 with anyio.move_on_after(_HELLO_SECONDS):
-                    hello = await connection.line()
+                    hello = await connection.line(math.inf if refused is None else _STRANGERS_BYTES)
                     fields = hello.decode("utf-8", "surrogateescape").split("\t") if hello else [""]
                     serve = protocols.get(fields[0])
                     if serve is None:
@@ -156,6 +161,8 @@ class Hub:
                 self.end(NEXT, "idle")
             if not _is_ours(self.state_dir / LOCK):
                 self.end(NEXT, "its lock was removed")
+            if _installed() not in (self._installed, None):
+                self.end(NEXT, "another version was installed in its place")
             rotate_log(self.state_dir / LOG)
             with anyio.move_on_after(min(_LOOK_SECONDS, max(self.idle - idle, 0.01))):
                 await self._left.wait()
@@ -182,6 +189,17 @@ def _enter(epoch: int, how: bytes) -> int:
     os.ftruncate(LOCK_FD, 0)
     os.pwrite(LOCK_FD, f"{epoch} {os.getpid()} {__version__} ".encode() + how + b"\n", 0)
     return epoch
+
+
+def _installed() -> bytes | None:
+    """What says which version lies where this one was imported from; None while nothing does.
+
+    A hub imports things when they are first needed, and must not take them from another version.
+    """
+    try:
+        return Path(_version.__file__).read_bytes()
+    except OSError:
+        return None
 
 
 def _is_ours(path: Path) -> bool:
