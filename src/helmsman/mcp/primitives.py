@@ -14,6 +14,7 @@ import anyio.to_thread
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.patches import diff_digest
+from helmsman.base.shown_text import one_line
 from helmsman.capabilities.cloud_tasks import FIRST_LOOK, NEXT_LOOK, CloudListed
 from helmsman.capabilities.github_guide import github_guide
 from helmsman.errors import InvalidInput
@@ -220,7 +221,8 @@ async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInp
 
 
 def _listed_in_words(output: contract.CloudTasksAnswer) -> str:
-    return "\n".join(f"{one.task_id or one.external_id}  {one.status}  {one.title}" for one in output.tasks) or "None."
+    rows = (f"{one.task_id or one.external_id}  {one.status}  {one_line(one.title)}" for one in output.tasks)
+    return "\n".join(rows) or "None."
 
 
 @tool("Which tasks are in the cloud", READS, _listed_in_words)

@@ -497,7 +497,7 @@ async def _run(
     task = await tasks.find(task_id)
     if args.hints.sync == "sync":
         return await _wait(call, planned, task)
-    if task.created_at < asked_at:
+    if key is not None and task.created_at < asked_at:
         told = f"{task.id} ({task.alias}) has this key already: {short(task.instruction)}. Nothing new was started."
         return about(call, planned, task, f"{told}\n{standing(task, None)}")
     where = "in the cloud" if task.origin == "cloud" else f"in {task.directory or place}"
