@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.base.concurrency import sleep_until
 from helmsman.errors import HelmsmanError
@@ -83,6 +84,7 @@ class Courier:
         if not self._is_needed(delivery):
             await store.finish(delivery, "dropped", NOT_NEEDED)
             return
+        await anyio.to_thread.run_sync(self._sender.prepare)
         if not await store.begin(delivery):
             return
         delivery = replace(delivery, attempts=delivery.attempts + 1, changed_at=store.clock())

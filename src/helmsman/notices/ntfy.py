@@ -20,7 +20,7 @@ import anyio
 
 from helmsman.base.redaction import redact
 from helmsman.model.questions import REFUSALS
-from helmsman.notices.ways import HTTP_SECONDS, http_client, posted
+from helmsman.notices.ways import HTTP_SECONDS, Sender, http_client, load_http, posted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -47,12 +47,15 @@ _OPEN_TOPIC: Final = "Sent without buttons: anybody can read this topic. Have th
 _NOT_ALL_SHOWN: Final = "(Not all of it is shown here, so there is no button for yes.)"
 
 
-class Ntfy:
+class Ntfy(Sender):
     """A topic of an ntfy server."""
 
     def __init__(self, recipient: Recipient, store: NoticeStore) -> None:
         self._recipient = recipient
         self._store = store
+
+    def prepare(self) -> None:
+        load_http()
 
     async def send(self, delivery: Delivery) -> str | None:
         news, to = delivery.news, self._recipient

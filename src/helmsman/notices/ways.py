@@ -72,6 +72,9 @@ class NeverSent(WayError):
 class Sender(Protocol):
     """One way to one recipient."""
 
+    def prepare(self) -> None:
+        """Do what takes long and sends nothing. Blocks. A hub that is killed from then on may have sent something."""
+
     async def send(self, delivery: Delivery) -> str | None:
         """Send it; what is to be said of that beyond that it was sent, if anything.
 
@@ -91,7 +94,7 @@ def message_of(delivery: Delivery, recipient: Recipient) -> dict[str, Any]:
     }
 
 
-class Desktop:
+class Desktop(Sender):
     """The notifications of the system that the hub runs on."""
 
     def __init__(self, recipient: Recipient) -> None:
@@ -119,7 +122,7 @@ def _desktop_words(title: str, text: str) -> Sequence[str]:
     return ("notify-send", "--app-name=Helmsman", "--icon=dialog-information", "--", title, shown)
 
 
-class Command:
+class Command(Sender):
     """A command of the user's, which is given JSON on stdin."""
 
     def __init__(self, recipient: Recipient) -> None:
@@ -197,11 +200,14 @@ def _last_line(said: str) -> str:
     return redact(one_line(lines[-1]))[:200] if lines else ""
 
 
-class Webhook:
+class Webhook(Sender):
     """A POST, signed as Standard Webhooks has it: over the id, the time and the body."""
 
     def __init__(self, recipient: Recipient) -> None:
         self._recipient = recipient
+
+    def prepare(self) -> None:
+        load_http()
 
     async def send(self, delivery: Delivery) -> str | None:
         body = json.dumps(message_of(delivery, self._recipient)).encode()
@@ -224,10 +230,15 @@ def signature(secret: str, notice_id: str, at: str, body: bytes) -> str:
     return f"v1,{base64.b64encode(signed).decode()}"
 
 
+def load_http() -> None:
+    """Import what speaks HTTP: it takes a tenth of a second, more on a busy machine, and most hubs never need it."""
+    import httpx2  # noqa: F401
+
+
 @asynccontextmanager
 async def http_client(seconds: float | None = HTTP_SECONDS) -> AsyncIterator[httpx2.AsyncClient]:
     """A client that follows nobody elsewhere, and takes nothing from the environment. `seconds` is for a whole answer."""
-    import httpx2  # only here: it takes a tenth of a second, and most hubs never send anything
+    import httpx2
 
     for name in ("httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.WARNING)  # they log addresses, which may be as good as a password
