@@ -41,10 +41,11 @@ _STATUS: Final = {"awaiting_approval": ("asks", "yellow"), "active": ("active", 
 
 @cli_command(
     "list",
-    "List the sessions Codex has on disk.",
+    "List the sessions that agents have on disk.",
     "helmsman list --directory . --query parser",
     "helmsman list --all --limit 100 --json",
 )
+@click.option("--agent", metavar="NAME", help="Only sessions of this agent, such as codex.")
 @click.option("--directory", metavar="DIR", help="Only sessions that were started in this directory.")
 @click.option(
     "--query", metavar="WORDS", help="Only sessions with these words in their name, first prompt or directory."
@@ -53,9 +54,15 @@ _STATUS: Final = {"awaiting_approval": ("asks", "yellow"), "active": ("active", 
 @click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
 @pager_option
 def command(
-    directory: str | None, query: str | None, limit: int, include_archived: bool, no_pager: bool, as_json: bool
+    agent: str | None,
+    directory: str | None,
+    query: str | None,
+    limit: int,
+    include_archived: bool,
+    no_pager: bool,
+    as_json: bool,
 ) -> None:
-    """List the sessions Codex has on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
+    """List the sessions agents have on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
 
     Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary, status. The status is
     known of sessions that Helmsman has run.
@@ -66,7 +73,9 @@ def command(
     place = None if directory is None else from_here(directory).resolve()
 
     async def find(helm: Helmsman) -> tuple[list[SessionInfo], str | None, dict[str, Task]]:
-        found, cursor = await helm.list(directory=place, query=query, limit=limit, include_archived=include_archived)
+        found, cursor = await helm.list(
+            directory=place, query=query, limit=limit, include_archived=include_archived, agent=agent
+        )
         return found, cursor, await _last_turns(helm, found)
 
     sessions, cursor, turns = with_helmsman(find, settings=settings)
@@ -74,8 +83,8 @@ def command(
     nothing = (
         f'There are no sessions in {settings.codex_home} yet. Start one: helmsman run "…", or try `helmsman demo`.'
     )
-    if directory is not None or query is not None:
-        nothing = "No session matches. Leave out --directory or --query to see all."
+    if agent is not None or directory is not None or query is not None:
+        nothing = "No session matches. Leave out --agent, --directory or --query to see all."
     print_list(
         {"sessions": shown} | ({} if cursor is None else {"nextCursor": cursor}),
         [_row(info, turns.get(info.session_id)) for info in sessions],

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, find_claude
 from helmsman.agents.claude.storage import ClaudeSessions
-from helmsman.agents.protocol import Agent, Capabilities
+from helmsman.agents.protocol import Agent, Capabilities, Installed
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
@@ -57,6 +57,10 @@ class ClaudeAgent(Agent):
     @property
     def title(self) -> str:
         return TITLE
+
+    async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
+        binary = await anyio.to_thread.run_sync(find_claude, settings, env)
+        return Installed(version=binary.version, path=str(binary.path))
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
