@@ -12,7 +12,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.claude.agent import ClaudeAgent
-from helmsman.agents.claude.pipes import read_records as claude_records
+from helmsman.agents.claude.records import read_records as claude_records
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records

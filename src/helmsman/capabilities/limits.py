@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
@@ -36,6 +38,9 @@ _UNKNOWN: Final = timedelta(hours=1)
 """When it is tried again where the agent did not say when its limit is there again."""
 ANSWERED_WITHIN: Final = timedelta(hours=24)
 """So long the question waits: nobody may be there when a limit is reached at night."""
+_TAKEN_UP_SECONDS: Final = 10.0
+"""How long a hub that has just begun may take until it has put back what waited."""
+_TAKEN_UP_POLL: Final = 0.05
 
 
 class UsageLimits:
@@ -62,14 +67,22 @@ class UsageLimits:
                 return True
         return False
 
+    async def _queued(self, task: Task) -> tuple[Session, int | None]:
+        """The session of a task that waits, and its place in the queue there."""
+        session = self._helm.sessions.get(task.session_id or "") or await self._helm.session(task.session_id or "")
+        return session, next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
+
     async def go_on(self, task: Task, at: str | None = None) -> Task:
         """Move the moment at which a task that waits for its limit goes on: to now, or to another time in words.
 
         Raises:
             InvalidInput: It does not wait for one, or this is no time.
         """
-        session = self._helm.sessions.get(task.session_id or "") or await self._helm.session(task.session_id or "")
-        place = next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
+        session, place = await self._queued(task)
+        with anyio.move_on_after(_TAKEN_UP_SECONDS):
+            while place is None and task.waiting_for == QUOTA:  # a hub that has just begun has yet to take it up
+                await anyio.sleep(_TAKEN_UP_POLL)
+                session, place = await self._queued(task)
         if place is None or task.waiting_for != QUOTA:
             raise InvalidInput(f"Task {task.id} does not wait for a usage limit.", parameter="task_id")
         now = datetime.now(UTC)

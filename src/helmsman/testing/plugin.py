@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.claude.pipes import read_records as read_claude_records
+from helmsman.agents.claude.records import read_records as read_claude_records
 from helmsman.agents.codex.detached.engines import need_engine, stop_engine
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import leaks
