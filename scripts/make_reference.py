@@ -49,6 +49,8 @@ TOOLSET_TEXTS = {
 DEFAULTS_ELSEWHERE = {
     "codex_path": "found: on PATH, else the wheel `openai-codex-cli-bin`",
     "codex_home": "`~/.codex`",
+    "claude_path": "found: `claude` on PATH",
+    "claude_home": "`~/.claude`",
     "state_dir": "the platform's state directory",
     "allowed_roots": "anywhere",
     "default_model": "as Codex is configured",

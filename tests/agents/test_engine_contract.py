@@ -15,7 +15,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.claude.agent import ClaudeAgent
-from helmsman.agents.claude.pipes import read_records as claude_records
+from helmsman.agents.claude.records import read_records as claude_records
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records
@@ -122,7 +122,7 @@ class Stage:
             engine.end("completed")
 
 
-@pytest.fixture(params=["app-server", "exec", "played", "on a pipe", "acp", "claude", "claude in a keeper"])
+@pytest.fixture(params=["app-server", "exec", "played", "on a pipe", "acp", "claude"])
 def stage(
     request: pytest.FixtureRequest,
     settings: Settings,
@@ -146,8 +146,8 @@ def stage(
     model.on("short", say("done"))
     model.on("more", say("done again"))
     model.on("long", always(say("begun ", model.gate(), "and ended")))
-    if request.param.startswith("claude"):
-        yield from _claude_stage(codex_home, model, git_repo, tmp_path, kept=request.param != "claude")
+    if request.param == "claude":
+        yield from _claude_stage(codex_home, model, git_repo, tmp_path)
         return
     if request.param != "on a pipe":
         yield Stage(CodexAgent(), replace(settings, engine=request.param), codex_home.env, git_repo, model)
@@ -164,13 +164,12 @@ def stage(
         stop_engine(record)
 
 
-def _claude_stage(
-    codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, *, kept: bool
-) -> Iterator[Stage]:
+def _claude_stage(codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> Iterator[Stage]:
+    """In keepers, but for what is asked of a whole service: there it is a child of our own."""
     claude = claude_binary()
     env = codex_home.env | claude_environment(model, tmp_path / "claude")
-    settings = load_settings({"claude_path": str(claude), "detach": kept}, env, tmp_path)
-    yield Stage(ClaudeAgent(Owner(1) if kept else None), settings, env, git_repo, model, unenforced=True)
+    settings = load_settings({"claude_path": str(claude), "detach": True}, env, tmp_path)
+    yield Stage(ClaudeAgent(Owner(1)), settings, env, git_repo, model, unenforced=True)
     for record in claude_records(settings.state_dir):
         record.stop()
 

@@ -86,7 +86,7 @@ async def test_an_empty_list_says_what_to_do(bare_cli: Cli) -> None:
     done = await bare_cli.run("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "helmsman demo" in done.stderr
-    assert "Leave out --directory or --query" in (await bare_cli.run("list", "--query", "x")).stderr
+    assert "Leave out --agent, --directory or --query" in (await bare_cli.run("list", "--query", "x")).stderr
     assert (await bare_cli.run("list", "--json")).json == [{"sessions": []}]
 
 

@@ -297,6 +297,14 @@ class ReviewReport:
     confidence: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """The program of an agent, as it was found."""
+
+    version: str
+    path: str
+
+
 class Engine(ABC):
     """Runs turns. Every method raises only `HelmsmanError`s, and every wait in it is bounded.
 
@@ -513,6 +521,14 @@ class Agent(ABC):
     def title(self) -> str:
         """What it is called in sentences."""
         return self.name.capitalize()
+
+    async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed | None:
+        """Which program of it is used; None of an agent that is no program of its own.
+
+        Raises:
+            HelmsmanError: There is none, and how to get one.
+        """
+        return None
 
     @abstractmethod
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:

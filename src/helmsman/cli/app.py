@@ -29,7 +29,7 @@ _HEADINGS: Final = {
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
-    "Codex itself": ("models", "account", "login", "config", "usage", "engines", "hub"),
+    "Codex itself": ("agents", "models", "account", "login", "config", "usage", "engines", "hub"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }
 """The commands under their headings, in the order of the help. Each is the `command` of the module of its name."""

@@ -7,16 +7,40 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helmsman.agents.sandbox import find_sandbox
 from helmsman.cli import place_checks
 from helmsman.cli.check_report import Check, Report
 from helmsman.cli.codex_checks import check_codex
-from helmsman.errors import HelmsmanError
+from helmsman.errors import AgentNotFound, HelmsmanError, Unsupported
+from helmsman.model.options import DEFAULT_AGENT
 from helmsman.service import Helmsman
 
 if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.protocol import Capabilities
     from helmsman.settings import Settings
+
+
+async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
+    """Those that are here: which version, and whether a sandbox can be put around one that has none."""
+    checks: list[Check] = []
+    for agent in helm.agents:
+        if agent.name == DEFAULT_AGENT:
+            continue
+        try:
+            installed = await helm.installed(agent.name)
+        except AgentNotFound:
+            continue  # nobody has to have them all; `helmsman agents` says how to get it
+        if installed is None:
+            continue
+        found = f"{installed.version} at {installed.path}"
+        try:
+            await find_sandbox(settings, None)
+        except Unsupported as error:
+            checks.append(Check(agent.title, "warning", f"{found}. {error.message}"))
+        else:
+            checks.append(Check(agent.title, "ok", f"{found}; it runs in Codex's sandbox"))
+    return checks
 
 
 async def examine(settings: Settings) -> Report:
@@ -36,6 +60,7 @@ async def examine(settings: Settings) -> Report:
         else:
             checks += await check_codex(helm, binary, settings)
             capabilities = await helm.capabilities("codex")
+        checks += await check_other_agents(helm, settings)
     # Nothing else is going on any more, so these may block.
     checks += place_checks.check_state(settings)
     if (shell := place_checks.check_login_shell(settings, binary, os.environ)) is not None:

@@ -40,10 +40,11 @@ _STATUS: Final = {"awaiting_approval": ("asks", "yellow"), "active": ("active", 
 
 @cli_command(
     "list",
-    "List the sessions Codex has on disk.",
+    "List the sessions that agents have on disk.",
     "helmsman list --directory . --query parser",
     "helmsman list --all --limit 100 --json",
 )
+@click.option("--agent", metavar="NAME", help="Only sessions of this agent, such as codex.")
 @click.option("--directory", metavar="DIR", help="Only sessions that were started in this directory.")
 @click.option(
     "--query", metavar="WORDS", help="Only sessions with these words in their name, first prompt or directory."
@@ -52,9 +53,15 @@ _STATUS: Final = {"awaiting_approval": ("asks", "yellow"), "active": ("active", 
 @click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
 @pager_option
 def command(
-    directory: str | None, query: str | None, limit: int, include_archived: bool, no_pager: bool, as_json: bool
+    agent: str | None,
+    directory: str | None,
+    query: str | None,
+    limit: int,
+    include_archived: bool,
+    no_pager: bool,
+    as_json: bool,
 ) -> None:
-    """List the sessions Codex has on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
+    """List the sessions agents have on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
 
     Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary, status.
     """
@@ -64,15 +71,17 @@ def command(
     place = None if directory is None else from_here(directory).resolve()
 
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], str | None]:
-        found, cursor = await helm.list(directory=place, query=query, limit=limit, include_archived=include_archived)
+        found, cursor = await helm.list(
+            directory=place, query=query, limit=limit, include_archived=include_archived, agent=agent
+        )
         return await listed_sessions(helm, found), cursor
 
     sessions, cursor = with_helmsman(find, settings=settings)
     nothing = (
         f'There are no sessions in {settings.codex_home} yet. Start one: helmsman run "…", or try `helmsman demo`.'
     )
-    if directory is not None or query is not None:
-        nothing = "No session matches. Leave out --directory or --query to see all."
+    if agent is not None or directory is not None or query is not None:
+        nothing = "No session matches. Leave out --agent, --directory or --query to see all."
     print_list(
         present({"sessions": sessions, "nextCursor": cursor}),
         list(map(_row, sessions)),

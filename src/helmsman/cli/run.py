@@ -34,10 +34,16 @@ _STDIN: Final = "-"
 STEP_OPTIONS: Final = (
     click.argument("prompt"),
     click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
-    click.option("-m", "--model", metavar="MODEL", help="The model, by Codex's name for it."),
+    click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` shows whom there is)."),
+    click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it."),
     click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do."),
     click.option(
-        "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When Codex asks before it acts."
+        "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When it asks before it acts."
+    ),
+    click.option(
+        "--unenforced",
+        is_flag=True,
+        help="Start an agent without a sandbox of its own even if none can be put around it.",
     ),
     click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request."),
     click.option("--profile", metavar="NAME", help="A profile of your Codex configuration."),

@@ -27,6 +27,7 @@ from helmsman.model.options import TurnLimits
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
 from helmsman.settings import OnLimit
+from helmsman.steering.listing import page_of_all
 from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.protocol import PastTurn, SessionInfo
+    from helmsman.agents.protocol import Installed, PastTurn, SessionInfo
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind
@@ -65,6 +66,15 @@ class Steering(Turns):
     """The core that front doors and capabilities share. Use `helmsman.Helmsman`."""
 
     # --- the engine --------------------------------------------------------------------------------------------------
+
+    async def installed(self, agent: str) -> Installed | None:
+        """Which program of an agent is used here; None of one that is none of a program.
+
+        Raises:
+            CodexNotFound: There is no Codex.
+            AgentNotFound: There is none of another agent.
+        """
+        return await self.agents[agent].installed(self.settings, self._env)
 
     async def codex(self) -> CodexBinary:
         """The Codex in use: the remote one, where one is set.
@@ -520,21 +530,23 @@ class Steering(Turns):
         include_archived: bool = False,
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
-        """Sessions of an agent (the default one) on disk, newest first, and the cursor of the next page.
+        """Sessions on disk, of an agent or of all, newest first, and the cursor of the next page.
 
         With allowed roots, only those inside: a page may have fewer than `limit` then.
         """
         if limit < 1:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.", parameter="limit")
-        index = self._indexes.get(self.agents[agent or self.settings.default_agent].name)
-        if index is None:
+        names = list(self._indexes) if agent is None else [self.agents[agent].name]
+        indexes = {name: self._indexes[name] for name in names if name in self._indexes}
+        if not indexes:
             return [], None
         place = await anyio.to_thread.run_sync(places, self.settings.state_dir) if self.allowed_roots else None
         shown: list[SessionInfo] = []
         while not shown:
             page, cursor = await anyio.to_thread.run_sync(
                 partial(
-                    index.list,
+                    page_of_all,
+                    indexes,
                     directory=str(directory) if directory is not None else None,
                     query=query,
                     limit=limit,

@@ -244,6 +244,8 @@ def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
     parts = (
         settings.codex_path,
         settings.codex_home,
+        settings.claude_path,
+        settings.claude_home,
         settings.engine,
         settings.detach,
         settings.engine_idle,

@@ -35,6 +35,9 @@ class Terms:
     max_sessions: int | None = None
     path: str = ""
     """The agent's program, where the settings name one."""
+    claude_home: str = ""
+    claude_path: str = ""
+    """The same two of Claude Code."""
 
     @classmethod
     def of(cls, settings: Settings, limits: TurnLimits, surroundings: str, *, goes_on: bool = True) -> Terms:
@@ -42,7 +45,8 @@ class Terms:
         limits = replace(limits, on_limit=(limits.on_limit or settings.on_limit) if goes_on else None)
         home, most = str(settings.codex_home), settings.max_sessions
         path = "" if settings.codex_path is None else str(settings.codex_path)
-        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most, path)
+        claude = str(settings.claude_home), "" if settings.claude_path is None else str(settings.claude_path)
+        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most, path, *claude)
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""
@@ -56,6 +60,8 @@ class Terms:
             "surroundings": self.surroundings,
             "maxSessions": self.max_sessions,
             "path": self.path,
+            "claudeHome": self.claude_home,
+            "claudePath": self.claude_path,
         }
 
     @classmethod
@@ -74,7 +80,8 @@ class Terms:
             home, surroundings = str(kept.get("home", "")), str(kept.get("surroundings", ""))
             most = None if kept.get("maxSessions") is None else int(kept["maxSessions"])
             path = str(kept.get("path", ""))
-            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most, path)
+            claude = str(kept.get("claudeHome", "")), str(kept.get("claudePath", ""))
+            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most, path, *claude)
         except (LookupError, TypeError, ValueError):
             return None
 
@@ -85,4 +92,6 @@ class Terms:
             approval_timeout=self.approval_timeout,
             allowed_roots=self.allowed_roots,
             max_sessions=ours.max_sessions if self.max_sessions is None else self.max_sessions,
+            claude_home=Path(self.claude_home) if self.claude_home else ours.claude_home,
+            claude_path=Path(self.claude_path) if self.claude_path else ours.claude_path,
         )

@@ -38,13 +38,13 @@ class TaskTruth:
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
-        self._homes: dict[tuple[Path, str | None], tuple[Settings, Mapping[str, SessionIndex]]] = {}
+        self._homes: dict[tuple[Path, str | None, Path], tuple[Settings, Mapping[str, SessionIndex]]] = {}
         self._last_turns: dict[str, tuple[datetime, RecordedTurn | None]] = {}
         """By session, for as long as nothing is written to it: lists ask for the same again and again."""
 
     def look_into(self, settings: Settings) -> Mapping[str, SessionIndex]:
         """What the agents keep on disk by these settings is looked at from now on; by their names."""
-        key = settings.codex_home, settings.codex_remote
+        key = settings.codex_home, settings.codex_remote, settings.claude_home
         if key not in self._homes:
             self._homes[key] = settings, self._agents.indexes(settings)
         return self._homes[key][1]

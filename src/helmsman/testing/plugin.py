@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.agents.claude.records import read_records as read_claude_records
 from helmsman.agents.codex.detached.engines import need_engine, stop_engine
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import leaks
@@ -105,13 +106,22 @@ def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
     """The state directory of `codex_home.env`, for tests with a hub or engines that outlive their process: they end here."""
     state_dir = Path(codex_home.env["HELMSMAN_STATE_DIR"])
     yield state_dir
-    for record in read_records(state_dir):
-        need_engine(record, needed=False)  # or its keeper would start the next hub
+    _let_rest(state_dir)
     end_hub(state_dir)
+    _let_rest(state_dir)
+    for record in read_records(state_dir):
+        stop_engine(record)
+    for kept in read_claude_records(state_dir):
+        kept.stop()
+    end_hub(state_dir)
+
+
+def _let_rest(state_dir: Path) -> None:
+    """Nobody has to follow what runs in keepers, or these would start the next hub."""
     for record in read_records(state_dir):
         need_engine(record, needed=False)
-        stop_engine(record)
-    end_hub(state_dir)
+    for kept in read_claude_records(state_dir):
+        kept.need(needed=False)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, find_claude
 from helmsman.agents.claude.storage import ClaudeSessions
-from helmsman.agents.protocol import Agent, Capabilities
+from helmsman.agents.protocol import Agent, Capabilities, Installed
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 
     from helmsman.agents.claude.engine import ClaudeEngine
-    from helmsman.agents.claude.pipes import KeptRecord
+    from helmsman.agents.claude.records import KeptRecord
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Engine
     from helmsman.settings import Settings
@@ -58,6 +58,10 @@ class ClaudeAgent(Agent):
     def title(self) -> str:
         return TITLE
 
+    async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
+        binary = await anyio.to_thread.run_sync(find_claude, settings, env)
+        return Installed(version=binary.version, path=str(binary.path))
+
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         return capabilities(binary, detached=self._detaches(settings))
@@ -68,7 +72,7 @@ class ClaudeAgent(Agent):
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
         from helmsman.agents.claude.engine import Means, open_claude
-        from helmsman.agents.claude.pipes import clear_away
+        from helmsman.agents.claude.records import clear_away
 
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         is_detached = self._detaches(settings)
@@ -127,7 +131,7 @@ class ClaudeAgent(Agent):
         return True
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
-        from helmsman.agents.claude.pipes import read_records
+        from helmsman.agents.claude.records import read_records
 
         for record in read_records(state_dir):
             record.need(needed=record.engine_id in engine_ids)
@@ -152,7 +156,7 @@ class ClaudeAgent(Agent):
 
 
 def _left(state_dir: Path, engine_id: str) -> list[KeptRecord]:
-    from helmsman.agents.claude.pipes import read_records
+    from helmsman.agents.claude.records import read_records
 
     return [record for record in read_records(state_dir) if record.engine_id == engine_id and record.is_kept]
 

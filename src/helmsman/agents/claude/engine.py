@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.access import Launch
     from helmsman.agents.claude.binary import ClaudeBinary
     from helmsman.agents.claude.live_session import LiveTurn
-    from helmsman.agents.claude.pipes import ClaudePipe, KeptRecord
+    from helmsman.agents.claude.pipes import ClaudePipe
+    from helmsman.agents.claude.records import KeptRecord
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Capabilities, PastTurn

@@ -11,28 +11,24 @@ import logging
 import secrets
 import signal
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.claude.records import KEPT, read_record
 from helmsman.agents.codex.wire.process import MARK as CHILD_MARK
 from helmsman.agents.codex.wire.process import open_child
 from helmsman.agents.keeper.below import MARK as KEPT_MARK
 from helmsman.agents.keeper.owner import own_child
 from helmsman.agents.keeper.places import (
     forget,
-    mark_needed,
     private_directory,
-    read_content,
     socket_path,
     try_attach,
     try_own,
 )
-from helmsman.agents.keeper.process import WAKE
-from helmsman.agents.keeper.starting import read_processes, send_signal, start_keeper, stop_kept
+from helmsman.agents.keeper.starting import start_keeper
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import mapping, text
 from helmsman.base.line_framer import LineFramer
@@ -41,16 +37,15 @@ from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from pathlib import Path
 
     from anyio.abc import TaskGroup
 
+    from helmsman.agents.claude.records import KeptRecord
     from helmsman.agents.codex.wire.process import Child
     from helmsman.agents.keeper.owner import KeptChild, Owner, Said
 
 log = logging.getLogger(__name__)
-
-KEPT: Final = "claude"
-"""Where in the state directory what is kept of Claude Code is."""
 
 START_TIMEOUT: Final = 30.0
 KEPT_BYTES: Final = 4 * 1024 * 1024
@@ -238,72 +233,6 @@ def _below(root: int, variable: str, value: str) -> frozenset[Process]:
 
 
 # --- in a keeper -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRecord:
-    """A Claude Code in a keeper, as its directory says: of which engine it is, and whose session it has."""
-
-    directory: Path
-    socket: Path
-    keeper: Process
-    child: Process
-    engine_id: str
-    session_id: str
-    place: str
-    about: Mapping[str, Any]
-
-    @property
-    def is_kept(self) -> bool:
-        return self.keeper.is_alive()
-
-    def need(self, *, needed: bool) -> None:
-        """Say whether somebody has to follow it: if nobody does, its keeper starts the next hub."""
-        if mark_needed(self.directory, needed=needed) and needed:
-            send_signal(self.keeper, WAKE)
-
-    def stop(self) -> None:
-        """End it. Blocks for a bounded time; afterwards no process is left."""
-        stop_kept(self.directory, self.socket, self.keeper, self.child)
-
-
-def read_record(directory: Path) -> KeptRecord | None:
-    processes = read_processes(directory)
-    try:
-        content = read_content(directory)
-        if processes is None:
-            return None
-        return KeptRecord(
-            directory=directory,
-            socket=Path(content["socket"]),
-            keeper=processes[0],
-            child=processes[1],
-            engine_id=str(content["engine_id"]),
-            session_id=str(content["session_id"]),
-            place=str(content["place"]),
-            about=content,
-        )
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return None
-
-
-def read_records(state_dir: Path) -> list[KeptRecord]:
-    """Those of which something runs, oldest first. What a keeper that was killed has left is cleared away."""
-    try:
-        places = sorted(
-            (entry for entry in (state_dir / KEPT).iterdir() if entry.is_dir() and not entry.is_symlink()),
-            key=lambda entry: entry.stat().st_mtime,
-        )
-    except OSError:
-        return []
-    return [record for place in places if (record := read_record(place)) is not None]
-
-
-def clear_away(state_dir: Path) -> None:
-    """End what keepers that were killed have left. Blocks."""
-    for record in read_records(state_dir):
-        if not record.is_kept:
-            record.stop()
 
 
 class _Keeping:

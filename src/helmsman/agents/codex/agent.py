@@ -14,7 +14,7 @@ from helmsman.agents.codex.detached.records import EngineRecord, read_records
 from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.protocol import Agent, Capabilities, Engine, RecordedTurn, SessionInfo
+from helmsman.agents.protocol import Agent, Capabilities, Engine, Installed, RecordedTurn, SessionInfo
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import Settings, ensure_state_dir
@@ -55,6 +55,10 @@ class CodexAgent(Agent):
     @property
     def name(self) -> str:
         return CODEX
+
+    async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
+        binary = await agent_in_use(settings, env)
+        return Installed(version=str(binary.version), path=str(binary.path))
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await agent_in_use(settings, env)

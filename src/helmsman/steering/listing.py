@@ -1,0 +1,48 @@
+"""Sessions of all agents in one list, newest first, whatever each of them calls a page."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.agents.protocol import SessionIndex, SessionInfo
+
+
+def page_of_all(
+    indexes: Mapping[str, SessionIndex], *, limit: int, cursor: str | None, **filters: Any
+) -> tuple[list[SessionInfo], str | None]:
+    """One page of what several agents keep, and the cursor of the next: that of each agent which has more. Blocks."""
+    if len(indexes) == 1:
+        page, after = next(iter(indexes.values())).list(limit=limit, cursor=cursor, **filters)
+        return list(page), after
+    begin = _read(cursor, indexes)
+    pages = {name: indexes[name].list(limit=limit, cursor=at, **filters) for name, at in begin.items()}
+    every = [(name, info) for name, (page, _) in pages.items() for info in page]
+    shown = sorted(every, key=lambda one: one[1].updated_at, reverse=True)[:limit]
+    following: dict[str, str | None] = {}
+    for name, (page, after) in pages.items():
+        used = sum(one == name for one, _ in shown)
+        if used == len(page):
+            if after is not None:
+                following[name] = after
+        elif used == 0:
+            following[name] = begin[name]
+        else:
+            _, following[name] = indexes[name].list(limit=used, cursor=begin[name], **filters)
+    return [info for _, info in shown], json.dumps(following) if following else None
+
+
+def _read(cursor: str | None, indexes: Mapping[str, SessionIndex]) -> dict[str, str | None]:
+    """Where to go on with each agent. A cursor of one agent alone, as earlier versions gave it, is the first one's."""
+    if cursor is None:
+        return dict.fromkeys(indexes)
+    try:
+        found = json.loads(cursor)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        return {next(iter(indexes)): cursor}
+    return {name: at for name, at in found.items() if name in indexes and (at is None or isinstance(at, str))}

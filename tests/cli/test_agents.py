@@ -1,0 +1,64 @@
+"""Another agent than Codex, by the command line and through the death of a hub."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing import run, say
+from helmsman.testing.hubs import end_hub
+from tests.claude import claude_binary, claude_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.cli.conftest import Cli
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no hubs here.")]
+
+SECONDS = 60
+
+
+async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_goes_on(
+    detached_cli: Cli, detached_engines: Path, model: ScriptedModel, tmp_path: Path
+) -> None:
+    model.on("Make it", run("touch made.txt"), say("Made."))
+    model.on("More", say("There is no more."))
+    binary = claude_binary()
+    detached_cli.env.update(claude_environment(model, tmp_path / "claude"), CLAUDE_CLI_PATH=str(binary))
+    (listed,) = (await detached_cli.run("agents", "--json")).json
+    codex, claude = listed["agents"]
+    assert (codex["agent"], claude["agent"], claude["path"]) == ("codex", "claude", str(binary.resolve()))
+    assert "steer" in claude["can"]
+    assert claude["cannot"]["fork"] == "Use the agent codex."
+
+    (started,) = (await detached_cli.run("start", "--agent", "claude", "Make it", "--json")).json
+    session_id = started["sessionId"]
+    question = await _question(detached_cli, session_id)
+    end_hub(detached_engines)
+    assert await _question(detached_cli, session_id) == question
+    assert (await detached_cli.run("respond", session_id, question, "approve")).exit_code == 0
+    done = await detached_cli.run("watch", session_id)
+    assert (done.exit_code, done.stdout) == (0, "Made.\n")
+    assert (detached_cli.directory / "made.txt").exists()
+
+    done = await detached_cli.run("run", "--session", session_id[-8:], "More")
+    assert (done.exit_code, done.stdout) == (0, "There is no more.\n")
+    (sessions,) = (await detached_cli.run("list", "--json")).json
+    (session,) = sessions["sessions"]
+    assert (session["sessionId"], session["agent"], session["status"]) == (session_id, "claude", "done")
+    (none,) = (await detached_cli.run("list", "--agent", "codex", "--json")).json
+    assert none["sessions"] == []
+
+
+async def _question(cli: Cli, session_id: str) -> str:
+    with anyio.fail_after(SECONDS):
+        while True:
+            (status,) = (await cli.run("status", session_id, "--json")).json
+            if status.get("pendingQuestion"):
+                return str(status["pendingQuestion"]["id"])
+            await anyio.sleep(0.2)
