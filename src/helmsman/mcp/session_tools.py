@@ -9,7 +9,7 @@ from helmsman.mcp.doors import by_tool
 from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import wait_for_session
 from helmsman.shapes import contract
-from helmsman.shapes.session_status import in_words, known_status, session_status, started
+from helmsman.shapes.session_status import in_words, known_status, session_status, started, waits_of
 from helmsman.tasks.calls import done_before
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def _listed(
         timestamp=info.updated_at.isoformat(),
         is_active=running,
         active_status=status,
+        **waits_of(session, tasks),
         source=info.source,
         model=info.model,
         task_ids=[task.id for task in reversed(tasks)] or None,

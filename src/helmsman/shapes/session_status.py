@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.approvals.deadline import countdown
+from helmsman.approvals.deadline import in_words as spoken
 from helmsman.base.processes import Process
 from helmsman.base.shortening import (
     LINE_CHARS,
@@ -43,8 +45,10 @@ from helmsman.shapes.contract import (
     StartOutput,
     StatusOutput,
     UsageOutput,
+    Waits,
     WorktreeOutput,
 )
+from helmsman.shapes.rendering import waits
 from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
@@ -77,6 +81,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         session_id=session.id,
         agent=session.options.agent,
         status=session.status,
+        **waits(*session.waiting),
         result=None if result is None else cut(result, TEXT_CHARS, whole),
         output=None if is_cut else session.output,  # half an object is none
         error=error_output(state.error) if state.error is not None else None,
@@ -110,6 +115,21 @@ def known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatu
     if newest is not None and newest.is_running and not is_ours:
         return "awaiting_approval" if newest.input_required else "active"
     return None if session is None else session.status
+
+
+def waits_of(session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
+    """What a listed session waits for, by what is known of it here or by its tasks."""
+    known = (None, None) if session is None else session.waiting
+    task = next((task for task in tasks if task.waiting_for is not None), None)
+    return waits(*known) if known[0] is not None or task is None else waits(task.waiting_for, task.resumes_at)
+
+
+def how_long(status: Waits) -> str | None:
+    """What it waits for, in a sentence."""
+    if status.resumes_in_sec is None:
+        return None
+    at = datetime.fromisoformat(status.resumes_at or "").astimezone()
+    return f"It waits for the usage limit until {at:%Y-%m-%d %H:%M}, for {spoken(status.resumes_in_sec)}."
 
 
 def started(session: Session) -> StartOutput:
@@ -177,6 +197,8 @@ def in_words(status: StatusOutput) -> str:
         lines.append(exact(how_far(status.progress)))
     if status.note:
         lines.append(exact(status.note))
+    if (waiting := how_long(status)) is not None:
+        lines.append(waiting)
     if status.pending_question is not None:
         lines += question_in_words(status.pending_question)
     if status.error is not None:

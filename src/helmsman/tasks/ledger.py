@@ -112,6 +112,8 @@ class Ledger:
         """Tasks that ended and were taken over before, with their session and turn."""
         self._spent: dict[str, Usage] = {}
         """What tasks had used before the turn that they go on with."""
+        self.max_costs: dict[str, float] = {}
+        """What tasks may cost, by their ids, where their callers have said so."""
         self._leaving = False
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
@@ -158,7 +160,7 @@ class Ledger:
         Raises:
             RegistryUnavailable: It cannot be read.
         """
-        if not self._is_hubs or not task.is_waiting or task.id in self._not_begun:
+        if not self._is_hubs or not task.is_waiting or self.has(task.id):
             return False
         self._not_begun.add(task.id)
         now = await self.registry(lambda registry: registry.get(task.id))
@@ -353,6 +355,27 @@ class Ledger:
     def spent_before(self, task_id: str, usage: Usage | None) -> None:
         """What a task that goes on had used by then."""
         self._spent[task_id] = usage or Usage()
+
+    def hold(self, task_id: str, session: Session, changes: TaskChanges) -> None:
+        """Somebody is asked, in this session, before the task begins or goes on. Until then the next hub asks again."""
+        self._no_longer_starts(task_id)
+        before = self._spent.setdefault(task_id, Usage())
+        self._running[session.id] = RunningTask(task_id, session, before=before)
+        self.update(task_id, {"directory": session.directory, "model": session.model, "usage": before, **changes})
+
+    def hold_to_cost(self, task_id: str, max_cost_usd: float | None) -> None:
+        """Have a task stopped when it has cost more than its caller is willing to pay (`helmsman.capabilities.budgets`)."""
+        if max_cost_usd is not None:
+            self.max_costs[task_id] = max_cost_usd
+
+    def used_before(self, task_id: str) -> Usage:
+        """What a task that is about to go on has used by now."""
+        return self._spent.get(task_id, Usage())
+
+    def used_by_turns(self) -> dict[str, Usage]:
+        """What the turns that run here have used, by their ids."""
+        running = ((one.session.state.turn_id, one.used) for one in self._running.values())
+        return {turn_id: used for turn_id, used in running if turn_id is not None}
 
     def running_task(self, session_id: str) -> str | None:
         """The task that is the running turn of a session."""

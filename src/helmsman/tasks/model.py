@@ -64,14 +64,14 @@ def task_status_of(session_status: str) -> TaskStatus:
 
 def session_status_of(task: Task) -> str | None:
     """The status that a session has, or had, in the turn that this task is; None where that is not known."""
-    if task.status == "working" and task.input_required:
+    if task.is_running and task.input_required:
         return "awaiting_approval"
     return next((session for session, status, _ in _STATES if status == task.status), None)
 
 
 def mcp_status_of(task: Task) -> McpTaskStatus:
     """The status an MCP client is told."""
-    return "input_required" if task.status == "working" and task.input_required else _MCP_STATUS[task.status]
+    return "input_required" if task.is_running and task.input_required else _MCP_STATUS[task.status]
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ class Task:
 
     @property
     def waiting_for(self) -> str | None:
-        """What it waits for in the middle of its work."""
+        """What it waits for before it begins, or in the middle of its work."""
         waits = self.metadata.get(WAITING_FOR)
-        return waits if self.is_running and waits == QUOTA else None
+        return waits if self.is_running and waits in (QUOTA, BUDGET) else None
 
     @property
     def resumes_at(self) -> datetime | None:
@@ -233,8 +233,13 @@ TERMS: Final = "terms"
 MAX_COST: Final = "maxCostUsd"
 """What a task may cost, for whoever follows it later."""
 WAITING_FOR: Final = "waitingFor"
-"""What a task that works waits for before it goes on: `QUOTA`, or nothing."""
+"""What a task waits for before it begins or goes on: `QUOTA`, `BUDGET`, or nothing."""
 QUOTA: Final = "quota"
+"""That the account's usage limit is there again."""
+BUDGET: Final = "budget"
+"""That somebody grants more than its budget."""
+GRANTED: Final = "granted."
+"""With the name of a budget: what was granted beyond it in a task. See `helmsman.capabilities.budgets`."""
 RESUMES_AT: Final = "resumesAt"
 """When it goes on."""
 SCHEDULE: Final = "schedule"

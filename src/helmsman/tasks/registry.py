@@ -27,7 +27,7 @@ from helmsman.tasks.database import (
     task_of,
     transaction,
 )
-from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
+from helmsman.tasks.model import GRANTED, RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
 from helmsman.tasks.outcome import kept, to_keep
 
 if TYPE_CHECKING:
@@ -284,6 +284,11 @@ class Registry:
             )
             for row in rows
         )
+
+    def granted(self, since: datetime) -> tuple[Task, ...]:
+        """The tasks that something was granted in beyond a budget, and that have changed since then."""
+        condition = "WHERE instr(metadata, ?) AND updated_at >= ?"
+        return self._many(condition, f'"{GRANTED}', microseconds(since))
 
     def _one(self, condition: str, *texts: str) -> Task | None:
         sql, values = f"SELECT * FROM tasks {condition}", tuple(map(encodable, texts))

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base import shown_text
+from helmsman.base.json_values import camel_case
 from helmsman.base.shortening import TEXT_CHARS, cut, shortened
 from helmsman.model.question_text import describe, part_texts
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.rendering import fields_as_dict, session_info_as_dict
-from helmsman.shapes.session_status import known_status, session_status
+from helmsman.shapes.session_status import known_status, session_status, waits_of
 from helmsman.web.safe_values import safe, shown_files, shown_item
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def listed(info: SessionInfo | None, session: Session | None, tasks: Sequence[Ta
     shown["summary"] = one_line(shown.get("summary"))
     shown["isActive"] = status in ("active", "awaiting_approval")
     shown["status"] = status
+    shown |= {camel_case(key): value for key, value in waits_of(session, tasks).items()}
     shown["questions"] = (len(session.state.questions) or None) if session is not None else None
     shown["name"] = safe(shown.get("name"))
     shown["note"] = safe(session.state.note or session.state.timed_out_note) if session is not None else None
