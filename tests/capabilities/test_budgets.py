@@ -13,6 +13,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.model.events import SettingsApplied, Usage, UsageReported
 from helmsman.steering.shared import Shared
 from tests.capabilities.test_limits import until
+from tests.hub_service import hub_service
 from tests.played import PlayedAgent
 
 if TYPE_CHECKING:
@@ -317,3 +318,36 @@ async def test_nobody_answers_and_that_is_a_no(
         task = await until(helm, session, lambda one: one.has_ended)
         assert (task.status, (task.error or {})["code"]) == ("failed", "budget_exceeded")
         assert session.status == "error"
+
+
+async def test_the_next_hub_asks_again_and_a_start_that_had_not_begun_has_another_session(
+    agent: PlayedAgent, place: Place
+) -> None:
+    place.allow(day_tokens=1000)
+    settings = place.settings()
+    async with hub_service(settings, {}, [agent]) as helm:
+        session = await helm.start("work", cwd=place.project)
+        spend(agent.engines[-1], session, 1000)
+        await asked(session)
+        other = await helm.start("other work", cwd=place.project)
+        await until(helm, other, lambda one: one.input_required)
+        started = (await helm.tasks.of_sessions([other.id]))[other.id][0].id
+    async with hub_service(settings, {}, [agent]) as helm:
+
+        async def sessions_that_ask() -> dict[str, str]:
+            listed, _ = await helm.tasks.list()
+            return {one.id: one.session_id or "" for one in listed if one.input_required and one.waiting_for}
+
+        with anyio.fail_after(SECONDS):
+            while len(asking := await sessions_that_ask()) < 2 or asking[started] == other.id:
+                await anyio.sleep(0.01)
+        assert session.id in asking.values(), "it had begun, and goes on in its thread"
+        for session_id in asking.values():
+            question = await asked(await helm.session(session_id))
+            assert "has used 1,000 of 1,000 tokens" in question.prompts[0].text
+        again = await helm.session(asking[started])
+        await helm.respond(again.id, again.questions[0].id, ["approve"])
+        await running(again)
+        agent.engines[-1].end("completed")
+        done = await until(helm, again, lambda one: one.has_ended)
+        assert (done.id, done.status, done.waiting_for) == (started, "completed", None)

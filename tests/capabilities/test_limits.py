@@ -126,6 +126,7 @@ async def test_somebody_is_asked_and_after_a_yes_it_waits(
                 await session.feed.changed()
         await helm.respond(session.id, session.questions[0].id, ["wait"])
         task = await until(helm, session, is_waiting)
+        assert not task.input_required
         moved = await helm.extras.limits.go_on(task, "in 3h")
         assert moved.resumes_at is not None
         assert moved.resumes_at > agent.limit_is_there_at

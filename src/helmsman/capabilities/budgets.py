@@ -27,6 +27,7 @@ import anyio.to_thread
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
 from helmsman.base.git_view import repository_root
+from helmsman.base.surroundings import current
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable
@@ -119,6 +120,10 @@ class Budgets:
         """How much is used today of the budgets of all work, and of a directory's project: without one, of every project in
         which something was spent today.
         """
+        if not any(
+            self._budget(str(place)).amounts() for place in (directory, current().directory) if place is not None
+        ):
+            return ()
         spent = await self._usage.spent_since(self._day)
         projects = [one.directory for one in spent if one.directory is not None] if directory is None else [directory]
         states = await self._states(self._budget(None), None, spent=spent)

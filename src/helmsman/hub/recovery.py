@@ -197,6 +197,8 @@ class Recovery:
 
     async def _take_up(self, task: Task) -> None:
         waiting = _Waiting.of(task)
+        if task.input_required:  # by the hub before this one
+            self._ledger.update(task.id, {"input_required": False})
         if waiting is None:
             self._ledger.fail(task.id, _NOT_UNDERSTOOD)
         elif task.session_id is None:

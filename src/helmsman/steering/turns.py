@@ -49,7 +49,7 @@ from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.tasks.ledger import draft_task
-from helmsman.tasks.model import TERMS
+from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Turns(Verbs, Hooks):
         )
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id)
-        session.is_message = begin is None and turn.review is None
+        session.is_message = session.is_message and begin is None
         self._watch(session)
         session.begun = anyio.Event()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
@@ -368,7 +368,7 @@ class Turns(Verbs, Hooks):
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
         session.verbs, session.elsewhere = self, None
         session.output_schema = turn.output_schema
-        session.planning = turn.plan
+        session.planning, session.is_message = turn.plan, turn.review is None
         session.is_pausing = False
         if task_id not in session.task_ids:
             session.task_ids.append(task_id)
@@ -473,6 +473,7 @@ class Turns(Verbs, Hooks):
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
         session.verbs = self
+        session.planning, session.is_message = task.metadata.get(TURN) == PLAN, task.metadata.get(TURN) != OTHER
         session.asked_at = task.questions_asked_at
         terms = Terms.kept(task.metadata.get(TERMS))
         if terms is not None:

@@ -36,11 +36,14 @@ from helmsman.tasks.model import (
     ASKED,
     MAX_COST,
     OPENED,
+    OTHER,
+    PLAN,
     QUESTIONS,
     RESUMES_AT,
     SCHEDULE,
     TERMS,
     TIMED_OUT,
+    TURN,
     WAITING_FOR,
     Task,
     TaskChanges,
@@ -299,6 +302,8 @@ class Ledger:
         self._running[session.id] = running
         self._no_longer_starts(task_id)
         asked: dict[str, str | None] = {} if running.taken_over else {ASKED: (asked_at or _now()).isoformat()}
+        if session.planning or not session.is_message:
+            asked[TURN] = PLAN if session.planning else OTHER
         if goes_on:
             asked |= {WAITING_FOR: None, RESUMES_AT: None}
             self.update(task_id, {"note": None})

@@ -76,7 +76,7 @@ class RunningTask:
         session, error, now = self.session, self.session.error, datetime.now(UTC)
         if self.later is not None:
             pausing: TaskChanges = {"turn_id": session.state.turn_id, "last_event_at": now, "usage": self.spent}
-            return {**pausing, "progress": None, **self.later}
+            return {**pausing, "progress": None, "input_required": False, **self.later}
         ending: TaskChanges = {
             "status": task_status_of(session.status),
             "turn_id": session.state.turn_id,
