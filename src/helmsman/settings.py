@@ -159,7 +159,9 @@ def load_settings(
     ignored: list[str] = []
     for value in _from_file(project, home) if project is not None else ():
         ignored += _narrow(values, value)
-    ignored += _wider_budget(user, project)
+    own_budget = budget_of(user)
+    if project is not None:
+        ignored += own_budget.ignored(project.content.get("budget", {}), project.path)
     if project is not None and "notify" in project.content:
         ignored.append(f"notify in {project.path} is ignored: only your own file says who is told of what happens.")
     for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
@@ -193,17 +195,6 @@ def budget_of(file: ConfigFile | None) -> Budget:
         InvalidSetting: It makes no sense.
     """
     return Budget() if file is None else Budget.read(file.content.get("budget", {}), file.path)
-
-
-def _wider_budget(user: ConfigFile | None, project: ConfigFile | None) -> Iterable[str]:
-    own, asked = budget_of(user), budget_of(project)
-    held = own.narrowed(asked).amounts()
-    for key, amount in asked.amounts().items():
-        if project is not None and held[key] < amount:
-            yield (
-                f"budget.{key} in {project.path} is {amount:g}, which is more than you have ({held[key]:g}), and is "
-                "ignored: a project's file may only narrow. Set it in your own file if you want it."
-            )
 
 
 def _shown(value: Any) -> str:

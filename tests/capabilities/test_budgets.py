@@ -240,6 +240,9 @@ async def test_a_project_may_only_narrow(agent: PlayedAgent, place: Place) -> No
     settings = place.settings()
     assert [note for note in settings.ignored if "budget.day_tokens" in note and "(1000)" in note]
     (place.project / "inside").mkdir()
+    (place.project / "inside" / "helmsman.toml").write_text("budget = 'none'\n")  # which keeps nobody from anything
+    broken = load_settings({}, {"HOME": str(place.folder)}, place.project / "inside", user_file=place.user_file)
+    assert [note for note in broken.ignored if note.startswith("[budget] of the project is ignored")]
     async with Helmsman(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project / "inside")
         spend(agent.engines[0], session, 300)

@@ -40,7 +40,12 @@ async def test_a_task_goes_on_once_beyond_its_budget_though_client_and_hubs_are_
 ) -> None:
     own = Path(place.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
     own.parent.mkdir(parents=True, exist_ok=True)
-    own.write_text("[budget]\nday_tokens = 100_000\n")
+    told = place.directory / "told"
+    command = ["/bin/sh", "-c", f"cat >> {told}"]
+    notify = (
+        f'[notify]\nevents = ["question"]\nunanswered_sec = 0\n[[notify.to]]\nway = "command"\ncommand = {command}\n'
+    )
+    own.write_text(f"[budget]\nday_tokens = 100_000\n{notify}")
     gate = model.gate()
     model.on("work", [run("true"), usage(200_000)], hang())
     model.on("more has been granted", say(gate, "done after all"))
@@ -51,6 +56,9 @@ async def test_a_task_goes_on_once_beyond_its_budget_though_client_and_hubs_are_
         await until(place, lambda task: task.input_required)
         status = await Caller(client)("codex_status", sessionId=begun["sessionId"])
         assert (status["status"], status["waitingFor"]) == ("awaiting_approval", "budget")
+        with anyio.fail_after(60):
+            while not told.exists() or status["pendingQuestion"]["id"] not in told.read_text():
+                await anyio.sleep(0.05)
     await place.kill_hub()
     asked = await done(whole("status", begun["sessionId"], "--json"), place)  # the next hub asks again
     with anyio.fail_after(60):
@@ -73,5 +81,7 @@ async def test_a_task_goes_on_once_beyond_its_budget_though_client_and_hubs_are_
     shown = json.loads((await done(whole("usage", "--json"), place)).stdout)
     (budget,) = shown["budgets"]
     assert (budget["key"], budget["budget"]) == ("day_tokens", 100_000)
+    assert finished.usage is not None
+    assert finished.usage.input_tokens >= 200_000, "of both turns"
     assert budget["used"] == shown["total"]["inputTokens"] + shown["total"]["outputTokens"], "each turn once"
     assert budget["granted"] > budget["used"]

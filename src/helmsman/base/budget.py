@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _LEAST_USD: Final = 0.01
@@ -52,6 +53,21 @@ class Budget:
     def narrowed(self, asked: Budget) -> Self:
         """What holds where another one asks for less."""
         return type(self)(**{key: _smaller(getattr(self, key), getattr(asked, key)) for key in KEYS})
+
+    def ignored(self, table: Any, path: Path) -> Iterator[str]:
+        """What the table of a project's file asks for in vain, in sentences."""
+        try:
+            asked = self.read(table, path)
+        except InvalidSetting as error:
+            yield f"[budget] of the project is ignored: {error.message}"
+            return
+        held = self.narrowed(asked).amounts()
+        for key, amount in asked.amounts().items():
+            if held[key] < amount:
+                yield (
+                    f"budget.{key} in {path} is {amount:g}, which is more than you have ({held[key]:g}), and is ignored: a "
+                    "project's file may only narrow. Set it in your own file if you want it."
+                )
 
     def amounts(self) -> dict[str, float]:
         """Those that are set."""

@@ -251,7 +251,9 @@ class Budgets:
         if not states:
             return False
         self._helm.ledger.hold(task_id, session, {"note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
-        answered = partial(self._answered, session, task_id, states, go_on)
+        day = f"{self.clock():%Y-%m-%d}"
+        grants = [_Grant(state.key, state.next_grant, state.budget, day, state.project) for state in states]
+        answered = partial(self._answered, session, task_id, grants, _refused(states), go_on)
         self._helm.ask_first(session, _question(session, states), answered, ANSWERED_WITHIN.total_seconds())
         return True
 
@@ -259,32 +261,31 @@ class Budgets:
         self,
         session: Session,
         task_id: str,
-        states: Sequence[BudgetState],
+        grants: Sequence[_Grant],
+        refused: BudgetExceeded,
         go_on: Callable[[], Awaitable[None]],
         choices: tuple[Choice, ...] | None,
     ) -> None:
         if choices and choices[0].value == APPROVE:
-            day = f"{self.clock():%Y-%m-%d}"
-            granted = {
-                GRANTED + state.key: _Grant(state.key, state.next_grant, state.budget, day, state.project).as_dict()
-                for state in states
-            }
+            granted = {GRANTED + grant.key: grant.as_dict() for grant in grants}
             self._helm.ledger.update(task_id, {"note": None, "metadata": granted})
             session.begun = anyio.Event()  # who stops it now waits until it can be stopped
-            # Not awaited here: whoever answered is cancelled as soon as the question is closed.
-            self._helm.in_background(partial(self._go_on, session, go_on))
+            # What was granted is remembered before anything else, whatever becomes of us. It is not awaited here: whoever
+            # answered is cancelled as soon as the question is closed.
+            self._helm.in_background(partial(self._go_on, session, self._helm.ledger.write, go_on))
             return
-        error = _refused(states)
-        self._helm.ledger.explain(session.id, if_stopped=error.message, if_over=error.message)
-        session.apply(failed_turn(session.id, error))
+        self._helm.ledger.explain(session.id, if_stopped=refused.message, if_over=refused.message)
+        session.apply(failed_turn(session.id, refused))
         self._helm.make_room()
 
-    async def _go_on(self, session: Session, go_on: Callable[[], Awaitable[None]]) -> None:
-        await self._helm.ledger.write()  # what was granted is remembered, whatever becomes of us
+    async def _go_on(self, session: Session, *steps: Callable[[], Awaitable[Any]]) -> None:
         try:
-            await go_on()
+            for step in steps:
+                await step()
         except HelmsmanError as error:  # the session has been told
-            log.warning("session %s could not go on within its budget: %s", session.id, error)
+            log.warning("session %s could not go on: %s", session.id, error)
+        except Exception:
+            log.exception("session %s could not go on", session.id)
 
     # --- a turn runs -------------------------------------------------------------------------------------------------
 
@@ -305,6 +306,8 @@ class Budgets:
                 await self._check_budgets(session)
         except HelmsmanError as error:
             log.warning("session %s may be beyond its budget, and could not be stopped: %s", session.id, error)
+        except Exception:
+            log.exception("whether session %s is beyond its budget is not known", session.id)
         finally:
             self._checking.discard(session.id)
             self._again.discard(session.id)
@@ -349,10 +352,7 @@ class Budgets:
 
     async def _go_on_with(self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str) -> None:
         session.apply(ended)  # and at once the next turn is requested: nobody sees the session idle between them
-        try:
-            await self._helm.run_turn(session, turn, task_id)
-        except HelmsmanError as error:  # the session has been told
-            log.warning("session %s could not go on within its budget: %s", session.id, error)
+        await self._go_on(session, partial(self._helm.run_turn, session, turn, task_id))
 
     # --- what a task's caller is willing to pay ----------------------------------------------------------------------
 

@@ -67,18 +67,17 @@ def all_spendings(
                 if turn_id in counted:
                     continue
                 counted.add(turn_id)
-                if running is not None and sum(_counts(running.get(turn_id, Usage()))) > sum(counts):
-                    counts = _counts(running[turn_id])
+                if running is not None and sum(running.get(turn_id, Usage()).counts) > sum(counts):
+                    counts = list(running[turn_id].counts)
             spendings.append(Spending(spent_for, directory, model, began_at, *counts))
     for task in tasks:
-        if task.usage != Usage() and not _is_in_files(task, files, counted):
+        if not _is_in_files(task, files, counted):
+            # The file of a session tells of the turns before the one that a task now goes on with.
+            usage = task.usage - task.before if task.session_id in files else task.usage
             at = task.created_at.timestamp()
-            spendings.append(Spending(task.session_id, place(task.directory), task.model, at, *_counts(task.usage)))
+            if usage != Usage():
+                spendings.append(Spending(task.session_id, place(task.directory), task.model, at, *usage.counts))
     return spendings
-
-
-def _counts(usage: Usage) -> list[int]:
-    return [usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens]
 
 
 def _together(one: SessionSpending, other: SessionSpending) -> SessionSpending:

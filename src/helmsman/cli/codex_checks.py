@@ -13,7 +13,6 @@ from helmsman.agents.codex.access.sandbox_check import check_sandbox
 from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bound
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.base.budget import Budget
 from helmsman.base.peers import tells_sandboxed
 from helmsman.cli.check_report import Check
 from helmsman.cli.output import counted
@@ -130,10 +129,7 @@ async def _usual_model(engine: AppServerEngine) -> str | None:
 
 def check_budget(settings: Settings, model: str | None) -> list[Check]:
     """Whether what is spent can be counted against the budgets that are set."""
-    budget = Budget()
-    for file in settings.files:
-        budget = budget.narrowed(budget_of(file))
-    amounts = budget.amounts()
+    amounts = budget_of(next((file for file in settings.files if file.trusted), None)).amounts()
     if not amounts:
         return []
     shown = ", ".join(f"{key} {amount:g}" for key, amount in amounts.items())

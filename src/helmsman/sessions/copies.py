@@ -60,7 +60,7 @@ def facts_of(session: Session) -> dict[str, Any]:
         "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
         "turn_cursor": session.turn_cursor,
         "elsewhere": session.elsewhere,
-        "resumes_at": session.waiting[1],
+        "waiting": session.waiting,
         "deadlines": {question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
     }
 
@@ -71,7 +71,7 @@ def take_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> No
     session.notes, session.worktree = facts["notes"], facts["worktree"]
     session.task_ids[:] = facts["task_ids"]
     session.output_schema = facts["output_schema"]
-    session.created_at, session.resumes_at = facts["created_at"], facts["resumes_at"]
+    session.created_at, session.waited_for = facts["created_at"], facts["waiting"]
     session.is_copy, session.elsewhere = True, facts["elsewhere"]
     session.began(facts["turn_began_at"], max(0, facts["turn_cursor"] + offset))
 

@@ -160,8 +160,8 @@ class Session:
         self._listeners = listeners
         self._untold: list[Event] = []
         self._turn_cursor = 0
-        self.resumes_at: datetime | None = None
-        """When what waits in its queue may begin, of a copy."""
+        self.waited_for: tuple[str | None, datetime | None] = None, None
+        """What `waiting` was of the original, of a copy."""
         self.is_copy = False
         """Of a session that the hub has."""
         self.elsewhere: str | None = None
@@ -228,11 +228,13 @@ class Session:
     @property
     def waiting(self) -> tuple[str | None, datetime | None]:
         """What its task waits for before it goes on (`quota`, `budget` or nothing), and until when."""
-        if any(prompt.key == BUDGET_ASKED for question in self.questions for prompt in question.prompts):
+        if self.is_copy:
+            return self.waited_for
+        asked = self.state.questions.get(self.own_question[0]) if self.own_question is not None else None
+        if asked is not None and asked.prompts[0].key == BUDGET_ASKED:
             return "budget", None
         times = [queued.not_before for queued in self.queue if queued.not_before is not None]
-        resumes_at = self.resumes_at if self.is_copy else min(times, default=None)
-        return (None, None) if resumes_at is None else ("quota", resumes_at)
+        return ("quota", min(times)) if times else (None, None)
 
     @property
     def task_id(self) -> str | None:

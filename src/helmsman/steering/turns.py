@@ -32,7 +32,6 @@ from helmsman.model.events import (
     TurnEnded,
     TurnRequested,
     TurnStarted,
-    Usage,
     UsageReported,
 )
 from helmsman.model.options import DEFAULT_AGENT, TurnLimits
@@ -284,12 +283,13 @@ class Turns(Verbs, Hooks):
         """Have an engine begin a turn that was requested."""
         running: str | None = None
         try:
-            engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
-            running = await self._load(session, engine)
-            refuse_if_running(session.id, running)
-            self._ledger.begin(task_id, session, engine=engine.id)
-            await self._ledger.write_intent(task_id)
-            begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
+            with self._surroundings.entered():  # not those of whoever has answered
+                engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
+                running = await self._load(session, engine)
+                refuse_if_running(session.id, running)
+                self._ledger.begin(task_id, session, engine=engine.id)
+                await self._ledger.write_intent(task_id)
+                begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
             _remark(session, begun.notes)
@@ -400,7 +400,7 @@ class Turns(Verbs, Hooks):
             return False
         turn_id = opened.turn_id or task.turn_id
         recorded = None if turn_id is None else await self.truth.turn(session.id, turn_id)
-        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task.usage or Usage(), recorded=recorded)
+        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
         self._hold_to_terms(session, task)
         self._note_opened(session, opened)
         self._attach(session, engine)

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from helmsman.base.redaction import redact, redact_value
+from helmsman.model.events import Usage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, approval_word, sandbox_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from helmsman.base.processes import Process
-    from helmsman.model.events import Usage
 
 TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
 TaskOrigin = Literal["local", "cloud"]
@@ -200,6 +200,11 @@ class Task:
         return float(limit) if isinstance(limit, int | float) else None
 
     @property
+    def used_before(self) -> Usage:
+        """What it had used before its last turn, where it has gone on after another."""
+        return Usage(*self.metadata.get(USED_BEFORE, ()))
+
+    @property
     def cancel_reason(self) -> str | None:
         """Why somebody cancelled it, or asked for that in vain."""
         reason = self.metadata.get(CANCEL_REASON)
@@ -244,6 +249,8 @@ RESUMES_AT: Final = "resumesAt"
 """When it goes on."""
 SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
+USED_BEFORE: Final = "usedBefore"
+"""What a task that goes on had used before its last turn, as the four numbers of a `Usage`."""
 TURN: Final = "turn"
 """What kind of turn a task is, where it is not a message that work is done for: `PLAN`, or `OTHER`."""
 PLAN: Final = "plan"

@@ -13,6 +13,7 @@ from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of
 if TYPE_CHECKING:
     from helmsman.model.events import UsageReported
     from helmsman.sessions.session import Session
+    from helmsman.tasks.model import Task
 
 
 @dataclass(slots=True)
@@ -26,8 +27,8 @@ class RunningTask:
     used: Usage = field(default_factory=Usage)
     before: Usage = field(default_factory=Usage)
     """What it is known to have used before this turn, or before it was taken over."""
-    taken_over: bool = False
-    """Another process began it: what it used before we came is in Codex's own record only."""
+    taken_over: Task | None = None
+    """As another process left it that began it: what it used before we came is in Codex's own record only."""
     note_if_stopped: str | None = None
     note_if_over: str | None = None
     later: TaskChanges | None = None
