@@ -14,17 +14,20 @@ from helmsman.tasks.database import Fence, newest_epoch
 from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from helmsman.agents.protocol import Agent
     from helmsman.settings import Settings
 
 
 @asynccontextmanager
-async def hub_service(settings: Settings, env: Mapping[str, str]) -> AsyncIterator[Helmsman]:
+async def hub_service(
+    settings: Settings, env: Mapping[str, str], agents: Iterable[Agent] = ()
+) -> AsyncIterator[Helmsman]:
     """The door's Helmsman. Several may follow each other, as hubs do."""
     epoch = newest_epoch(settings.state_dir / REGISTRY_NAME) + 1
     fence = Fence(epoch, lambda _: None)
-    async with Shared(settings.state_dir, owner=Owner(epoch), fence=fence) as shared:
+    async with Shared(settings.state_dir, agents, owner=Owner(epoch), fence=fence) as shared:
         recovery = Recovery(shared, Helmsman)
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(Scheduler(shared, recovery).run)

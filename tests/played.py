@@ -117,6 +117,7 @@ class PlayedEngine(Engine):
     async def interrupt(self, session_id: str) -> None:
         self._check()
         if session_id in self._running:
+            self.session_id, self.turn_id = session_id, self._running[session_id]
             self.end("interrupted")
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:

@@ -86,6 +86,7 @@ def test_every_variable_is_read(place: Place) -> None:
         }
     )
     assert settings == Settings(
+        user_file=place.user_file,
         default_agent="another",
         codex_path=Path("/opt/codex"),
         codex_home=codex_home,

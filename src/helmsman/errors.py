@@ -160,6 +160,12 @@ class RateLimitLow(HelmsmanError):
     retryable = True
 
 
+class BudgetExceeded(HelmsmanError):
+    """A budget of the settings is used up, and nobody has granted more."""
+
+    code = "budget_exceeded"
+
+
 class TurnTimedOut(HelmsmanError):
     """Nothing came from the model for longer than this turn may be silent, so it was interrupted."""
 

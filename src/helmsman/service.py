@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Agent
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.errors import BudgetExceeded
     from helmsman.hub.client import HubClient
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
@@ -129,9 +130,14 @@ class Helmsman(Steering):
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         return await self.extras.account.check_remaining(percent, agent)
 
-    def hold_to_budget(self, task_id: str, max_cost_usd: float | None, session: Session | None = None) -> None:
-        if max_cost_usd is not None:
-            self.tasks.local.hold_to(task_id, max_cost_usd, session)
+    async def used_up(self, directory: str | None, task_id: str) -> BudgetExceeded | None:
+        return await self.extras.budgets.refusal(directory, task_id)
+
+    async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+        return await self.extras.budgets.holds(session, task_id, go_on)
+
+    def check_spending(self, session: Session) -> None:
+        self.extras.budgets.check(session)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         if event.agent_id is not None or not isinstance(event, TurnEnded | EngineGone):
@@ -141,7 +147,8 @@ class Helmsman(Steering):
         known = session.state.turn_id
         if isinstance(event, EngineGone) or (known and event.turn_id not in (None, known)):
             return False
-        return self.extras.plans.asks(session, event) or self.extras.limits.asks(session, event)
+        extras = self.extras
+        return any(part.asks(session, event) for part in (extras.budgets, extras.plans, extras.limits))
 
 
 class _Part:

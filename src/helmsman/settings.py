@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
+from helmsman.base.budget import Budget
 from helmsman.base.git_view import repository_root
 from helmsman.base.given_values import (
     Given,
@@ -58,7 +59,7 @@ WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
 
 OTHER_TABLES: Final = frozenset(
-    {"agents", "allow_workspace_patches", "cloud", "notify", "prices", "rules", "trusted_projects"}
+    {"agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"}
 )
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
@@ -116,6 +117,8 @@ class Settings:
     codex_remote: str | None = None
     codex_remote_token: str | None = field(default=None, repr=False)
     files: tuple[ConfigFile, ...] = ()
+    user_file: Path | None = None
+    """Where the user's own file is, or would be."""
     ignored: tuple[str, ...] = ()
 
     @property
@@ -146,7 +149,8 @@ def load_settings(
     env = here.environment if env is None else env
     cwd = (cwd or here.directory).absolute()
     home = _home(env)
-    user = _read_file(user_file or _config_dir(env, home) / CONFIG_NAME, trusted=True)
+    user_file = user_file or _config_dir(env, home) / CONFIG_NAME
+    user = _read_file(user_file, trusted=True)
     project = _project_file(cwd, user)
     files = tuple(file for file in (project, user) if file is not None)
 
@@ -157,6 +161,9 @@ def load_settings(
     ignored: list[str] = []
     for value in _from_file(project, home) if project is not None else ():
         ignored += _narrow(values, value)
+    own_budget = budget_of(user)
+    if project is not None:
+        ignored += own_budget.ignored(project.content.get("budget", {}), project.path)
     if project is not None and "notify" in project.content:
         ignored.append(f"notify in {project.path} is ignored: only your own file says who is told of what happens.")
     if project is not None and "agents" in project.content:
@@ -166,7 +173,8 @@ def load_settings(
             values[value.key] = _SETTINGS[value.key].parse(value)
     seconds = {name: values.pop(f"{name}_ms") / 1000 for name in _SECONDS}
     token = env.get(REMOTE_TOKEN) or None
-    return Settings(**seconds, files=files, ignored=tuple(ignored), codex_remote_token=token, **values)
+    values |= {"files": files, "user_file": user_file, "ignored": tuple(ignored)}
+    return Settings(**seconds, codex_remote_token=token, **values)
 
 
 def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
@@ -182,6 +190,15 @@ def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
             f"{given.name} is {given.value!r}, which is more than you have ({_shown(own)}), and is ignored: a project's "
             f"file may only narrow. Set {setting.variable} or the same key in your own file if you want it."
         )
+
+
+def budget_of(file: ConfigFile | None) -> Budget:
+    """What `[budget]` of a file says.
+
+    Raises:
+        InvalidSetting: It makes no sense.
+    """
+    return Budget() if file is None else Budget.read(file.content.get("budget", {}), file.path)
 
 
 def _shown(value: Any) -> str:

@@ -73,7 +73,14 @@ async def test_usage_is_drawn_and_told_in_words_and_numbers(
     await page.until_text(".limits .tile", "Limit primary, 5 h")
     assert "10 % left" in await page.text(".limits .tile")
     assert "reset in 2 h" in await page.text(".limits .tile")
+    own = helm.settings.user_file
+    assert own is not None
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("[budget]\nday_tokens = 12_000\nproject_day_usd = 20\n")
     await page.click(".segments [data-since=all]")
+    await page.until_text("[aria-label=Budgets] .tile:first-child", "12.7k of 12.0k")
+    assert "used up" in await page.text("[aria-label=Budgets] .tile:first-child")
+    assert " of $20" in await page.text("[aria-label=Budgets] .tile:last-child")
     await page.until("document.querySelectorAll('.chart svg').length === 3")
     label = await page.get("document.querySelector('.chart svg').getAttribute('aria-label')")
     assert label.startswith("Tokens per day. The most: 20")

@@ -80,6 +80,8 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
         done = await until(helm, session, lambda one: one.has_ended)
         assert (done.id, done.status, done.note, done.resumes_at) == (task.id, "completed", None, None)
         assert done.usage == Usage(17, 0, 8, 0), "of both turns"
+        usages = await helm.ledger.registry(lambda registry: registry.turn_usages())
+        assert [one.before for one in usages if one.session_id == session.id] == [Usage(10, 0, 5, 0)]
 
 
 async def test_it_goes_on_by_itself_when_the_limit_is_there_again(
@@ -150,6 +152,7 @@ async def test_somebody_is_asked_and_after_a_yes_it_waits(
                 await session.feed.changed()
         await helm.respond(session.id, session.questions[0].id, ["wait"])
         task = await until(helm, session, is_waiting)
+        assert not task.input_required
         moved = await helm.extras.limits.go_on(task, "in 3h")
         assert moved.resumes_at is not None
         assert moved.resumes_at > agent.limit_is_there_at

@@ -31,7 +31,7 @@ def session(
     return SessionSpending(session_id, "/src", 100.0, parent, fork, turns)
 
 
-def task(session_id: str | None, turn_id: str | None, tokens: int) -> TurnUsage:
+def task(session_id: str | None, turn_id: str | None, tokens: int, before: int = 0) -> TurnUsage:
     return TurnUsage(
         session_id=session_id,
         turn_id=turn_id,
@@ -39,6 +39,7 @@ def task(session_id: str | None, turn_id: str | None, tokens: int) -> TurnUsage:
         model="gpt-5.5",
         created_at=datetime(2026, 11, 15, tzinfo=UTC),
         usage=Usage(tokens),
+        before=Usage(before),
     )
 
 
@@ -53,6 +54,19 @@ def test_a_turn_in_a_file_and_in_the_registry_counts_once() -> None:
 def test_a_turn_that_only_the_registry_knows_counts() -> None:
     tasks = [task("gone", T1, 10), task("s", T2, 5), task(None, None, 1)]
     assert spent(all_spendings([session("s", turn(T1, 7))], tasks)) == [("s", 7), ("gone", 10), ("s", 5), (None, 1)]
+
+
+def test_of_a_task_that_goes_on_only_its_new_turn_may_be_missing_in_the_file() -> None:
+    file = session("s", turn(T1, 10))
+    assert spent(all_spendings([file], [task("s", T2, 10, before=10)])) == [("s", 10)]
+    assert spent(all_spendings([file], [task("s", T2, 13, before=10)])) == [("s", 10), ("s", 3)]
+    assert spent(all_spendings([], [task("s", T2, 13, before=10)])) == [("s", 13)]
+
+
+def test_of_a_turn_that_runs_counts_whoever_knows_more() -> None:
+    file = session("s", turn(T1, 10))
+    assert spent(all_spendings([file], [], running={T1: Usage(12)})) == [("s", 12)]
+    assert spent(all_spendings([file], [], running={T1: Usage(9), T2: Usage(5)})) == [("s", 10)]
 
 
 @pytest.mark.parametrize("own_id", [None, "0", "8a83845f-cc98-4778-b364-3e6bdb8dcea5"])

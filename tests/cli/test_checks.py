@@ -240,3 +240,22 @@ async def test_a_program_that_only_looks_like_codex_fails_the_handshake(cli: Cli
     failed = {check["name"] for check in report["checks"] if check["status"] == "failed"}
     assert done.exit_code == 1
     assert failed & {"Codex", "Handshake"}
+
+
+@pytest.mark.parametrize(
+    ("budget", "model", "status"),
+    [
+        ("day_usd = 5", "gpt-5", "ok"),
+        ("day_usd = 5", "gpt-unheard-of", "warning"),
+        ("day_tokens = 5", "gpt-unheard-of", "ok"),
+    ],
+)
+def test_a_budget_in_usd_that_a_model_without_a_price_never_reaches_is_a_warning(
+    tmp_path: Path, budget: str, model: str, status: str
+) -> None:
+    own = tmp_path / "helmsman.toml"
+    own.write_text(f"[budget]\n{budget}\n")
+    (check,) = codex_checks.check_budget(load_settings({}, {"HOME": str(tmp_path)}, tmp_path, user_file=own), model)
+    assert (check.status, model in check.detail) == (status, status == "warning")
+    own.unlink()
+    assert codex_checks.check_budget(load_settings({}, {"HOME": str(tmp_path)}, tmp_path, user_file=own), model) == []

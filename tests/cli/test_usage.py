@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +41,18 @@ async def test_json_has_groups_and_a_total_that_is_their_sum(cli: Cli, spent: li
     (cut,) = (await cli.run("usage", "--by", "session", "--limit", "1", "--json")).json
     assert [group["key"] for group in cut["groups"]] == [spent[1]]
     assert cut["others"]["inputTokens"] == 1_500
+    assert "budgets" not in cut
+    own = Path(cli.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("[budget]\nday_tokens = 2_000_000\nproject_day_usd = 1000\n")
+    (told,) = (await cli.run("usage", "--json")).json
+    assert [(one["key"], one["used"], one["isUsedUp"]) for one in told["budgets"][:1]] == [
+        ("day_tokens", 2_002_600, True)
+    ]
+    assert [(one["key"], one["unit"]) for one in told["budgets"][1:]] == [("project_day_usd", "USD")]
+    async with cli.on_terminal("usage", "--limit", "1") as program:
+        assert await program.exit_code() == 0
+        await program.shows("all work has used 2,002,600 of 2,000,000 tokens today")
 
 
 async def test_a_terminal_gets_a_table(cli: Cli, spent: list[str]) -> None:

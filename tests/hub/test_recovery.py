@@ -158,13 +158,17 @@ async def test_what_runs_in_another_process_can_only_be_looked_at_and_is_closed_
 async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, detached_engines: Path
 ) -> None:
+    gate = model.gate()
     model.on("work", run("touch made.txt"), say("done"))
+    model.on("think", say(gate, "<proposed_plan>\n1. Make a file.\n</proposed_plan>\n"))
     ours = replace(settings, detach=True, state_dir=detached_engines)
     begun_with = replace(ours, approval_timeout=77.0, allowed_roots=(folder.resolve(),), inactivity_timeout=88.0)
     async with hub_service(begun_with, codex_home.env) as helm:
         session = await helm.start("work", cwd=folder, approval_policy="untrusted", sandbox="workspace-write")
+        plan = await helm.extras.plans.start("think", cwd=folder, sandbox="workspace-write")
         with anyio.fail_after(SECONDS):
             await session.wait()
+            await gate.reached()
         await helm.ledger.write()
     begun = datetime.now(UTC)
     async with hub_service(ours, codex_home.env) as helm:
@@ -177,8 +181,14 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
         assert 60 < found.deadlines[question.id].seconds <= 77  # its whole time again, within 24 hours of being asked
         assert found.asked_at[question.id] < begun
         await helm.respond(found.id, question.id, ["deny"])
+        planned = await helm.session(plan.id)
+        gate.release()
         with anyio.fail_after(SECONDS):
             await found.wait(until="end")
+            await planned.wait()
+        (question,) = planned.questions
+        assert question.prompts[0].key == "plan", "it only plans, whoever follows it"
+        await helm.interrupt(planned.id)
 
 
 async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from helmsman.capabilities.account import AccountFacts
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.budgets import Budgets
     from helmsman.capabilities.changes import Changes
     from helmsman.capabilities.configuration import AgentConfiguration
     from helmsman.capabilities.limits import UsageLimits
@@ -100,3 +101,10 @@ class Extras:
         from helmsman.capabilities.usage import UsageReports
 
         return UsageReports(self._helm, self._tasks.prices)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """What may be spent before somebody is asked."""
+        from helmsman.capabilities.budgets import Budgets
+
+        return Budgets(self._helm, self.usage, self._tasks.prices)

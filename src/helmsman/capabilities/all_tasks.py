@@ -55,7 +55,7 @@ class Tasks:
     def __init__(self, helm: Steering, *, env: Mapping[str, str] | None) -> None:
         self._helm = helm
         self.prices = Prices.load(helm.settings.files)
-        self.local = LocalTasks(helm, self.prices)
+        self.local = LocalTasks(helm)
         self.shown = ShownDiffs()
         self.cloud = CloudTasks(helm, env, self.shown)
 

@@ -6,7 +6,6 @@ that is checked against what is true now before anybody hears it (`helmsman.task
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -14,8 +13,8 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.errors import HelmsmanError, TaskNotOurs
-from helmsman.model.events import CommandExecution, EngineGone, SettingsApplied, TurnEnded, Usage, UsageReported
+from helmsman.errors import TaskNotOurs
+from helmsman.model.events import CommandExecution
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.calls import CallKey, call_key, done_before
@@ -25,14 +24,10 @@ from helmsman.worktrees.places import places
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from helmsman.model.events import Event
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
-    from helmsman.tasks.prices import Prices
-
-log = logging.getLogger(__name__)
 
 FIRST_EVENT_SECONDS: Final = 60.0
 INACTIVITY_SECONDS: Final = 600.0
@@ -64,16 +59,13 @@ class _Start:
 class LocalTasks:
     """Runs, follows and stops them. Made by `helmsman.capabilities.all_tasks.Tasks`."""
 
-    def __init__(self, helm: Steering, prices: Prices) -> None:
+    def __init__(self, helm: Steering) -> None:
         self._helm = helm
-        self._prices = prices
         self._starting: dict[str, _Start] = {}
-        self._limits: dict[str, float] = {}
         self._limits_of_tasks = TurnLimits(
             helm.settings.first_event_timeout or FIRST_EVENT_SECONDS,
             helm.settings.inactivity_timeout or INACTIVITY_SECONDS,
         )
-        self._stop_watching: Callable[[], None] | None = None
 
     # --- run ---------------------------------------------------------------------------------------------------------
 
@@ -285,55 +277,6 @@ class LocalTasks:
             return None
         self._helm.ledger.cancel(task.id, _TAKEN_BACK)
         return _NOT_BEGUN
-
-    # --- spend -------------------------------------------------------------------------------------------------------
-
-    def hold_to(self, task_id: str, max_cost_usd: float, session: Session | None = None) -> None:
-        """Stop a task when it has cost more than this; at once, where `session` is running it and it has."""
-        self._limits[task_id] = max_cost_usd
-        if self._stop_watching is None:
-            self._stop_watching = self._helm.listen(self._watch_spending)
-        if session is not None:
-            self._check_spending(session)
-
-    def _watch_spending(self, session: Session, event: Event) -> None:
-        """Stop a task that has spent more than it may, or of which nobody can say what it spends."""
-        if isinstance(event, TurnEnded | EngineGone) and not session.state.is_running:
-            for ended in {*session.task_ids} - {queued.task_id for queued in session.queue}:
-                self._limits.pop(ended, None)
-            if not self._limits and self._stop_watching is not None:
-                self._stop_watching()
-                self._stop_watching = None
-            return
-        if isinstance(event, UsageReported | SettingsApplied):
-            self._check_spending(session)
-
-    def _check_spending(self, session: Session) -> None:
-        task_id = self._helm.ledger.running_task(session.id)
-        limit = self._limits.get(task_id or "")
-        if task_id is None or limit is None or not session.state.is_running:
-            return
-        cost = self._prices.cost(session.model, self._helm.ledger.usage_of(session.id) or Usage())
-        if cost is None:
-            why = (
-                f"there is no price for the model {session.model}, so its limit of ${limit:g} could not be kept. Add the "
-                'price to helmsman.toml ([prices."…"]), or leave out max_cost_usd.'
-            )
-        elif cost > limit:
-            why = f"it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to go on."
-        else:
-            return
-        del self._limits[task_id]
-        self._helm.ledger.explain(
-            session.id, if_stopped=f"It was stopped: {why}", if_over=f"It had ended before it could be stopped: {why}"
-        )
-        self._helm.in_background(lambda: self._stop_spending(session, task_id))
-
-    async def _stop_spending(self, session: Session, task_id: str) -> None:
-        try:
-            await self._helm.interrupt(session.id)
-        except HelmsmanError as error:
-            log.warning("task %s spends more than it may and could not be stopped: %s", task_id, error)
 
 
 def _cancelled(reason: str) -> str:

@@ -43,6 +43,7 @@ def all_spendings(
     sessions: Iterable[SessionSpending],
     tasks: Iterable[TurnUsage],
     place: Callable[[str | None], str | None] = lambda directory: directory,
+    running: Mapping[str, Usage] | None = None,
 ) -> list[Spending]:
     """Everything that was spent.
 
@@ -50,6 +51,7 @@ def all_spendings(
         sessions: What the files tell, in the order in which the sessions were begun.
         tasks: What the registry tells.
         place: The directory that the work in a directory counts for.
+        running: What turns that run have spent, by their ids: a file tells of it a moment later.
     """
     files: dict[str, SessionSpending] = {}
     for session in sessions:
@@ -65,12 +67,16 @@ def all_spendings(
                 if turn_id in counted:
                     continue
                 counted.add(turn_id)
+                if running is not None and sum(running.get(turn_id, Usage()).counts) > sum(counts):
+                    counts = list(running[turn_id].counts)
             spendings.append(Spending(spent_for, directory, model, began_at, *counts))
     for task in tasks:
-        if task.usage != Usage() and not _is_in_files(task, files, counted):
-            usage, at = task.usage, task.created_at.timestamp()
-            counts = [usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens]
-            spendings.append(Spending(task.session_id, place(task.directory), task.model, at, *counts))
+        if not _is_in_files(task, files, counted):
+            # The file of a session tells of the turns before the one that a task now goes on with.
+            usage = task.usage - task.before if task.session_id in files else task.usage
+            at = task.created_at.timestamp()
+            if usage != Usage():
+                spendings.append(Spending(task.session_id, place(task.directory), task.model, at, *usage.counts))
     return spendings
 
 

@@ -14,12 +14,14 @@ from helmsman.agents.registry import spending_index
 from helmsman.capabilities.spending import all_spendings
 from helmsman.capabilities.usage_report import report
 from helmsman.errors import InvalidInput, RegistryUnavailable
-from helmsman.worktrees.places import places
+from helmsman.worktrees.places import places, projects
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from helmsman.capabilities.spending import Spending
     from helmsman.capabilities.usage_report import GroupBy, UsageReport
+    from helmsman.model.events import Usage
     from helmsman.steering.core import Steering
     from helmsman.tasks.prices import Prices
     from helmsman.tasks.registry import TurnUsage
@@ -49,6 +51,17 @@ class UsageReports:
             begin = begin.astimezone()
         tasks = await self._tasks()
         return await anyio.to_thread.run_sync(partial(self._report, tasks, group_by, begin))
+
+    async def spent_since(self, since: datetime) -> list[Spending]:
+        """What each turn that was begun since then has spent, also one that runs. The directory of each is its project."""
+        tasks = await self._tasks()
+        running = self._helm.ledger.used_by_turns()
+        return await anyio.to_thread.run_sync(partial(self._spent_since, tasks, running, since.timestamp()))
+
+    def _spent_since(self, tasks: Sequence[TurnUsage], running: Mapping[str, Usage], since: float) -> list[Spending]:
+        project = projects(self._helm.settings.state_dir)
+        spendings = all_spendings(self._index.sessions(since), tasks, project, running)
+        return [spending for spending in spendings if spending.at >= since]
 
     def _report(self, tasks: Sequence[TurnUsage], group_by: GroupBy, since: datetime | None) -> UsageReport:
         spendings = all_spendings(self._index.sessions(), tasks, places(self._helm.settings.state_dir))

@@ -18,6 +18,8 @@ from helmsman.base.peers import tells_sandboxed
 from helmsman.cli.check_report import Check
 from helmsman.cli.output import counted
 from helmsman.errors import HelmsmanError
+from helmsman.settings import budget_of
+from helmsman.tasks.prices import Prices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +50,7 @@ async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -
         checks.append(no_handshake(engine))
     else:
         checks += [_handshake(binary, engine), await _account(engine), *await _mcp_servers(engine)]
+        checks += check_budget(settings, settings.default_model or await _usual_model(engine))
     if binary.remote is not None:  # its sandbox and its life are the business of whoever started it
         return checks
     return [*checks, await _sandbox(binary), check_detaching(binary, settings)]
@@ -113,6 +116,35 @@ async def _account(engine: AppServerEngine) -> Check:
     if account.requires_login:
         return Check("Account", "failed", "not logged in.", f"Run `{to_type(engine.binary)} login`.")
     return Check("Account", "ok", "no login needed: Codex is configured for a provider of its own")
+
+
+async def _usual_model(engine: AppServerEngine) -> str | None:
+    """The model of a session that names none, as far as Codex says."""
+    try:
+        if isinstance(model := (await engine.api.config()).values.get("model"), str):
+            return model
+        return next((model.id for model in await engine.models() if model.is_default), None)
+    except HelmsmanError:
+        return None
+
+
+def check_budget(settings: Settings, model: str | None) -> list[Check]:
+    """Whether what is spent can be counted against the budgets that are set."""
+    amounts = budget_of(next((file for file in settings.files if file.trusted), None)).amounts()
+    if not amounts:
+        return []
+    shown = ", ".join(f"{key} {amount:g}" for key, amount in amounts.items())
+    in_usd = any(key.endswith("_usd") for key in amounts)
+    if not in_usd or model is None or model in Prices.load(settings.files).by_model:
+        return [Check("Budget", "ok", shown)]
+    return [
+        Check(
+            "Budget",
+            "warning",
+            f"{shown}. No price is known for {model}, so what it spends does not count in USD.",
+            f'Add its price to your own helmsman.toml ([prices."{model}"]), or set a budget in tokens.',
+        )
+    ]
 
 
 # --- the MCP servers Codex uses --------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ def command(session: str, lines: int, as_json: bool) -> int:
 def _print(session: Session, status: StatusOutput) -> None:
     from helmsman.cli.question_text import open_question_lines
     from helmsman.model.options import DEFAULT_AGENT
+    from helmsman.shapes.session_status import how_long
 
     standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status
     if status.timed_out and status.pending_question is None:
@@ -58,6 +59,7 @@ def _print(session: Session, status: StatusOutput) -> None:
         "session": status.session_id,
         "status": standing,
         "note": status.note,
+        "waits": how_long(status),
         "error": None if status.error is None else f"{status.error.code}: {status.error.message}",
         "agent": None if status.agent == DEFAULT_AGENT else status.agent,
         "name": session.state.name,

@@ -6,11 +6,13 @@ registry is shared, and an engine that outlives its process is attached to where
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import anyio
 import click
 
+from helmsman.approvals.deadline import in_words
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
@@ -29,11 +31,10 @@ from helmsman.cli.tables import Column, ago
 from helmsman.cli.whose_changes import cloud_patch
 from helmsman.errors import InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
-from helmsman.tasks.model import TaskOrigin, TaskStatus
+from helmsman.tasks.model import BUDGET, QUOTA, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from rich.text import Text
 
@@ -456,7 +457,10 @@ def _details(task: Task) -> dict[str, str | None]:
 
 def _standing(task: Task) -> str:
     if task.resumes_at is not None:
-        return f"{task.status}: waits for the usage limit until {_time(task.resumes_at)}"
+        left = in_words(max(0.0, (task.resumes_at - datetime.now(UTC)).total_seconds()))
+        return f"{task.status}: waits for the usage limit until {_time(task.resumes_at)}, for {left}"
+    if task.waiting_for == BUDGET:
+        return f"{task.status}: a budget is used up, and it waits for an answer"
     if task.input_required:
         return f"{task.status}, and waits for an answer"
     progress = task.progress.get("text") if task.progress is not None and task.is_running else None
@@ -470,7 +474,7 @@ def _time(time: datetime) -> str:
 def _row(task: Task) -> tuple[str | None, ...]:
     time = task.updated_at.isoformat(timespec="seconds")
     more = " (asks)" if task.input_required else " (a question timed out)" if task.timed_out else ""
-    more = " (waits for the usage limit)" if task.waiting_for else more
+    more = " (waits for the usage limit)" if task.waiting_for == QUOTA else more
     status = task.status + more
     return task.id, task.alias, status, time, task.directory, task.instruction
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from helmsman.capabilities.budgets import BudgetState
     from helmsman.capabilities.usage_report import GroupBy, UsageGroup, UsageReport
+    from helmsman.service import Helmsman
 
 _GROUPS: Final = ("day", "model", "directory", "session")
 _UNKNOWN: Final = "unknown"
@@ -47,21 +49,29 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
     """Show the tokens Codex has spent on this machine, with their cost where a price is known.
 
     All sessions count, also those made in the terminal. Costs are at the API's list prices: what a subscription covers is
-    left out of account. A price for another model can be set in helmsman.toml ([prices."name"]). Not on a terminal, the
-    columns are separated by tabs: key, sessions, turns, input, cached input, output, reasoning output, cost.
+    left out of account. A price for another model can be set in helmsman.toml ([prices."name"]). Below stands how much of
+    your budgets is used today ([budget]). Not on a terminal, the columns are separated by tabs: key, sessions, turns, input,
+    cached input, output, reasoning output, cost.
     """
     from helmsman.capabilities.usage_report import merged
+    from helmsman.shapes.rendering import budget_as_dict
 
     by = cast("GroupBy", group_by)
-    told = with_helmsman(lambda helm: helm.extras.usage.report(since=since, group_by=by))
+
+    async def look(helm: Helmsman) -> tuple[UsageReport, tuple[BudgetState, ...]]:
+        return await helm.extras.usage.report(since=since, group_by=by), await helm.extras.budgets.states()
+
+    told, budgets = with_helmsman(look)
     groups, rest = told.first(limit)
     others = merged(rest) if rest else None
     unpriced = ", ".join(map(one_line, told.unpriced_models))
+    notes = [f"Without a known price, and so not in the cost (+): {unpriced}."] if unpriced else []
+    notes += [f"{state.key}: {_budget(state)}" for state in budgets]
     nothing = 'Nothing was spent yet. Start something: helmsman run "…".'
     if since:
         nothing = "Nothing was spent since then. Leave out --since to see all."
     print_list(
-        _as_dict(told, groups, others),
+        _as_dict(told, groups, others) | ({"budgets": [budget_as_dict(state) for state in budgets]} if budgets else {}),
         [_row(group) for group in groups],
         (Column(group_by.upper(), "cyan", gives_way="at its beginning"), *_NUMBERS),
         lambda _: [
@@ -72,8 +82,13 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
         nothing=nothing,
         as_json=as_json,
         no_pager=no_pager,
-        note=f"Without a known price, and so not in the cost (+): {unpriced}." if unpriced else None,
+        note="\n".join(notes) or None,
     )
+
+
+def _budget(state: BudgetState) -> str:
+    words = state.in_words() + (", and is used up" if state.is_used_up else "")
+    return words.replace("this project", one_line(state.project or ""))
 
 
 def _row(group: UsageGroup) -> tuple[str, ...]:

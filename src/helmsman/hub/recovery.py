@@ -31,7 +31,7 @@ from helmsman.steering.shared import is_of_hub
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import known_error
 from helmsman.steering.turns import Room
-from helmsman.tasks.model import TERMS
+from helmsman.tasks.model import OPENED, TERMS
 from helmsman.tasks.reconcile import WAITING, reconcile
 from helmsman.tasks.spec import TurnSpec, forget_images, images_kept
 
@@ -195,9 +195,16 @@ class Recovery:
 
     async def _take_up(self, task: Task) -> None:
         waiting = _Waiting.of(task)
+        if task.input_required:  # by the hub before this one
+            self._ledger.update(task.id, {"input_required": False})
         if waiting is None:
             self._ledger.fail(task.id, _NOT_UNDERSTOOD)
         elif task.session_id is None:
+            self._starts[task.id] = waiting
+        elif task.status == "pending" and task.metadata.get(OPENED) == task.session_id:
+            # Somebody was asked whether it may begin. Its session is in no file before it has: another one is opened.
+            self._ledger.update(task.id, {"session_id": None})
+            self._ledger.spent_before(task.id, None)
             self._starts[task.id] = waiting
         else:
             await self._queue(waiting, task.session_id)
@@ -225,7 +232,7 @@ class Recovery:
         if task.waiting_for is not None:
             self._ledger.spent_before(task.id, task.usage)
             helm.run_later(session, task.id)
-        helm.hold_to_budget(task.id, task.max_cost_usd)
+        self._ledger.hold_to_cost(task.id, task.max_cost_usd)
         self._shared.roster.at_work[session.id] = session
         if self._is_away(waiting) and task.waiting_for is None:
             self._ledger.update(task.id, {"note": WAITING})

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helmsman.shapes.contract import ErrorOutput, ProgressOutput
+from helmsman.shapes.rendering import waits
 from helmsman.shapes.session_status import files_output, pending_question, usage_output
 from helmsman.shapes.task_contract import CommandOutput, ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
 
@@ -27,6 +28,7 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
         status=task.status,
         progress=_progress(task),
         input_required=task.input_required,
+        **waits(task.waiting_for, task.resumes_at),
         pending_question=question_of(helm, task),
         thread_id=task.session_id,
         external_id=task.external_id,
@@ -99,6 +101,7 @@ def task_output(task: Task) -> TaskOutput:
         status=task.status,
         progress=_progress(task),
         input_required=task.input_required,
+        **waits(task.waiting_for, task.resumes_at),
         session_id=task.session_id,
         created_at=task.created_at.isoformat(),
         updated_at=task.updated_at.isoformat(),

@@ -10,7 +10,7 @@ from helmsman.base.json_values import iso_time
 from helmsman.capabilities.usage_report import GroupBy, merged
 from helmsman.mcp.toolset import READS, CallContext, tool
 from helmsman.shapes.contract import Input, Output
-from helmsman.shapes.rendering import spent_as_dict
+from helmsman.shapes.rendering import budget_as_dict, spent_as_dict
 
 _MOST_GROUPS: Final = 100
 _GROUPS_IN_WORDS: Final = 20
@@ -40,6 +40,16 @@ class SpentBy(Spent):
     key: str = Field(description=f"The day, model, directory or session; {UNKNOWN} where that is not known.")
 
 
+class BudgetOutput(Output):
+    key: str = Field(description="As in [budget] of helmsman.toml, e.g. project_day_usd.")
+    used: float
+    budget: float
+    unit: str
+    granted: float | None = Field(None, description="Up to here somebody has let it go on.")
+    project: str | None = None
+    is_used_up: bool
+
+
 class UsageReportOutput(Output):
     group_by: GroupBy
     since: str | None = None
@@ -47,14 +57,16 @@ class UsageReportOutput(Output):
     others: Spent | None = Field(None, description="The sum of groups too many to list.")
     total: Spent = Field(description="The groups and the others.")
     unpriced_models: list[str] | None = Field(None, description="Without a known price; helmsman.toml can set one.")
+    budgets: list[BudgetOutput] | None = Field(None, description="What is used of each today.")
 
 
 def _in_words(output: UsageReportOutput) -> str:
+    budgets = [f"{one.key}: {one.used:g} of {one.budget:g} {one.unit}" for one in output.budgets or ()]
     if not output.groups:
-        return "Nothing was spent."
+        return "\n".join(["Nothing was spent.", *budgets])
     shown = output.groups[-_GROUPS_IN_WORDS:] if output.group_by == "day" else output.groups[:_GROUPS_IN_WORDS]
     lines = [f"{group.key}: {_line(group)}" for group in shown]
-    return "\n".join([*lines, f"total: {_line(output.total)}"])
+    return "\n".join([*lines, f"total: {_line(output.total)}", *budgets])
 
 
 def _line(spent: Spent) -> str:
@@ -68,6 +80,7 @@ async def codex_usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
     made in the terminal. For what is left of the rate limit use codex_account; for one running session,
     codex_status."""
     report = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by)
+    budgets = await call.helm.extras.budgets.states()
     listed, rest = report.first(_MOST_GROUPS)
     return UsageReportOutput(
         group_by=report.group_by,
@@ -76,4 +89,5 @@ async def codex_usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
         others=Spent.model_validate(spent_as_dict(merged(rest))) if rest else None,
         total=Spent.model_validate(spent_as_dict(report.total)),
         unpriced_models=list(report.unpriced_models) or None,
+        budgets=[BudgetOutput.model_validate(budget_as_dict(state)) for state in budgets] or None,
     )

@@ -33,6 +33,9 @@ REVISE: Final = "revise"
 STOP: Final = "stop"
 WAIT: Final = "wait"
 
+BUDGET_ASKED: Final = "budget"
+"""The key of the prompt by which Helmsman itself asks whether more may be spent."""
+
 REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
 """Options that let nothing happen."""
 

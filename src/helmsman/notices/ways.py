@@ -74,6 +74,7 @@ class Sender(Protocol):
 
     def prepare(self) -> None:
         """Do what takes long and sends nothing. Blocks. A hub that is killed from then on may have sent something."""
+        return
 
     async def send(self, delivery: Delivery) -> str | None:
         """Send it; what is to be said of that beyond that it was sent, if anything.

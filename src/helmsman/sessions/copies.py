@@ -63,6 +63,7 @@ def facts_of(session: Session) -> dict[str, Any]:
         "turn_cursor": session.turn_cursor,
         "elsewhere": session.elsewhere,
         "queue": tuple((one.turn, one.task_id, one.options, one.is_away(), one.not_before) for one in session.queue),
+        "waiting": session.waiting,
         "deadlines": {question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
     }
 
@@ -73,7 +74,7 @@ def take_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> No
     session.notes, session.worktree = facts["notes"], facts["worktree"]
     session.task_ids[:] = facts["task_ids"]
     session.output_schema = facts["output_schema"]
-    session.created_at = facts["created_at"]
+    session.created_at, session.waited_for = facts["created_at"], facts["waiting"]
     session.is_copy, session.elsewhere = True, facts["elsewhere"]
     session.queue[:] = [
         QueuedTurn(turn, task_id, options, _run_by_the_hub, partial(bool, is_away), not_before)

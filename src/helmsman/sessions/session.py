@@ -19,6 +19,7 @@ from helmsman.errors import AnswerInvalid, EngineLost, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import SettingsApplied, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
+from helmsman.model.questions import BUDGET_ASKED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -142,10 +143,12 @@ class Session:
         """The id of the question that Helmsman itself asks before the session hears of the end of its turn, and who takes
         the answer.
         """
+        self.is_pausing = False
+        """Its turn is being stopped for Helmsman itself to ask whether it goes on."""
         self.planning = False
+        """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.capabilities.plans`)."""
         self.is_message = True
         """Whether its turn answers a message, so that another message can go on with it; a compaction does not."""
-        """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.capabilities.plans`)."""
         self.rules: tuple[Rule, ...] = ()
         self.worktree: Worktree | None = None
         self.task_ids: list[str] = []
@@ -158,6 +161,8 @@ class Session:
         self._listeners = listeners
         self._untold: list[Event] = []
         self._turn_cursor = 0
+        self.waited_for: tuple[str | None, datetime | None] = None, None
+        """What `waiting` was of the original, of a copy."""
         self.is_copy = False
         """Of a session that the hub has."""
         self.elsewhere: str | None = None
@@ -220,6 +225,17 @@ class Session:
     def questions(self) -> list[Question]:
         """What waits for an answer, oldest first."""
         return list(self.state.questions.values())
+
+    @property
+    def waiting(self) -> tuple[str | None, datetime | None]:
+        """What its task waits for before it goes on (`quota`, `budget` or nothing), and until when."""
+        if self.is_copy:
+            return self.waited_for
+        asked = self.state.questions.get(self.own_question[0]) if self.own_question is not None else None
+        if asked is not None and asked.prompts[0].key == BUDGET_ASKED:
+            return "budget", None
+        times = [queued.not_before for queued in self.queue if queued.not_before is not None]
+        return ("quota", min(times)) if times else (None, None)
 
     @property
     def task_id(self) -> str | None:
@@ -325,7 +341,8 @@ class Session:
             await self.loaded_in().answer(question, choices)
 
     def stop_asking(self) -> None:
-        """Refuse what Helmsman itself asks, if it does."""
+        """Refuse what Helmsman itself asks, or is about to."""
+        self.is_pausing = False
         if self.own_question is not None:
             self._answer_own(None)
 

@@ -287,7 +287,17 @@ class ErrorOutput(Output):
     retryable: bool
 
 
-class StatusOutput(Output):
+class Waits(BaseModel):
+    """What a task, or the session it is a turn of, waits for before it goes on."""
+
+    waiting_for: Literal["quota", "budget"] | None = Field(
+        None, description="What holds it up: the account's usage limit, or a question about a budget."
+    )
+    resumes_at: str | None = Field(None, description="When it goes on by itself.")
+    resumes_in_sec: int | None = None
+
+
+class StatusOutput(Output, Waits):
     session_id: str
     agent: str
     status: SessionStatus
@@ -320,7 +330,7 @@ class StateOutput(Output):
     status: SessionStatus
 
 
-class ListedSession(Output):
+class ListedSession(Output, Waits):
     session_id: str
     agent: str
     directory: str | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from helmsman.base.json_values import iso_time, present
+from helmsman.base.json_values import camel_case, iso_time, present
 from helmsman.base.processes import Process
+from helmsman.shapes.rendering import waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,15 @@ def listed_session(
         )
     shown |= {"isActive": status in ("active", "awaiting_approval"), "status": status}
     shown |= {"timedOut": _timed_out(session, tasks) or None, "taskIds": [task.id for task in reversed(tasks)] or None}
+    shown |= {camel_case(key): value for key, value in _waits(session, tasks).items()}
     return present(shown)
+
+
+def _waits(session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
+    """What it waits for, by what is known of it here or by its tasks."""
+    known = (None, None) if session is None else session.waiting
+    task = next((task for task in tasks if task.waiting_for is not None), None)
+    return waits(*known) if known[0] is not None or task is None else waits(task.waiting_for, task.resumes_at)
 
 
 def _known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Question
 
 if TYPE_CHECKING:
+    from helmsman.capabilities.budgets import BudgetState
     from helmsman.capabilities.changes import AppliedSession, SessionDiff
     from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.tasks.model import Task
@@ -82,8 +83,7 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "updatedAt": iso_time(task.updated_at),
         "completedAt": iso_time(task.completed_at),
         "expiresAt": iso_time(task.expires_at),
-        "waitingFor": task.waiting_for,
-        "resumesAt": iso_time(task.resumes_at),
+        **{camel_case(key): value for key, value in waits(task.waiting_for, task.resumes_at).items()},
         "progress": task.progress,
         "usage": None if task.usage is None else fields_as_dict(task.usage),
         "result": task.result,
@@ -94,6 +94,19 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "url": task.metadata.get("url"),
     }
     return present(shown)
+
+
+def waits(waiting_for: str | None, resumes_at: datetime | None) -> dict[str, Any]:
+    """What a task, or the session it is a turn of, waits for, until when, and how long that is from now."""
+    if resumes_at is None:
+        return {} if waiting_for is None else {"waiting_for": waiting_for}
+    left = max(0, round((resumes_at - datetime.now(UTC)).total_seconds()))
+    return {"waiting_for": waiting_for, "resumes_at": iso_time(resumes_at), "resumes_in_sec": left}
+
+
+def budget_as_dict(state: BudgetState) -> dict[str, Any]:
+    """How much of a budget is used."""
+    return {**fields_as_dict(state), "used": round(state.used, 6), "unit": state.unit, "isUsedUp": state.is_used_up}
 
 
 def json_line(value: Mapping[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from helmsman.approvals.deadline import countdown
+from helmsman.approvals.deadline import in_words as spoken
 from helmsman.base.shortening import (
     LINE_CHARS,
     MESSAGE_CHARS,
@@ -42,8 +44,10 @@ from helmsman.shapes.contract import (
     StartOutput,
     StatusOutput,
     UsageOutput,
+    Waits,
     WorktreeOutput,
 )
+from helmsman.shapes.rendering import waits
 from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
@@ -74,6 +78,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         session_id=session.id,
         agent=session.options.agent,
         status=session.status,
+        **waits(*session.waiting),
         result=None if result is None else cut(result, TEXT_CHARS, whole),
         output=None if is_cut else session.output,  # half an object is none
         error=error_output(state.error) if state.error is not None else None,
@@ -96,6 +101,14 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         model=session.model,
         worktree=worktree(session),
     )
+
+
+def how_long(status: Waits) -> str | None:
+    """What it waits for, in a sentence."""
+    if status.resumes_in_sec is None:
+        return None
+    at = datetime.fromisoformat(status.resumes_at or "").astimezone()
+    return f"It waits for the usage limit until {at:%Y-%m-%d %H:%M}, for {spoken(status.resumes_in_sec)}."
 
 
 def started(session: Session) -> StartOutput:
@@ -161,6 +174,8 @@ def in_words(status: StatusOutput) -> str:
         lines.append(exact(how_far(status.progress)))
     if status.note:
         lines.append(exact(status.note))
+    if (waiting := how_long(status)) is not None:
+        lines.append(waiting)
     if status.pending_question is not None:
         lines += question_in_words(status.pending_question)
     if status.error is not None:

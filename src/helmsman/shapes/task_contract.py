@@ -18,6 +18,7 @@ from helmsman.shapes.contract import (
     PendingQuestion,
     ProgressOutput,
     UsageOutput,
+    Waits,
 )
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 
@@ -129,7 +130,7 @@ class CodexInput(Input):
         return self
 
 
-class TaskOutput(Output):
+class TaskOutput(Output, Waits):
     id: str
     alias: str
     agent: str
@@ -328,7 +329,7 @@ class GitHubSetupInput(_NamedInput):
     working_dir: WorkingDir = None
 
 
-class TaskAnswer(_Named):
+class TaskAnswer(_Named, Waits):
     task_id: str
     alias: str
     agent: str

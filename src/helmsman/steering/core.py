@@ -7,7 +7,6 @@ How turns run is below (`helmsman.steering.turns`). What can be done beyond that
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack, get_args
@@ -34,14 +33,15 @@ from helmsman.steering.turn_errors import busy
 from helmsman.steering.turns import Turns
 from helmsman.tasks.calls import done_before, is_repeated
 from helmsman.tasks.ledger import draft_task
-from helmsman.tasks.model import TERMS
+from helmsman.tasks.model import OPENED, TERMS
 from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.protocol import Installed, PastTurn, SessionInfo
+    from helmsman.agents.protocol import Engine, Installed, PastTurn, SessionInfo
+    from helmsman.errors import BudgetExceeded
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind
@@ -228,14 +228,15 @@ class Steering(Turns):
                 )
                 spec = None if worktree is None else await self._spec(task_id, turn, options, worktree=worktree)
                 task_id, known = await self._ledger.enter(replace(draft, spec=spec))
-                if known is None and max_cost_usd is not None:
-                    self.hold_to_budget(task_id, max_cost_usd)
+                if known is None:
+                    self._ledger.hold_to_cost(task_id, max_cost_usd)
                 if on_task is not None:
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
             engine = await self.engine(*self._needed(options, turn), agent=options.agent)
-            session = await self._open(engine, open_session, turn, task_id, limits)
+            used_up = None if turn is None else await self._used_up(options, engine, task_id)
+            session = await self._open(engine, open_session, turn if used_up is None else None, task_id, limits)
         except Exception as error:
             if turn is not None:
                 self._ledger.fail(task_id, self.as_known(error, options.agent))
@@ -243,14 +244,28 @@ class Steering(Turns):
             raise
         finally:
             self.room.starting -= 1
-        return session
+        if turn is None or used_up is None:
+            return session
+        self._ledger.update(task_id, {"session_id": session.id, "metadata": {OPENED: session.id}})
+        return await self.run_turn(session, turn, task_id)  # which asks first
+
+    async def _used_up(self, options: SessionOptions, engine: Engine, task_id: str) -> BudgetExceeded | None:
+        """Why somebody is asked before a new session has its first turn, if so.
+
+        Raises:
+            BudgetExceeded: Nobody can be: with this engine there is no session before that turn.
+        """
+        used_up = await self.used_up(None if options.cwd is None else str(options.cwd), task_id)
+        if used_up is not None and Capability.ASK in engine.capabilities.lacking:
+            raise used_up
+        return used_up
 
     async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
         options, terms = spec.options, Terms.kept(task.metadata.get(TERMS))
         try:
             require_place("of this task", task.directory)
             opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
-            self.hold_to_budget(task.id, task.max_cost_usd)
+            self._ledger.hold_to_cost(task.id, task.max_cost_usd)
             await self._see_through(
                 lambda: self._new_session(
                     options, spec.turn, opener, limits=terms.limits if terms else None, waited_as=task.id
@@ -372,7 +387,7 @@ class Steering(Turns):
     ) -> Session:
         terms = self.terms(session.limits)
         task_id, draft = draft_task(turn.text, options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd)
-        self.hold_to_budget(task_id, max_cost_usd)
+        self._ledger.hold_to_cost(task_id, max_cost_usd)
         spec = await self._spec(task_id, turn, options, session.engine)
         await self._ledger.enter(replace(draft, spec=spec))
         session.task_ids.append(task_id)
@@ -567,11 +582,3 @@ class Steering(Turns):
         """How the last turn of listed sessions ended, of those that were not looked up here; each with its tasks."""
         known = self.sessions
         return await self._memory.statuses([one for one in sessions if one[0].session_id not in known], self._indexes)
-
-    # --- where capabilities take part --------------------------------------------------------------------------------
-
-    @abstractmethod
-    async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
-        """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
-
-    # --- inside ------------------------------------------------------------------------------------------------------

@@ -7,11 +7,11 @@ task. The verbs that callers use are in `helmsman.steering.core`.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -32,7 +32,7 @@ from helmsman.model.events import (
     TurnEnded,
     TurnRequested,
     TurnStarted,
-    Usage,
+    UsageReported,
 )
 from helmsman.model.options import DEFAULT_AGENT, TurnLimits
 from helmsman.sessions.desk import Desk
@@ -40,6 +40,7 @@ from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, load_settings
+from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
@@ -47,7 +48,7 @@ from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.tasks.ledger import draft_task
-from helmsman.tasks.model import TERMS
+from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.reconcile import may_go_on
 from helmsman.tasks.spec import TurnSpec, forget_copies
 
@@ -82,7 +83,7 @@ TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
 
 
-class Turns(Verbs, ABC):
+class Turns(Verbs, Hooks):
     """Sessions and their turns in engines. `Steering` has the verbs."""
 
     def __init__(
@@ -235,6 +236,7 @@ class Turns(Verbs, ABC):
         self._attach(session, engine)
         if turn is not None:
             self._watch(session)
+            self.check_spending(session)
         return session
 
     async def run_turn(
@@ -258,37 +260,60 @@ class Turns(Verbs, ABC):
         )
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id)
+        session.is_message = session.is_message and begin is None
         self._watch(session)
         session.begun = anyio.Event()
-        running: str | None = None
+        begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
                 await self._ledger.enter(replace(draft, spec=spec))
-                self.hold_to_budget(task_id, max_cost_usd)
+                self._ledger.hold_to_cost(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
-            engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
-            running = await self._load(session, engine)
-            refuse_if_running(session.id, running)
-            self._ledger.begin(task_id, session, engine=engine.id)
-            await self._ledger.write_intent(task_id)
-            begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
+            is_held = await self.holds(session, task_id, begin_turn)
+        except Exception as error:
+            self._did_not_begin(session, task_id, error)
+            raise
+        if is_held:
+            session.begun.set()
+        else:
+            await begin_turn()
+        return session
+
+    async def _begin_turn(
+        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None = None
+    ) -> None:
+        """Have an engine begin a turn that was requested."""
+        running: str | None = None
+        try:
+            with self._surroundings.entered():  # not those of whoever has answered
+                engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
+                running = await self._load(session, engine)
+                refuse_if_running(session.id, running)
+                self._ledger.begin(task_id, session, engine=engine.id)
+                await self._ledger.write_intent(task_id)
+                begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
             _remark(session, begun.notes)
             if begun.turn_id is not None:
                 session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
         except Exception as error:
-            known = self.as_known(error, session.options.agent)
-            self._ledger.fail(task_id, known)
-            if running is None:
-                session.apply(failed_turn(session.id, known))
-            self.make_room()
+            self._did_not_begin(session, task_id, error, running)
             raise
         finally:
             session.begun.set()
-        return session
+        self.check_spending(session)
+
+    def _did_not_begin(self, session: Session, task_id: str, error: Exception, running: str | None = None) -> None:
+        """A turn that was requested did not come to be. `running` is another's, which was found in the session."""
+        known = self.as_known(error, session.options.agent)
+        self._ledger.fail(task_id, known)
+        if running is None:
+            session.apply(failed_turn(session.id, known))
+        session.begun.set()
+        self.make_room()
 
     async def load(self, session_id: str, *needed: Capability) -> tuple[Session, Engine]:
         """An idle session and the engine, which has it loaded.
@@ -347,7 +372,8 @@ class Turns(Verbs, ABC):
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
         session.verbs, session.elsewhere = self, None
         session.output_schema = turn.output_schema
-        session.planning = turn.plan
+        session.planning, session.is_message = turn.plan, turn.review is None
+        session.is_pausing = False
         if task_id not in session.task_ids:
             session.task_ids.append(task_id)
         session.apply(TurnRequested(session_id=session.id, text=turn.text))
@@ -382,11 +408,12 @@ class Turns(Verbs, ABC):
             return False
         turn_id = opened.turn_id or task.turn_id
         recorded = None if turn_id is None else await self.truth.turn(session.id, turn_id)
-        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task.usage or Usage(), recorded=recorded)
+        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
         self._hold_to_terms(session, task)
         self._note_opened(session, opened)
         self._attach(session, engine)
-        self.hold_to_budget(task.id, task.max_cost_usd, session)
+        self._ledger.hold_to_cost(task.id, task.max_cost_usd)
+        self.check_spending(session)
         self._watch(session)
         with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required else 0):
             while session.state.is_running and not session.questions:
@@ -395,7 +422,7 @@ class Turns(Verbs, ABC):
 
     def _hear_of_limit(self, session: Session, task: Task, turn: RecordedTurn) -> None:
         """Hear what no hub has heard: that a usage limit has ended the session's newest turn."""
-        self._ledger.begin(task.id, session, engine=task.engine, taken_over=task.usage or Usage(), recorded=turn)
+        self._ledger.begin(task.id, session, engine=task.engine, taken_over=task, recorded=turn)
         self._hold_to_terms(session, task)
         if not session.state.is_running:
             session.apply(TurnRequested(session_id=session.id, text=task.instruction))
@@ -466,6 +493,7 @@ class Turns(Verbs, ABC):
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
         session.verbs = self
+        session.planning, session.is_message = task.metadata.get(TURN) == PLAN, task.metadata.get(TURN) != OTHER
         session.asked_at = task.questions_asked_at
         terms = Terms.kept(task.metadata.get(TERMS))
         if terms is not None:
@@ -491,10 +519,6 @@ class Turns(Verbs, ABC):
             return known
         return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
 
-    @abstractmethod
-    def hold_to_budget(self, task_id: str, max_cost_usd: float | None, session: Session | None = None) -> None:
-        """Stop a task when it has cost more than it may; at once, where `session` is running it and it has."""
-
     def ask_first(
         self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
     ) -> None:
@@ -502,10 +526,6 @@ class Turns(Verbs, ABC):
         session.own_question = question.id, answered
         asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
         self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))
-
-    @abstractmethod
-    def keeps_back(self, session: Session, event: Event) -> bool:
-        """Whether a session is not to hear of this yet: somebody is asked first how it goes on."""
 
     def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
         """What an engine said of a session it has opened: its id, the settings in force, and remarks."""
@@ -553,6 +573,8 @@ class Turns(Verbs, ABC):
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
                 self.make_room()
+            elif isinstance(event, UsageReported | SettingsApplied):
+                self.check_spending(session)
 
     async def give_answer(
         self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool

@@ -36,11 +36,15 @@ from helmsman.tasks.model import (
     ASKED,
     MAX_COST,
     OPENED,
+    OTHER,
+    PLAN,
     QUESTIONS,
     RESUMES_AT,
     SCHEDULE,
     TERMS,
     TIMED_OUT,
+    TURN,
+    USED_BEFORE,
     WAITING_FOR,
     Task,
     TaskChanges,
@@ -108,10 +112,12 @@ class Ledger:
         self._changes: dict[str, TaskChanges] = {}
         self._outcomes: dict[str, TaskOutcome] = {}
         """What tasks that have ended did, until that is written."""
-        self._uncounted: dict[str, tuple[str, str | None]] = {}
-        """Tasks that ended and were taken over before, with their session and turn."""
+        self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
+        """Tasks that ended and were taken over before, with their session and turn, and what they had used before that."""
         self._spent: dict[str, Usage] = {}
         """What tasks had used before the turn that they go on with."""
+        self.max_costs: dict[str, float] = {}
+        """What tasks may cost, by their ids, where their callers have said so."""
         self._leaving = False
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
@@ -166,7 +172,7 @@ class Ledger:
         Raises:
             RegistryUnavailable: It cannot be read.
         """
-        if not self._is_hubs or not task.is_waiting or task.id in self._not_begun:
+        if not self._is_hubs or not task.is_waiting or self.has(task.id):
             return False
         self._not_begun.add(task.id)
         await self.write()  # it may just have been cancelled
@@ -289,25 +295,28 @@ class Ledger:
         session: Session,
         *,
         engine: str | None,
-        taken_over: Usage | None = None,
+        taken_over: Task | None = None,
         recorded: RecordedTurn | None = None,
         asked_at: datetime | None = None,
     ) -> None:
         """The task is the running turn of this session from now on.
 
-        One that is `taken_over` had used this before, as far as others told; what its agent has `recorded` is newer.
+        Of one that is `taken_over`, what its agent has `recorded` is newer than what others told that it had used.
         `asked_at` is when the agent was asked, where that has been before.
         """
         goes_on = task_id in self._spent
-        before = taken_over or self._spent.pop(task_id, Usage())
-        running = RunningTask(task_id, session, before=before, taken_over=taken_over is not None, engine=engine)
-        if recorded is not None and recorded.usage is not None and recorded.spent_before is not None:
-            running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
+        before = self._spent.pop(task_id, Usage()) if taken_over is None else taken_over.usage or Usage()
+        running = RunningTask(task_id, session, before=before, taken_over=taken_over, engine=engine)
+        if taken_over is not None and recorded is not None and None not in (recorded.usage, recorded.spent_before):
+            running.counted, running.used = recorded.spent_before, recorded.usage or Usage()
+            running.before = taken_over.used_before
         self._running[session.id] = running
         self._no_longer_starts(task_id)
-        asked: dict[str, str | None] = {} if running.taken_over else {ASKED: (asked_at or _now()).isoformat()}
+        asked: dict[str, Any] = {} if taken_over is not None else {ASKED: (asked_at or _now()).isoformat()}
+        if session.planning or not session.is_message:
+            asked[TURN] = PLAN if session.planning else OTHER
         if goes_on:
-            asked |= {WAITING_FOR: None, RESUMES_AT: None}
+            asked |= {WAITING_FOR: None, RESUMES_AT: None, USED_BEFORE: list(before.counts)}
             self.update(task_id, {"note": None})
         self.update(
             task_id,
@@ -363,6 +372,27 @@ class Ledger:
         """What a task that goes on had used by then."""
         self._spent[task_id] = usage or Usage()
 
+    def hold(self, task_id: str, session: Session, changes: TaskChanges) -> None:
+        """Somebody is asked, in this session, before the task begins or goes on. Until then the next hub asks again."""
+        self._no_longer_starts(task_id)
+        before = self._spent.setdefault(task_id, Usage())
+        self._running[session.id] = RunningTask(task_id, session, before=before)
+        self.update(task_id, {"directory": session.directory, "model": session.model, "usage": before, **changes})
+
+    def hold_to_cost(self, task_id: str, max_cost_usd: float | None) -> None:
+        """Have a task stopped when it has cost more than its caller is willing to pay (`helmsman.capabilities.budgets`)."""
+        if max_cost_usd is not None:
+            self.max_costs[task_id] = max_cost_usd
+
+    def used_before(self, task_id: str) -> Usage:
+        """What a task that is about to go on has used by now."""
+        return self._spent.get(task_id, Usage())
+
+    def used_by_turns(self) -> dict[str, Usage]:
+        """What the turns that run here have used, by their ids."""
+        running = ((one.session.state.turn_id, one.used) for one in self._running.values())
+        return {turn_id: used for turn_id, used in running if turn_id is not None}
+
     def running_task(self, session_id: str) -> str | None:
         """The task that is the running turn of a session."""
         running = self._running.get(session_id)
@@ -391,8 +421,8 @@ class Ledger:
             running.count(event)
         if isinstance(event, TurnEnded | EngineGone) and not session.state.is_running:
             del self._running[session.id]
-            if running.taken_over:
-                self._uncounted[running.id] = (session.id, session.state.turn_id)
+            if running.taken_over is not None:
+                self._uncounted[running.id] = session.id, session.state.turn_id, running.taken_over.used_before
             ending = running.ending()
             if self._leaving and isinstance(event, EngineGone):
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
@@ -407,7 +437,7 @@ class Ledger:
             "last_event_at": _now(),
             "input_required": bool(session.state.questions),
         }
-        if not running.taken_over:
+        if running.taken_over is None:
             changes["usage"] = running.spent
         is_urgent = isinstance(event, QuestionAsked | QuestionClosed)
         if is_urgent:
@@ -494,9 +524,10 @@ class Ledger:
 
     async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
         for task_id in changes.keys() & self._uncounted.keys():
-            turn = await self._truth.turn(*self._uncounted.pop(task_id))
+            session_id, turn_id, before = self._uncounted.pop(task_id)
+            turn = await self._truth.turn(session_id, turn_id)
             if turn is not None and turn.usage is not None:
-                changes[task_id]["usage"] = turn.usage
+                changes[task_id]["usage"] = before + turn.usage
 
     async def leave(self) -> Sequence[Task]:
         """What is under way in this process, which is about to end: of an engine that ends from now on, it is said why."""

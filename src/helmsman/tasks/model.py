@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from helmsman.base.redaction import redact, redact_value
+from helmsman.model.events import Usage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, approval_word, sandbox_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from helmsman.base.processes import Process
-    from helmsman.model.events import Usage
 
 TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
 TaskOrigin = Literal["local", "cloud"]
@@ -64,7 +64,7 @@ def task_status_of(session_status: str) -> TaskStatus:
 
 def mcp_status_of(task: Task) -> McpTaskStatus:
     """The status an MCP client is told."""
-    return "input_required" if task.status == "working" and task.input_required else _MCP_STATUS[task.status]
+    return "input_required" if task.is_running and task.input_required else _MCP_STATUS[task.status]
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -166,9 +166,9 @@ class Task:
 
     @property
     def waiting_for(self) -> str | None:
-        """What it waits for in the middle of its work."""
+        """What it waits for before it begins, or in the middle of its work."""
         waits = self.metadata.get(WAITING_FOR)
-        return waits if self.is_running and waits == QUOTA else None
+        return waits if self.is_running and waits in (QUOTA, BUDGET) else None
 
     @property
     def resumes_at(self) -> datetime | None:
@@ -197,6 +197,11 @@ class Task:
         """What it may cost."""
         limit = self.metadata.get(MAX_COST)
         return float(limit) if isinstance(limit, int | float) else None
+
+    @property
+    def used_before(self) -> Usage:
+        """What it had used before its last turn, where it has gone on after another."""
+        return Usage(*self.metadata.get(USED_BEFORE, ()))
 
     @property
     def cancel_reason(self) -> str | None:
@@ -232,12 +237,24 @@ TERMS: Final = "terms"
 MAX_COST: Final = "maxCostUsd"
 """What a task may cost, for whoever follows it later."""
 WAITING_FOR: Final = "waitingFor"
-"""What a task that works waits for before it goes on: `QUOTA`, or nothing."""
+"""What a task waits for before it begins or goes on: `QUOTA`, `BUDGET`, or nothing."""
 QUOTA: Final = "quota"
+"""That the account's usage limit is there again."""
+BUDGET: Final = "budget"
+"""That somebody grants more than its budget."""
+GRANTED: Final = "granted."
+"""With the name of a budget: what was granted beyond it in a task. See `helmsman.capabilities.budgets`."""
 RESUMES_AT: Final = "resumesAt"
 """When it goes on."""
 SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
+USED_BEFORE: Final = "usedBefore"
+"""What a task that goes on had used before its last turn, as the four numbers of a `Usage`."""
+TURN: Final = "turn"
+"""What kind of turn a task is, where it is not a message that work is done for: `PLAN`, or `OTHER`."""
+PLAN: Final = "plan"
+OTHER: Final = "other"
+"""One that no other message can go on with, such as a review."""
 ASKED: Final = "askedAt"
 """When its agent was about to be asked for its turn: in a queue that is long after it was registered."""
 OPENED: Final = "openedSession"

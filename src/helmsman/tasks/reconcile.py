@@ -54,7 +54,7 @@ def reconcile(
         return _of_waiting(task, now)
     turn = _own_turn(task, turn)
     if turn is not None and turn.outcome != "open":
-        return None if may_go_on(task, turn) else _ended(turn, now, agent)
+        return None if may_go_on(task, turn) else _ended(task, turn, now, agent)
     if engine_alive and (turn is not None or task.turn_id is not None):
         return None if task.status == "working" else TaskChanges(status="working")
     # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
@@ -94,12 +94,12 @@ def _own_turn(task: Task, turn: RecordedTurn | None) -> RecordedTurn | None:
     return turn if began else None
 
 
-def _ended(turn: RecordedTurn, now: datetime, agent: str) -> TaskChanges:
+def _ended(task: Task, turn: RecordedTurn, now: datetime, agent: str) -> TaskChanges:
     changes = TaskChanges(completed_at=turn.ended_at or now)
     if turn.message is not None:
         changes["result"] = turn.message
     if turn.usage is not None:
-        changes["usage"] = turn.usage
+        changes["usage"] = task.used_before + turn.usage
     if turn.model is not None:
         changes["model"] = turn.model
     if turn.turn_id is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
@@ -27,7 +27,17 @@ from helmsman.tasks.database import (
     task_of,
     transaction,
 )
-from helmsman.tasks.model import OPENED, RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
+from helmsman.tasks.model import (
+    GRANTED,
+    OPENED,
+    RUNNING,
+    USED_BEFORE,
+    Task,
+    TaskChanges,
+    changed,
+    make_alias,
+    new_task_id,
+)
 from helmsman.tasks.outcome import kept, to_keep
 
 if TYPE_CHECKING:
@@ -53,7 +63,7 @@ Tasks: TypeAlias = "tuple[Task, ...]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnUsage:
-    """What one task spent, and where it belongs."""
+    """What one task spent, and where it belongs. `before` is what it had spent before the turn that it names."""
 
     session_id: str | None
     turn_id: str | None
@@ -61,6 +71,7 @@ class TurnUsage:
     model: str | None
     created_at: datetime
     usage: Usage
+    before: Usage = field(default_factory=Usage)
 
 
 class Registry:
@@ -273,7 +284,8 @@ class Registry:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""
         names = tuple(field.name for field in fields(Usage))
         sql = (
-            f"SELECT session_id, turn_id, directory, model, created_at, {', '.join(names)} "
+            f"SELECT session_id, turn_id, directory, model, created_at, {', '.join(names)}, "
+            f"CASE WHEN instr(metadata, '\"{USED_BEFORE}\"') THEN metadata END AS more "
             "FROM tasks WHERE input_tokens IS NOT NULL ORDER BY number"
         )
         rows = self._database.read(lambda connection: connection.execute(sql).fetchall())
@@ -285,9 +297,15 @@ class Registry:
                 model=row["model"],
                 created_at=datetime.fromtimestamp(row["created_at"] / 1_000_000, UTC),
                 usage=Usage(*(row[name] for name in names)),
+                before=Usage(*(mapping_of(row["more"]) or {}).get(USED_BEFORE, ())),
             )
             for row in rows
         )
+
+    def granted(self, since: datetime) -> tuple[Task, ...]:
+        """The tasks that something was granted in beyond a budget, and that have changed since then."""
+        condition = "WHERE instr(metadata, ?) AND updated_at >= ?"
+        return self._many(condition, f'"{GRANTED}', microseconds(since))
 
     def _one(self, condition: str, *texts: str) -> Task | None:
         sql, values = f"SELECT * FROM tasks {condition}", tuple(map(encodable, texts))

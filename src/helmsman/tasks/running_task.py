@@ -14,6 +14,7 @@ from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of
 if TYPE_CHECKING:
     from helmsman.model.events import UsageReported
     from helmsman.sessions.session import Session
+    from helmsman.tasks.model import Task
 
 
 @dataclass(slots=True)
@@ -27,8 +28,8 @@ class RunningTask:
     used: Usage = field(default_factory=Usage)
     before: Usage = field(default_factory=Usage)
     """What it is known to have used before this turn, or before it was taken over."""
-    taken_over: bool = False
-    """Another process began it: what it used before we came is in Codex's own record only."""
+    taken_over: Task | None = None
+    """As another process left it that began it: what it used before we came is in Codex's own record only."""
     note_if_stopped: str | None = None
     note_if_over: str | None = None
     later: TaskChanges | None = None
@@ -79,7 +80,7 @@ class RunningTask:
         session, error, now = self.session, self.session.error, datetime.now(UTC)
         if self.later is not None:
             pausing: TaskChanges = {"turn_id": session.state.turn_id, "last_event_at": now, "usage": self.spent}
-            return {**pausing, "progress": None, **self.later}
+            return {**pausing, "progress": None, "input_required": False, **self.later}
         ending: TaskChanges = {
             "status": task_status_of(session.status),
             "turn_id": session.state.turn_id,

@@ -37,14 +37,15 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page.
         Listed = {sessionId, agent, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions? (how
-        many are open), source?, originator?, model?, engineVersion?, parentId?, archived?, taskIds?, note?,
+        many are open), source?, originator?, model?, engineVersion?, parentId?, archived?, taskIds?,
+        waitingFor?: quota|budget, resumesAt?, resumesInSec?, note?,
         timedOut? [str] (questions of its last turn that the deadline denied)}, as in `helmsman list --json`.
 
     GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, agent, status, result?, output?, error?,
         recentOutput, pendingQuestion?, moreQuestions?, itemEvents (always empty here: the transcript has them), usage?
         {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?,
-        unit?, etaSeconds?}, note?, timedOut? [str] (questions of this turn that the deadline denied),
-        cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
+        unit?, etaSeconds?}, waitingFor?, resumesAt?, resumesInSec?, note?, timedOut? [str] (questions of this turn that the
+        deadline denied), cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, sandbox?, approvalPolicy?, can? [str] (what its engine can do, such as steer),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
         questions: [Question], queued, taskIds, createdAt, changedAt,
@@ -94,7 +95,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/tasks/{idOrAlias} → Task
         Task = {taskId, alias, agent, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown,
         inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
-        progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota, resumesAt?}
+        progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota|budget,
+        resumesAt?, resumesInSec?}
 
     GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
         codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],
@@ -102,7 +104,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/usage?by=day|model|directory|session&since=30d&limit=400 → {by, since?, rows: [{key?, inputTokens,
         cachedInputTokens, outputTokens, reasoningOutputTokens, turns, sessions, costUsd?, unpricedTokens}], total: the same
-        without key, omitted, unpricedModels: [str]}
+        without key, omitted, unpricedModels: [str], budgets: [{key, used, budget, granted?, project?, unit: USD|tokens,
+        isUsedUp}]}
         `since`: 24h, 7d, 2w, or a date (2026-11-01); all: everything. Days are local dates, oldest first; other rows by
         tokens, most first. `omitted` rows do not fit into the limit (the oldest days, the smallest others); the total
         has them. `costUsd` is of what has a price; `unpricedTokens` are those it leaves out.

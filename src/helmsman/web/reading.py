@@ -15,7 +15,7 @@ from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.listed_sessions import listed_session, listed_sessions
-from helmsman.shapes.rendering import fields_as_dict, json_line, spent_as_dict, task_as_dict
+from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
 from helmsman.web.safe_values import safe, shown_files
@@ -267,6 +267,7 @@ class Reading:
         since = text(request, "since") or "30d"
         report = await self._helm.extras.usage.report(since=None if since == "all" else since, group_by=by)
         rows, omitted = report.first(limit(request, _USAGE_ROWS, 10_000))
+        budgets = await self._helm.extras.budgets.states()
         unpriced = {"unpricedTokens": 0}
         return present(
             {
@@ -276,6 +277,7 @@ class Reading:
                 "total": unpriced | spent_as_dict(report.total),
                 "omitted": len(omitted),
                 "unpricedModels": list(report.unpriced_models),
+                "budgets": [budget_as_dict(state) for state in budgets],
             }
         )
 

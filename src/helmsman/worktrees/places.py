@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.git_view import repository_root
 from helmsman.settings import WORKTREES, ensure_state_dir
 from helmsman.worktrees.records import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from helmsman.worktrees.records import Worktree
 
@@ -49,6 +50,39 @@ def places(state_dir: Path) -> Callable[[str | None], str | None]:
         return directory
 
     return place
+
+
+def projects(state_dir: Path) -> Callable[[str | None], str | None]:
+    """Which project the work in a directory counts for: its repository, whichever link, subdirectory or worktree it is done
+    in, else the directory. Reads files; blocks.
+    """
+    place = places(state_dir)
+    known: dict[str | None, str | None] = {None: None}
+
+    def project(directory: str | None) -> str | None:
+        if directory not in known:
+            real = Path(os.path.realpath(place(directory) or ""))
+            root = repository_root(real)
+            known[directory] = str(real if root is None else _main_tree(root))
+        return known[directory]
+
+    return project
+
+
+def _main_tree(root: Path) -> Path:
+    """The repository's own working tree, where this is a worktree of it. Both must say so: what a repository's files say
+    alone could have the work in it count for another.
+    """
+    mark = root / ".git"
+    try:
+        if not mark.is_file():
+            return root
+        git_dir = Path(os.path.realpath(root / mark.read_text(encoding="utf-8").removeprefix("gitdir:").strip()))
+        back = Path(os.path.realpath(git_dir / (git_dir / "gitdir").read_text(encoding="utf-8").strip()))
+        common = Path(os.path.realpath(git_dir / (git_dir / "commondir").read_text(encoding="utf-8").strip()))
+    except (OSError, ValueError):
+        return root
+    return common.parent if back == mark and common.name == ".git" else root
 
 
 def _past(path: Path) -> Iterator[tuple[str, str]]:

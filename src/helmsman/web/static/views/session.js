@@ -167,9 +167,10 @@ export class SessionView {
     ]);
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status) || Boolean(session.elsewhere);
     redraw(this.facts, session, () => facts(session));
-    const note = session.error?.message ?? session.note;
+    const waits = session.resumesInSec === undefined ? undefined : `It waits for the usage limit, and goes on in ${duration(session.resumesInSec)}.`;
+    const note = [waits, session.error?.message ?? session.note].filter(Boolean).join(" ");
     this.note.hidden = !note;
-    this.note.textContent = note ?? "";
+    this.note.textContent = note;
     this.note.classList.toggle("bad", Boolean(session.error));
     this.composer.show(session);
     if (before && before.status !== session.status) this.transcript.refresh();

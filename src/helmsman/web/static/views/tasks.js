@@ -3,7 +3,7 @@
 import { get, post } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, h, redraw, toast } from "/dom.js";
-import { shortPath, statusPill, timeAgo } from "/format.js";
+import { duration, shortPath, statusPill, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -132,7 +132,8 @@ function taskParts(task, refresh) {
     task.directory ? h("span", { title: task.directory }, shortPath(task.directory)) : null,
     timeAgo(task.updatedAt),
   ];
-  const outcome = task.error?.message ?? task.note ?? task.progress?.text;
+  const left = task.resumesInSec === undefined ? "" : ` That is in ${duration(task.resumesInSec)}.`;
+  const outcome = task.error?.message ?? (task.note ? task.note + left : task.progress?.text);
   return [
     h("div", { class: "task-title" }, title, statusPill(task.inputRequired ? "awaiting_approval" : task.waitingFor ? "waits" : task.status)),
     h(
@@ -145,7 +146,7 @@ function taskParts(task, refresh) {
         outcome ? h("p", { class: task.error ? "outcome bad" : "outcome quiet" }, String(outcome)) : null,
       ),
       safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
-      task.waitingFor ? actionButton("Go on now", { "aria-label": `Go on with ${task.alias ?? task.taskId}` }, resume) : null,
+      task.waitingFor === "quota" ? actionButton("Go on now", { "aria-label": `Go on with ${task.alias ?? task.taskId}` }, resume) : null,
       running ? actionButton("Cancel…", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
     ),
   ];

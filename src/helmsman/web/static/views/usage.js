@@ -28,12 +28,14 @@ export class UsageView {
       ),
     );
     this.limits = h("section", { class: "limits", "aria-label": "Rate limits" });
+    this.budgets = h("section", { class: "limits", "aria-label": "Budgets" });
     this.body = h("div", { class: "usage" }, h("p", { class: "empty" }, "Reading…"));
     this.element = h(
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Usage" },
       h("div", { class: "page-head" }, this.heading, this.ranges),
       this.limits,
+      this.budgets,
       this.body,
     );
   }
@@ -66,6 +68,7 @@ export class UsageView {
       ["day", "model", "directory"].map((by) => get("usage", { by, since })),
     );
     if (since !== this.#since) return;
+    this.budgets.replaceChildren(budgets(day.budgets));
     if (!day.total.turns) {
       this.body.replaceChildren(h("p", { class: "empty" }, "No tokens were spent in this time. Choose a longer one."));
       return;
@@ -105,6 +108,22 @@ function limits(account) {
     );
   });
   return [tiles.length ? h("dl", { class: "tiles" }, tiles) : "", h("p", { class: "quiet" }, tiles.length ? account.advice : `${account.login} ${account.advice}`)];
+}
+
+/** What is used today of each budget that is set. */
+function budgets(states) {
+  if (!states.length) return "";
+  const shown = (state, amount) => (state.unit === "USD" ? money(amount) : tokens(amount));
+  const tiles = states.map((state) =>
+    h(
+      "div",
+      { class: "tile" },
+      h("dt", {}, state.project ? `Budget of ${shortPath(state.project)}` : "Budget of all work", ", today"),
+      h("dd", { class: "value" }, `${shown(state, state.used)} of ${shown(state, state.budget)}`),
+      h("dd", { class: "quiet" }, state.isUsedUp ? "used up" : state.granted === undefined ? "" : `up to ${shown(state, state.granted)} was granted`),
+    ),
+  );
+  return h("dl", { class: "tiles" }, tiles);
 }
 
 function totals(total) {

@@ -1,0 +1,95 @@
+"""What may be spent before somebody is asked: the table `[budget]` of `helmsman.toml`.
+
+    [budget]
+    task_usd = 5                  # one task, however many turns it takes
+    project_day_usd = 10          # one project in a day
+    day_usd = 25                  # everything in a day
+    day_tokens = 50_000_000       # each of them in tokens, too: input and output together
+
+The user's file gives; a project's file came with the repository, and may only narrow: a smaller amount counts, or one where
+the user has none. What is spent, and who is asked, `helmsman.capabilities.budgets` knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from helmsman.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LEAST_USD: Final = 0.01
+_MOST_USD: Final = 1_000_000.0
+_MOST_TOKENS: Final = 10**15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much may be used of each; None: as much as one likes. Days are those of the local time."""
+
+    task_usd: float | None = None
+    task_tokens: float | None = None
+    project_day_usd: float | None = None
+    project_day_tokens: float | None = None
+    day_usd: float | None = None
+    day_tokens: float | None = None
+
+    @classmethod
+    def read(cls, table: Any, path: Path) -> Self:
+        """Read the table of a file.
+
+        Raises:
+            InvalidSetting: It is none; the message names the file, the key and what is allowed.
+        """
+        if not isinstance(table, dict):
+            raise InvalidSetting(f"budget in {path} is {table!r:.100}. Make it a table: [budget].")
+        if unknown := sorted(set(table) - set(KEYS)):
+            raise InvalidSetting(f"budget in {path} has an unknown key {unknown[0]!r}. Use {', '.join(KEYS)}.")
+        return cls(**{key: _amount(key, value, path) for key, value in table.items()})
+
+    def narrowed(self, asked: Budget) -> Self:
+        """What holds where another one asks for less."""
+        return type(self)(**{key: _smaller(getattr(self, key), getattr(asked, key)) for key in KEYS})
+
+    def ignored(self, table: Any, path: Path) -> Iterator[str]:
+        """What the table of a project's file asks for in vain, in sentences."""
+        try:
+            asked = self.read(table, path)
+        except InvalidSetting as error:
+            yield f"[budget] of the project is ignored: {error.message}"
+            return
+        held = self.narrowed(asked).amounts()
+        for key, amount in asked.amounts().items():
+            if held[key] < amount:
+                yield (
+                    f"budget.{key} in {path} is {amount:g}, which is more than you have ({held[key]:g}), and is ignored: a "
+                    "project's file may only narrow. Set it in your own file if you want it."
+                )
+
+    def amounts(self) -> dict[str, float]:
+        """Those that are set."""
+        return {key: amount for key in KEYS if (amount := getattr(self, key)) is not None}
+
+
+KEYS: Final = tuple(field.name for field in fields(Budget))
+
+
+def _smaller(own: float | None, asked: float | None) -> float | None:
+    return asked if own is None else own if asked is None else min(own, asked)
+
+
+def _amount(key: str, value: Any, path: Path) -> float:
+    if key.endswith("_usd"):
+        if not isinstance(value, bool) and isinstance(value, int | float) and _LEAST_USD <= value <= _MOST_USD:
+            return float(value)
+        allowed = f"USD, from {_LEAST_USD} to {_MOST_USD:.0f}"
+    else:
+        if not isinstance(value, bool) and isinstance(value, int) and 1 <= value <= _MOST_TOKENS:
+            return value
+        allowed = f"a whole number of tokens, from 1 to {_MOST_TOKENS}"
+    raise InvalidSetting(
+        f"budget.{key} in {path} is {value!r:.100}, which makes no sense. Set it to {allowed}, or leave it out."
+    )

@@ -1,0 +1,446 @@
+"""Before a budget is passed, somebody is asked: `[budget]` of `helmsman.toml`, for a task, a project in a day, and a day.
+
+What is used is asked of those who know it for good (`helmsman.capabilities.spending`), at the beginning of every turn and
+at each report of the model's usage: one model call may pass a budget. A turn that has passed one is stopped, and whoever
+answers the session's questions is asked whether the task goes on. A yes is for so much as the question says, half of the
+budget; it is kept with the task before anything goes on, and holds for everybody whom the same budget holds. A no, or
+nobody's answer, is the end of the task.
+
+A task may also have a limit of its own, which its caller gave (`max_cost_usd`): there nobody is asked, and it is stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.registry import usable
+from helmsman.base.budget import Budget
+from helmsman.base.git_view import repository_root
+from helmsman.base.surroundings import current
+from helmsman.capabilities.limits import ANSWERED_WITHIN
+from helmsman.capabilities.usage_report import tokens
+from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable
+from helmsman.model.events import Failure, Usage
+from helmsman.model.inputs import turn_input
+from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question
+from helmsman.settings import CONFIG_NAME, read_toml
+from helmsman.steering.turn_errors import failed_turn
+from helmsman.tasks.model import BUDGET, GRANTED, WAITING_FOR
+from helmsman.tasks.spec import TurnSpec
+from helmsman.worktrees.places import projects
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from helmsman.capabilities.spending import Spending
+    from helmsman.capabilities.usage import UsageReports
+    from helmsman.model.events import TurnEnded
+    from helmsman.model.options import TurnInput
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.prices import Prices
+    from helmsman.tasks.registry import Registry
+
+log = logging.getLogger(__name__)
+
+_GO_ON: Final = "You were stopped because a budget was used up, and more has been granted. Go on where you left off."
+_WAITS: Final = "A budget is used up. It waits for somebody to say whether it goes on."
+_ADVICE: Final = "Raise it in [budget] of your helmsman.toml, or send the session a message: then you are asked again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetState:
+    """How much of a budget is used. `granted` is up to where somebody has let it go on; `project` is whose it is."""
+
+    key: str
+    used: float
+    budget: float
+    granted: float | None = None
+    project: str | None = None
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.used >= max(self.budget, self.granted or 0)
+
+    @property
+    def next_grant(self) -> float:
+        """Up to where it goes on after a yes: half of the budget more, and exactly what is shown."""
+        if self.key.endswith("_usd"):
+            return math.ceil((self.used + self.budget / 2) * 100) / 100
+        return self.used + max(1, self.budget // 2)
+
+    @property
+    def unit(self) -> str:
+        return "USD" if self.key.endswith("_usd") else "tokens"
+
+    @property
+    def whose(self) -> str:
+        scope = self.key.rpartition("_")[0]
+        return {"task": "this task", "project_day": "this project", "day": "all work"}[scope]
+
+    def shown(self, amount: float) -> str:
+        return f"{amount:,.2f}" if self.unit == "USD" else f"{int(amount):,}"
+
+    def in_words(self) -> str:
+        """For example: this project has used 9.40 of 10 USD today."""
+        budget = self.shown(self.budget).removesuffix(".00")
+        today = "" if self.key.startswith("task_") else " today"
+        more = "" if self.granted is None else f", of which up to {self.shown(self.granted)} were granted"
+        return f"{self.whose} has used {self.shown(self.used)} of {budget} {self.unit}{today}{more}"
+
+
+class Budgets:
+    """`helm.extras.budgets`."""
+
+    def __init__(self, helm: Steering, usage: UsageReports, prices: Prices) -> None:
+        self._helm = helm
+        self._usage = usage
+        self._prices = prices
+        self._user_file = helm.settings.user_file
+        self._read: dict[Path, tuple[tuple[int, ...], Budget]] = {}
+        self._checking: set[str] = set()
+        self._again: set[str] = set()
+        self.clock: Callable[[], datetime] = lambda: datetime.now().astimezone()
+
+    # --- what is used ------------------------------------------------------------------------------------------------
+
+    async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
+        """How much is used today of the budgets of all work, and of a directory's project: without one, of every project in
+        which something was spent today.
+        """
+        if not any(
+            self._budget(str(place)).amounts() for place in (directory, current().directory) if place is not None
+        ):
+            return ()
+        spent = await self._usage.spent_since(self._day)
+        projects = [one.directory for one in spent if one.directory is not None] if directory is None else [directory]
+        states = await self._states(self._budget(None), None, spent=spent)
+        shown = [state for state in states if state.key.startswith("day_")]
+        for project in dict.fromkeys(map(str, projects)):
+            states = await self._states(self._budget(project), project, spent=spent)
+            shown += [state for state in states if state.key.startswith("project_")]
+        return tuple(shown)
+
+    @property
+    def _day(self) -> datetime:
+        """When today has begun."""
+        return self.clock().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None).astimezone()
+
+    async def used_up(
+        self, directory: str | None, task_id: str, *, model: str | None = None, usage: Usage | None = None
+    ) -> list[BudgetState]:
+        """The budgets that are used up for a task in a directory, which has used this."""
+        states = await self._states(self._budget(directory), directory, task_id, model=model, usage=usage or Usage())
+        return [state for state in states if state.is_used_up]
+
+    async def refusal(self, directory: str | None, task_id: str) -> BudgetExceeded | None:
+        """Why a task may not begin in a directory before somebody grants more, if it may not."""
+        states = await self.used_up(directory, task_id)
+        return _refused(states) if states else None
+
+    async def _states(
+        self,
+        budget: Budget,
+        directory: str | None,
+        task_id: str | None = None,
+        *,
+        model: str | None = None,
+        usage: Usage | None = None,
+        spent: Sequence[Spending] | None = None,
+    ) -> list[BudgetState]:
+        amounts = budget.amounts()
+        if not amounts:
+            return []
+        day = self._day
+        if spent is None:
+            spent = await self._usage.spent_since(day) if any("day_" in key for key in amounts) else []
+        project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
+        granted = await self._granted(task_id, day)
+        used = {
+            "task_usd": self._prices.cost(model, usage or Usage()) or 0.0,
+            "task_tokens": tokens(usage or Usage()),
+            **self._used_of(spent, "day"),
+            **self._used_of([one for one in spent if one.directory == project], "project_day"),
+        }
+
+        def state(key: str, amount: float) -> BudgetState:
+            of = project if key.startswith("project_") else None
+            grants = [grant for grant in granted if grant.covers(key, amount, of)]
+            most = max((grant.up_to for grant in grants), default=None)
+            return BudgetState(key=key, used=used[key], budget=amount, granted=most, project=of)
+
+        return [state(key, amount) for key, amount in amounts.items()]
+
+    def _used_of(self, spent: Sequence[Spending], scope: str) -> dict[str, float]:
+        usages = [(one.model, Usage(*one[4:])) for one in spent]
+        return {
+            f"{scope}_usd": sum(self._prices.cost(model, usage) or 0.0 for model, usage in usages),
+            f"{scope}_tokens": sum(tokens(usage) for _, usage in usages),
+        }
+
+    async def _granted(self, task_id: str | None, day: datetime) -> list[_Grant]:
+        def read(registry: Registry) -> list[_Grant]:
+            own = None if task_id is None else registry.get(task_id)
+            of_task = () if own is None else _grants(own)
+            of_day = (grant for task in registry.granted(day) for grant in _grants(task))
+            return [
+                *(grant for grant in of_task if grant.is_of_task),
+                *(grant for grant in of_day if not grant.is_of_task and grant.day == f"{day:%Y-%m-%d}"),
+            ]
+
+        try:
+            return await self._helm.ledger.registry(read)
+        except RegistryUnavailable as error:
+            log.warning("what was granted beyond budgets is not known: %s", error)
+            return []
+
+    # --- what may be used --------------------------------------------------------------------------------------------
+
+    def _budget(self, directory: str | None) -> Budget:
+        """What holds for work in a directory, by the files as they are now."""
+        held = Budget() if self._user_file is None else self._budget_in(self._user_file)
+        for path in self._project_files(directory):
+            held = held.narrowed(self._budget_in(path))
+        return held
+
+    def _project_files(self, directory: str | None) -> Iterator[Path]:
+        if directory is None:
+            return
+        place = Path(os.path.realpath(directory))
+        root = repository_root(place) or place
+        own = None if self._user_file is None else os.path.realpath(self._user_file)
+        for parent in (place, *place.parents):
+            path = parent / CONFIG_NAME
+            if parent.is_relative_to(root) and os.path.realpath(path) != own:
+                yield path
+
+    def _budget_in(self, path: Path) -> Budget:
+        """What a file says. While one makes no sense, what it said before holds."""
+        before = self._read.get(path)
+        try:
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if before is None or before[0] != stamp:
+                budget = Budget.read(read_toml(path).get("budget", {}), path)
+                before = self._read[path] = stamp, budget
+        except FileNotFoundError:
+            self._read.pop(path, None)
+            return Budget()
+        except (OSError, InvalidSetting) as error:
+            log.warning("the budget stays as it is: %s", error)
+        return Budget() if before is None else before[1]
+
+    # --- a turn begins -----------------------------------------------------------------------------------------------
+
+    async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+        """Whether somebody is asked before a turn that was requested begins; after a yes, `go_on` is called."""
+        before = self._helm.ledger.used_before(task_id)
+        states = await self.used_up(session.directory, task_id, model=session.model, usage=before)
+        if not states:
+            return False
+        self._helm.ledger.hold(task_id, session, {"note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
+        day = f"{self.clock():%Y-%m-%d}"
+        grants = [_Grant(state.key, state.next_grant, state.budget, day, state.project) for state in states]
+        answered = partial(self._answered, session, task_id, grants, _refused(states), go_on)
+        self._helm.ask_first(session, _question(session, states), answered, ANSWERED_WITHIN.total_seconds())
+        return True
+
+    def _answered(
+        self,
+        session: Session,
+        task_id: str,
+        grants: Sequence[_Grant],
+        refused: BudgetExceeded,
+        go_on: Callable[[], Awaitable[None]],
+        choices: tuple[Choice, ...] | None,
+    ) -> None:
+        if choices and choices[0].value == APPROVE:
+            granted = {GRANTED + grant.key: grant.as_dict() for grant in grants}
+            self._helm.ledger.update(task_id, {"note": None, "metadata": granted})
+            session.begun = anyio.Event()  # who stops it now waits until it can be stopped
+            # What was granted is remembered before anything else, whatever becomes of us. It is not awaited here: whoever
+            # answered is cancelled as soon as the question is closed.
+            self._helm.in_background(partial(self._go_on, session, self._helm.ledger.write, go_on))
+            return
+        self._helm.ledger.explain(session.id, if_stopped=refused.message, if_over=refused.message)
+        session.apply(failed_turn(session.id, refused))
+        self._helm.make_room()
+
+    async def _go_on(self, session: Session, *steps: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            for step in steps:
+                await step()
+        except HelmsmanError as error:  # the session has been told
+            log.warning("session %s could not go on: %s", session.id, error)
+        except Exception:
+            log.exception("session %s could not go on", session.id)
+
+    # --- a turn runs -------------------------------------------------------------------------------------------------
+
+    def check(self, session: Session) -> None:
+        """Look at what a session has spent: its turn may have to be stopped."""
+        self._check_cost(session)
+        if session.id in self._checking:
+            self._again.add(session.id)
+            return
+        self._checking.add(session.id)
+        self._helm.in_background(partial(self._check, session))
+
+    async def _check(self, session: Session) -> None:
+        self._again.add(session.id)
+        try:
+            while session.id in self._again:
+                self._again.discard(session.id)
+                await self._check_budgets(session)
+        except HelmsmanError as error:
+            log.warning("session %s may be beyond its budget, and could not be stopped: %s", session.id, error)
+        except Exception:
+            log.exception("whether session %s is beyond its budget is not known", session.id)
+        finally:
+            self._checking.discard(session.id)
+            self._again.discard(session.id)
+
+    async def _check_budgets(self, session: Session) -> None:
+        task_id = self._helm.ledger.running_task(session.id)
+        if task_id is None or not _runs_freely(session):
+            return
+        usage, turn = self._helm.ledger.usage_of(session.id), session.turn_count
+        states = await self.used_up(session.directory, task_id, model=session.model, usage=usage)
+        if not states or session.turn_count != turn or not _runs_freely(session):
+            return
+        log.info("session %s is stopped: %s", session.id, "; ".join(state.in_words() for state in states))
+        session.is_pausing = True
+        await self._pause(session, states)
+
+    async def _pause(self, session: Session, states: Sequence[BudgetState]) -> None:
+        """Stop the turn, unless somebody else does."""
+        await session.begun.wait()
+        if not session.is_pausing or session.engine is None or not usable(session.engine):
+            return
+        if not session.is_message:  # it cannot be gone on with by another message
+            error = _refused(states)
+            session.end_as = Failure(code=error.code, message=error.message)
+        try:
+            await session.engine.interrupt(session.id)
+        finally:
+            session.end_as = None
+
+    def asks(self, session: Session, ended: TurnEnded) -> bool:
+        """Whether a turn was stopped here, so that its task goes on if somebody says so."""
+        is_ours, session.is_pausing = session.is_pausing, False
+        task_id = self._helm.ledger.running_task(session.id)
+        if not is_ours or ended.outcome != "interrupted" or task_id is None or not session.is_message:
+            return False
+        turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
+        engine = None if session.engine is None else session.engine.id
+        spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
+        self._helm.ledger.go_on_later(session.id, {"spec": spec, "note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
+        self._helm.in_background(partial(self._go_on_with, session, ended, turn, task_id))
+        return True
+
+    async def _go_on_with(self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str) -> None:
+        session.apply(ended)  # and at once the next turn is requested: nobody sees the session idle between them
+        await self._go_on(session, partial(self._helm.run_turn, session, turn, task_id))
+
+    # --- what a task's caller is willing to pay ----------------------------------------------------------------------
+
+    def _check_cost(self, session: Session) -> None:
+        """Stop a task that has cost more than it may, or of which nobody can say what it costs."""
+        task_id = self._helm.ledger.running_task(session.id)
+        limit = self._helm.ledger.max_costs.get(task_id or "")
+        if task_id is None or limit is None or not session.state.is_running:
+            return
+        cost = self._prices.cost(session.model, self._helm.ledger.usage_of(session.id) or Usage())
+        if cost is None:
+            why = (
+                f"there is no price for the model {session.model}, so its limit of ${limit:g} could not be kept. Add the "
+                'price to helmsman.toml ([prices."…"]), or leave out max_cost_usd.'
+            )
+        elif cost > limit:
+            why = f"it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to go on."
+        else:
+            return
+        del self._helm.ledger.max_costs[task_id]
+        self._helm.ledger.explain(
+            session.id, if_stopped=f"It was stopped: {why}", if_over=f"It had ended before it could be stopped: {why}"
+        )
+        self._helm.in_background(partial(self._stop, session, task_id))
+
+    async def _stop(self, session: Session, task_id: str) -> None:
+        try:
+            await self._helm.interrupt(session.id)
+        except HelmsmanError as error:
+            log.warning("task %s spends more than it may and could not be stopped: %s", task_id, error)
+
+
+def _runs_freely(session: Session) -> bool:
+    """Whether a turn runs that Helmsman itself neither stops nor asks about."""
+    return session.state.is_running and session.own_question is None and not session.is_pausing
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    """What somebody has granted beyond a budget: for that amount of it alone, and on that day."""
+
+    key: str
+    up_to: float
+    of: float
+    day: str
+    project: str | None
+
+    @property
+    def is_of_task(self) -> bool:
+        return self.key.startswith("task_")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"upTo": self.up_to, "of": self.of, "day": self.day, "project": self.project}
+
+    def covers(self, key: str, amount: float, project: str | None) -> bool:
+        return (self.key, self.of, self.project) == (key, amount, project)
+
+
+def _grants(task: Task) -> Iterator[_Grant]:
+    for key, kept in task.metadata.items():
+        if key.startswith(GRANTED) and isinstance(kept, dict):
+            grant: Mapping[str, Any] = kept
+            yield _Grant(key.removeprefix(GRANTED), grant["upTo"], grant["of"], grant["day"], grant["project"])
+
+
+def _refused(states: Sequence[BudgetState]) -> BudgetExceeded:
+    """Nobody has granted more."""
+    return BudgetExceeded(f"{_sentences(states)} Nobody has granted more. {_ADVICE}")
+
+
+def _sentences(states: Sequence[BudgetState]) -> str:
+    told = (state.in_words() for state in states)
+    return " ".join(f"{words[0].upper()}{words[1:]}." for words in told)
+
+
+def _question(session: Session, states: Sequence[BudgetState]) -> Question:
+    more = " and ".join(f"{state.shown(state.next_grant)} {state.unit} for {state.whose}" for state in states)
+    prompt = Prompt(
+        text=f"{_sentences(states)} Go on, up to {more}?",
+        options=(APPROVE, STOP),
+        key=BUDGET_ASKED,
+        descriptions={APPROVE: f"go on, up to {more}", STOP: "the task ends here, as failed"},
+    )
+    return Question(
+        id=f"q_{secrets.token_hex(5)}",
+        type="user_input",
+        session_id=session.id,
+        turn_id=session.state.turn_id,
+        prompts=(prompt,),
+        details={"directory": session.directory},
+    )

@@ -1,0 +1,37 @@
+"""What the core asks of the capabilities that stand on it; `helmsman.service.Helmsman` passes it on to them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.errors import BudgetExceeded
+    from helmsman.model.events import Event
+    from helmsman.sessions.session import Session
+
+
+class Hooks(ABC):
+    """Part of `helmsman.steering.turns.Turns`."""
+
+    @abstractmethod
+    async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
+        """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
+
+    @abstractmethod
+    async def used_up(self, directory: str | None, task_id: str) -> BudgetExceeded | None:
+        """Why a new task in a directory may not begin before somebody has granted more than a budget, if it may not."""
+
+    @abstractmethod
+    async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+        """Whether somebody is asked before a turn that was requested begins; after a yes, `go_on` is called."""
+
+    @abstractmethod
+    def check_spending(self, session: Session) -> None:
+        """Look at what a session has spent: its turn may have to be stopped."""
+
+    @abstractmethod
+    def keeps_back(self, session: Session, event: Event) -> bool:
+        """Whether a session is not to hear of this yet: somebody is asked first how it goes on."""
