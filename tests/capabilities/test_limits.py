@@ -9,8 +9,10 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.capabilities.limits import waits_until
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
+from helmsman.shapes.session_status import session_status
 from helmsman.steering.shared import Shared
 from tests.played import PlayedAgent
 
@@ -69,6 +71,9 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
         other = await helm.start("other work", cwd=tmp_path)  # there is room for one
         engine.end("completed")
         await until(helm, other, lambda one: one.status == "completed")
+
+        moved = await helm.extras.limits.go_on(task, "in 90 minutes")
+        assert moved.note == session_status(session).note == waits_until(moved.resumes_at or datetime.now(UTC))
 
         went_on = await helm.extras.limits.go_on(task)
         assert went_on.id == task.id

@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
@@ -27,15 +29,22 @@ from helmsman.tasks.spec import TurnSpec
 if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.tasks.model import Task
+    from helmsman.tasks.model import Task, TaskChanges
 
 log = logging.getLogger(__name__)
 
 _GO_ON: Final = "The usage limit that ended your last turn is lifted. Go on where you left off."
 _UNKNOWN: Final = timedelta(hours=1)
 """When it is tried again where the agent did not say when its limit is there again."""
+_TAKEN_UP_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.05
 ANSWERED_WITHIN: Final = timedelta(hours=24)
 """So long the question waits: nobody may be there when a limit is reached at night."""
+
+
+def waits_until(moment: datetime) -> str:
+    """What is said of a task, or of its session, that goes on then."""
+    return f"The usage limit is reached. It goes on by itself at {moment.astimezone():%Y-%m-%d %H:%M}."
 
 
 class UsageLimits:
@@ -68,14 +77,28 @@ class UsageLimits:
         Raises:
             InvalidInput: It does not wait for one, or this is no time.
         """
-        session = self._helm.sessions.get(task.session_id or "") or await self._helm.session(task.session_id or "")
-        place = next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
-        if place is None or task.waiting_for != QUOTA:
-            raise InvalidInput(f"Task {task.id} does not wait for a usage limit.", parameter="task_id")
+        not_waiting = InvalidInput(
+            f"Task {task.id} is {task.status} and does not wait for a usage limit. Say something to its session to go on "
+            "there.",
+            parameter="task_id",
+        )
+        if task.waiting_for != QUOTA or task.session_id is None:
+            raise not_waiting
+        session = self._helm.sessions.get(task.session_id) or await self._helm.session(task.session_id)
+        place = None
+        with anyio.move_on_after(_TAKEN_UP_SECONDS):  # a hub that has just begun is about to take it up
+            while (place := _place(session, task)) is None:  # noqa: ASYNC110 - no event tells of it
+                await anyio.sleep(_LOOK_SECONDS)
+        if place is None:
+            raise not_waiting
         now = datetime.now(UTC)
         moment = now if at is None else parse_when(now, at=at).at
         session.queue[place] = replace(session.queue[place], not_before=moment)
-        self._helm.ledger.update(task.id, {"metadata": {RESUMES_AT: (moment or now).isoformat()}})
+        changes: TaskChanges = {
+            "note": waits_until(moment or now),
+            "metadata": {RESUMES_AT: (moment or now).isoformat()},
+        }
+        self._helm.ledger.update(task.id, changes)
         await self._helm.ledger.write()
         self._helm.run_later(session, task.id)
         return await self._helm.ledger.now(task)
@@ -95,7 +118,7 @@ class UsageLimits:
         turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = None if session.engine is None else session.engine.id
         spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
-        note = f"The usage limit is reached. It goes on by itself at {resumes_at.astimezone():%Y-%m-%d %H:%M}."
+        note = waits_until(resumes_at)
         self._helm.notices.tell(
             limit_news(
                 note,
@@ -118,6 +141,11 @@ class UsageLimits:
         session.queue.insert(0, queued)
         self._helm.run_later(session, task_id)
         log.info("task %s waits for its usage limit until %s", task_id, resumes_at.isoformat(timespec="minutes"))
+
+
+def _place(session: Session, task: Task) -> int | None:
+    """Where in the queue of its session the turn stands with which a task goes on."""
+    return next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
 
 
 def _question(session: Session, resumes_at: datetime) -> Question:

@@ -96,7 +96,8 @@ async def _last_turns(helm: Helmsman, sessions: list[SessionInfo]) -> dict[str, 
         return {}  # looking at a list makes no files
     tasks = await helm.tasks.of_sessions([info.session_id for info in sessions])
     last = {
-        session_id: next((task for task in of_it if not task.is_waiting), None) for session_id, of_it in tasks.items()
+        session_id: next((task for task in of_it if task.waiting_for is not None or not task.is_waiting), None)
+        for session_id, of_it in tasks.items()
     }
     return {session_id: task for session_id, task in last.items() if task is not None}
 
@@ -105,7 +106,8 @@ def _as_dict(turn: Task | None) -> dict[str, Any]:
     if turn is None:
         return {}
     timed_out = {"timedOut": list(turn.timed_out)} if turn.timed_out else {}
-    return {"status": session_status_of(turn)} | timed_out
+    resumes = {} if turn.resumes_at is None else {"resumesAt": turn.resumes_at.isoformat(timespec="seconds")}
+    return {"status": session_status_of(turn)} | timed_out | resumes
 
 
 def _row(info: SessionInfo, turn: Task | None) -> tuple[str | None, ...]:
@@ -124,7 +126,7 @@ def _cells(info: SessionInfo, turn: Task | None, width: int) -> tuple[str | Text
     if turn is not None and turn.timed_out:
         what = Text("(a question timed out) ", "yellow").append_text(what)
     status = (None if turn is None else session_status_of(turn)) or ""
-    word, style = _STATUS.get(status, (status, ""))
+    word, style = ("waits", "yellow") if turn is not None and turn.waiting_for else _STATUS.get(status, (status, ""))
     return (
         session_id if width >= _WIDE else short_id(session_id),
         ago(info.updated_at),

@@ -221,6 +221,11 @@ class Session:
         return list(self.state.questions.values())
 
     @property
+    def resumes_at(self) -> datetime | None:
+        """When it goes on by itself with what a usage limit has ended."""
+        return self.queue[0].not_before if self.queue else None
+
+    @property
     def task_id(self) -> str | None:
         """The newest of its tasks."""
         return self.task_ids[-1] if self.task_ids else None

@@ -17,6 +17,7 @@ from helmsman.base.shortening import (
     within,
 )
 from helmsman.base.shown_text import exact
+from helmsman.capabilities.limits import waits_until
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -206,9 +207,12 @@ def _note(session: Session, missed: int, left_out: int) -> str | None:
         notes.append(f"{left_out} older items of this turn are left out of itemEvents.")
     if missed:
         notes.append(f"{missed} older events since that cursor are no longer kept.")
+    if session.resumes_at is not None:
+        notes.append(waits_until(session.resumes_at))
     if session.queue:
-        count = len(session.queue)
-        notes.append("1 message is queued." if count == 1 else f"{count} messages are queued.")
+        count = len(session.queue) - (session.resumes_at is not None)
+        if count:
+            notes.append("1 message is queued." if count == 1 else f"{count} messages are queued.")
         if session.queue[0].is_away():
             notes.append("They wait for a client with the same environment and settings as the one that sent them.")
     return " ".join(notes) or None

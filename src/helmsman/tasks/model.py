@@ -66,6 +66,8 @@ def session_status_of(task: Task) -> str | None:
     """The status that a session has, or had, in the turn that this task is; None where that is not known."""
     if task.status == "working" and task.input_required:
         return "awaiting_approval"
+    if task.waiting_for is not None:
+        return "error"  # of the turn that the limit has ended; its task goes on with another one
     return next((session for session, status, _ in _STATES if status == task.status), None)
 
 

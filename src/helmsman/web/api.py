@@ -37,8 +37,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page.
         Listed = {sessionId, agent, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions?,
-        source?, originator?, model?, archived?, taskIds?, note?, timedOut? (how many questions of its last turn the
-        deadline denied)}; `status` is known of sessions this server has seen and of those that run.
+        resumesAt?, source?, originator?, model?, archived?, taskIds?, note?, timedOut? (how many questions of its last turn
+        the deadline denied)}; `status` is known of sessions this server has seen and of those that run.
 
     GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, agent, status, result?, output?, error?,
         recentOutput, pendingQuestion?, moreQuestions?, itemEvents (always empty here: the transcript has them), usage?
@@ -47,8 +47,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, sandbox?, approvalPolicy?, can? [str] (what its engine can do, such as steer),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
-        questions: [Question], queued, taskIds, createdAt, changedAt,
-        turnSeconds?, hasDiff}.
+        resumesAt? (when it goes on by itself after a usage limit), questions: [Question], queued, taskIds, createdAt,
+        changedAt, turnSeconds?, hasDiff}.
 
     GET /api/sessions/{id}/turns → {turns: [Turn]}, oldest first, for the timeline.
         Turn = {number (from 1), turnId?, status: active|done|error|interrupted, prompt?, firstIndex, items,
@@ -93,7 +93,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/tasks/{idOrAlias} → Task
         Task = {taskId, alias, agent, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown,
         inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
-        progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota, resumesAt?}
+        progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota, resumesAt?,
+        elsewhere? (in a list: another process runs it, and only that one can stop it; `note` says which)}
 
     GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
         codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],

@@ -63,6 +63,7 @@ def listed(info: SessionInfo | None, session: Session | None, tasks: Sequence[Ta
     shown["summary"] = one_line(shown.get("summary"))
     shown["isActive"] = status in ("active", "awaiting_approval")
     shown["status"] = status
+    shown["resumesAt"] = time(next((task.resumes_at for task in tasks if task.waiting_for is not None), None))
     shown["questions"] = (len(session.state.questions) or None) if session is not None else None
     shown["name"] = safe(shown.get("name"))
     shown["note"] = safe(session.state.note or session.state.timed_out_note) if session is not None else None
@@ -95,7 +96,8 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
         "approvalPolicy": state.approval_policy,
         "can": None if session.engine is None else session.engine.capabilities.as_dict()["can"],
         "elsewhere": session.elsewhere if state.is_running else None,
-        "queued": len(session.queue),
+        "queued": len(session.queue) - (session.resumes_at is not None),
+        "resumesAt": time(session.resumes_at),
         "taskIds": list(session.task_ids),
         "createdAt": time(session.created_at),
         "changedAt": time(session.changed_at),

@@ -10,7 +10,7 @@ const SHORT_DIFF = 60;
 
 const NAMES = {
   user_message: "You",
-  agent_message: "Codex",
+  agent_message: "Agent",
   reasoning: "Thinking",
   command_execution: "Command",
   file_change: "Files",
