@@ -124,30 +124,36 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
 
 def _show_all(*, as_json: bool) -> int:
     """What is asked anywhere, oldest first, as far as it can be answered from here; of the rest, where."""
+    from rich.text import Text
+
     from helmsman.cli.question_text import open_question_lines
     from helmsman.model.question_text import question_as_dict
 
-    async def look(helm: Helmsman) -> list[Session]:
+    async def look(helm: Helmsman) -> dict[str, tuple[Session, str]]:
         working, _ = await helm.tasks.list(status=["working"], origin="local", limit=_MOST)
-        asking = dict.fromkeys(task.session_id for task in reversed(working) if task.input_required)
-        return [await helm.session(session_id) for session_id in asking if session_id is not None]
+        asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
+        return {
+            task.session_id: (await helm.session(task.session_id), task.instruction)
+            for task in asking
+            if task.session_id is not None
+        }
 
-    sessions = with_helmsman(look)
+    asking = with_helmsman(look)
     if as_json:
         shown = [
-            {"sessionId": one.id, "questions": [question_as_dict(each) for each in one.questions]} for one in sessions
+            {"sessionId": session_id, "questions": [question_as_dict(one) for one in session.questions]}
+            for session_id, (session, _) in asking.items()
         ]
         print_json({"sessions": shown})
-    elif not sessions:
+        return ExitCode.ASKED if asking else ExitCode.OK
+    if not asking:
         click.echo("No session asks anything.", err=True)
     console = result_console()
-    for one in [] if as_json else sessions:
-        console.print(
-            f"session {one.id}  {one_line(one.state.name or one.state.prompt or '')[:200]}", style="bold", markup=False
-        )
-        if one.elsewhere is not None:
-            console.print(f"  {one.elsewhere}", markup=False, soft_wrap=True)
-        for question in one.questions:
-            console.print(*open_question_lines(console, one, question), sep="\n", soft_wrap=True)
+    for session_id, (session, instruction) in asking.items():
+        console.print(Text.assemble((session_id, "bold"), f"  {one_line(instruction)[:200]}"), soft_wrap=True)
+        if session.elsewhere is not None:
+            console.print(Text(f"  {session.elsewhere}"), soft_wrap=True)
+        for question in session.questions:
+            console.print(*open_question_lines(console, session, question), sep="\n", soft_wrap=True)
         console.print()
-    return ExitCode.ASKED if sessions else ExitCode.OK
+    return ExitCode.ASKED if asking else ExitCode.OK

@@ -50,6 +50,9 @@ APPLY: Final = Form(frozenset(["apply"]), v.APPLY_REST, (frozenset([ID, SLUG]),)
 CHOICE: Final = Form(v.CHOOSE_VERBS, v.CHOOSE_REST, (frozenset([NUMBER]),))
 ENVIRONMENTS: Final = Form(v.ENVIRONMENTS_REST, v.ENVIRONMENTS_REST, (v.ENVIRONMENTS, frozenset(["cloud", "codex"])))
 
+HELP: Final = (["help"], ["usage"], ["what", "can", "you", "do"], ["what", "can", "i", "say"])
+"""To the letter: "help me with the parser" is work."""
+
 
 def is_pleasant(words: Words) -> bool:
     said = words.words
