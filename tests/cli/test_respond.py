@@ -29,6 +29,7 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     assert shown.stdout in everywhere.stdout
     (task,) = (await cli.run("tasks", "--json")).json[0]["tasks"]
     assert f"helmsman respond {session_id[-8:]}" in (await cli.run("tasks", "show", task["taskId"])).stderr
+    assert "`helmsman list` shows those there are" in (await cli.run("status")).stderr
     unnamed = await cli.run("respond", session_id, "approve")
     assert (unnamed.exit_code, "id comes before the answer" in unnamed.stderr) == (2, True)
     assert (await cli.run("respond", session_id, command[2], "perhaps")).exit_code == 2

@@ -9,7 +9,7 @@ import click
 
 from helmsman.approvals.deadline import in_words
 from helmsman.base.shown_text import one_line, visible
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_schedule
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
@@ -35,7 +35,9 @@ _COLUMNS: Final = (
     Column("WHAT", gives_way="at its end", left_out=3),
 )
 
-_schedule_argument: Final = click.argument("reference", metavar="SCHEDULE", shell_complete=complete_schedule)
+_schedule_argument: Final = click.argument(
+    "reference", metavar="SCHEDULE", type=Named("helmsman schedule"), shell_complete=complete_schedule
+)
 
 
 @cli_group(

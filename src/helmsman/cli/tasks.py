@@ -15,7 +15,7 @@ from helmsman.base.files import refuse_outside
 from helmsman.base.shown_text import one_line, visible
 from helmsman.base.surroundings import from_here
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_task
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
@@ -54,7 +54,9 @@ _COLUMNS: Final = (
 _STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green", "failed": "red", "unknown": "yellow"}
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
-_task_argument: Final = click.argument("reference", metavar="TASK", shell_complete=complete_task)
+_task_argument: Final = click.argument(
+    "reference", metavar="TASK", type=Named("helmsman tasks"), shell_complete=complete_task
+)
 
 
 def _attempt_option(help_text: str) -> Callable[[CommandT], CommandT]:
