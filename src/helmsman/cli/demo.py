@@ -225,8 +225,8 @@ def _conclude(console: Console, outcome: Outcome) -> None:
     is_away = Path(sys.argv[0]).name == "helmsman" and shutil.which("helmsman") is None
     helmsman = os.path.relpath(sys.argv[0]) if is_away else "helmsman"
     for command_line, what in (
-        ("doctor", "what your own Codex can do, and whether it is logged in"),
-        ('run "Explain this project"', "the same with your own Codex, in the current directory"),
-        ("list", "your Codex sessions; `run --session` continues one"),
+        ("doctor", "is your own Codex there, and logged in?"),
+        ('run "Explain this project"', "the same with your own Codex, where you are"),
+        ("list", "your sessions; `run --session` continues one"),
     ):
         console.print(Text(f"  {helmsman} {command_line:<26}  {what}"))
