@@ -149,7 +149,7 @@ def load_settings(
     env = here.environment if env is None else env
     cwd = (cwd or here.directory).absolute()
     home = _home(env)
-    user_file = user_file or _config_dir(env, home) / CONFIG_NAME
+    user_file = user_file or own_file(env)
     user = _read_file(user_file, trusted=True)
     project = _project_file(cwd, user)
     files = tuple(file for file in (project, user) if file is not None)
@@ -175,6 +175,12 @@ def load_settings(
     token = env.get(REMOTE_TOKEN) or None
     values |= {"files": files, "user_file": user_file, "ignored": tuple(ignored)}
     return Settings(**seconds, codex_remote_token=token, **values)
+
+
+def own_file(env: Mapping[str, str] | None = None) -> Path:
+    """Where the user's own `helmsman.toml` is, or would be."""
+    env = current().environment if env is None else env
+    return _config_dir(env, _home(env)) / CONFIG_NAME
 
 
 def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:

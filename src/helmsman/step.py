@@ -80,6 +80,8 @@ class _Failed:
     message: str
     retry: bool
     cause_code: str | None = None
+    goes_on: str | None = None
+    """The task that goes on by itself later, though the step has failed."""
 
 
 @takes_start_options
@@ -181,13 +183,13 @@ async def run_step(
             failed = outcome
             if failed.error is StepInterrupted:
                 failed = replace(failed, retry=retry_interrupted)
-            if (resumes_at := await _resumes_at(helmsman, session, failed)) is not None:
-                failed = replace(failed, message=f"{failed.message} It goes on by itself at {resumes_at}.", retry=False)
+            failed = await _or_later(helmsman, session, failed)
     raise failed.error(
         f"{failed.message} (attempt {tried} of {attempts})" if tried > 1 else failed.message,
         session_id=session.id if session is not None else None,
         attempts=tried,
         cause_code=failed.cause_code,
+        **({} if failed.goes_on is None else {"goes_on": failed.goes_on}),
     )
 
 
@@ -197,12 +199,15 @@ def _seconds(given: float | Literal["settings"] | None, usual: float) -> float:
     return math.inf if given is None else given
 
 
-async def _resumes_at(helm: Helmsman, session: Session, failed: _Failed) -> str | None:
-    """When a turn that a usage limit has ended goes on, where it does."""
+async def _or_later(helm: Helmsman, session: Session, failed: _Failed) -> _Failed:
+    """The failure; of a turn that a usage limit has ended and that goes on later, with when it does."""
     if failed.cause_code != USAGE_LIMIT or session.task_id is None:
-        return None
+        return failed
     task = await helm.tasks.get(session.task_id)
-    return None if task.resumes_at is None else f"{task.resumes_at.astimezone():%Y-%m-%d %H:%M}"
+    if task.resumes_at is None:
+        return failed
+    message = f"{failed.message} It goes on by itself at {task.resumes_at.astimezone():%Y-%m-%d %H:%M}."
+    return replace(failed, message=message, retry=False, goes_on=task.id)
 
 
 def run_step_sync(prompt: str, **arguments: Any) -> StepResult:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from helmsman.hub.notifier import Notifier
+from helmsman.model.question_text import describe
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.testing import run, say
 from tests.browser.chromium import SECONDS
@@ -72,7 +73,7 @@ async def test_a_notice_leads_to_a_question_that_is_not_on_the_page(
     await page.get(f"location.hash = '#/s/{other.id}'")
     await page.until_text(".agent_message", "resting")
     session = await ask(helm, model, folder)
-    await page.until_text(".notice", "Codex asks you: touch it")
+    await page.until_text(".notice", "outside the sandbox: touch it")
     await page.click(".notice a")
     await page.until_text(".session .question", "touch made.txt")
     await page.until("document.querySelector('.notice') === null")
@@ -117,7 +118,7 @@ async def test_the_browser_notifies_only_after_a_click_and_only_who_does_not_loo
     session = await ask(helm, model, folder)
     await page.until("told.length === 1")
     title, body, tag = await page.get("[told[0].title, told[0].body, told[0].tag]")
-    assert (title, body, tag) == ("Codex asks you", "touch it", session.questions[0].id)
+    assert (title, body, tag) == (describe(session.questions[0]).title, "touch it", session.questions[0].id)
     await page.get("told[0].dispatchEvent(new Event('click'))")
     await page.until_text(".session .question", "touch made.txt")
     await answer(helm, session)

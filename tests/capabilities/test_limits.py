@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
-from helmsman.errors import InvalidInput
+from helmsman import Helmsman, load_settings, run_step
+from helmsman.base.json_values import iso_time
+from helmsman.capabilities.limits import waits_until
+from helmsman.errors import InvalidInput, StepFailed
 from helmsman.hub.recovery import Recovery
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
+from helmsman.shapes.session_status import session_status
 from helmsman.steering.shared import Shared
 from helmsman.tasks.database import Fence
 from tests.played import PlayedAgent
@@ -70,6 +73,10 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
         other = await helm.start("other work", cwd=tmp_path)  # there is room for one
         engine.end("completed")
         await until(helm, other, lambda one: one.status == "completed")
+
+        moved = await helm.extras.limits.go_on(task, "in 90 minutes")
+        assert moved.note == waits_until(moved.resumes_at or datetime.now(UTC))
+        assert session_status(session).resumes_at == iso_time(moved.resumes_at)
 
         went_on = await helm.extras.limits.go_on(task)
         assert went_on.id == task.id
@@ -156,8 +163,8 @@ async def test_somebody_is_asked_and_after_a_yes_it_waits(
         moved = await helm.extras.limits.go_on(task, "in 3h")
         assert moved.resumes_at is not None
         assert moved.resumes_at > agent.limit_is_there_at
-        cancelled, _ = await helm.tasks.cancel(task)
-        assert cancelled.status == "canceled"
+        cancelled, message = await helm.tasks.cancel(task)
+        assert (cancelled.status, "not begun" in message) == ("canceled", False)
         assert session.queue == []
         with pytest.raises(InvalidInput, match="does not wait"):
             await helm.extras.limits.go_on(cancelled)
@@ -235,3 +242,21 @@ async def limited(helm: Helmsman, agent: PlayedAgent, directory: Path) -> Sessio
     session = await helm.start("work", cwd=directory, on_limit="wait")
     agent.engines[-1].end("failed", REACHED)
     return session
+
+
+async def test_a_step_whose_turn_goes_on_later_has_failed_and_names_the_task_that_does(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)
+
+    async def reach_it(helm: Helmsman) -> None:
+        while not any(session.state.is_running for session in helm.sessions.values()):
+            await anyio.sleep(0.01)
+        agent.engines[-1].end("failed", REACHED)
+
+    async with Helmsman(settings, agents=[agent]) as helm, anyio.create_task_group() as tasks:
+        tasks.start_soon(reach_it, helm)
+        with anyio.fail_after(SECONDS), pytest.raises(StepFailed, match="goes on by itself at") as failed:
+            await run_step("work", cwd=tmp_path, on_limit="wait", helm=helm)
+        (session,) = helm.sessions.values()
+        assert failed.value.details["goes_on"] == session.task_id

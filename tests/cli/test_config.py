@@ -35,7 +35,10 @@ async def test_the_configuration_is_read_as_it_holds_and_with_where_it_comes_fro
     )
     file = codex_home.path / "config.toml"
     done = await cli.run("config")
-    assert 'model_verbosity = "low"' in done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    assert 'model_verbosity = "low"' in lines
+    tops = [line.partition(" ")[0].partition(".")[0] for line in lines]
+    assert tops == sorted(tops), "Codex tells them in another order each time"
     assert 'mcp_servers.a.env.API_TOKEN = "[redacted]"' in done.stdout
     one = await cli.run("config", "get", "model_verbosity")
     assert (one.exit_code, one.stdout, one.stderr) == (0, '"low"\n', f"  from {file}\n")

@@ -29,9 +29,11 @@ async def test_all_is_well_with_a_codex_that_needs_no_login(cli: Cli, codex_bina
 
 
 async def test_json_has_checks_and_features(cli: Cli, codex_version: tuple[int, int, int]) -> None:
-    done = await cli.run("doctor", "--json")
+    done = await cli.run("doctor", "--json", HELMSMAN_DETACH="1")
     (report,) = done.json
     assert report["ok"] is True
+    assert "survive" in _checks(done)["Detaching"]["detail"]
+    assert "detach" in report["capabilities"]["can"], "though the Codex that the doctor has started ends with it"
     assert report["codex"]["version"] == ".".join(map(str, codex_version))
     assert {"ask", "fork", "review", "sandbox"} <= set(report["capabilities"]["can"])
     # How long a login shell takes depends on how busy the machine is.
@@ -54,7 +56,7 @@ async def test_a_missing_login_is_a_failed_check_with_its_fix(
     assert done.exit_code == 1
     account = _checks(done)["Account"]
     assert account["status"] == "failed"
-    assert account["fix"].endswith(" login`.")
+    assert account["fix"] == "Run `helmsman login`."
 
 
 async def test_the_settings_in_force_are_named(bare_cli: Cli) -> None:

@@ -24,6 +24,14 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     assert "Command: touch made.txt" in shown.stdout
     command = shown.stdout.rpartition("Answer it: helmsman ")[2].split()
     assert command[-1] == "approve"
+    everywhere = await cli.run("respond")  # somebody who does not know which session asks
+    assert everywhere.exit_code == 5
+    assert shown.stdout in everywhere.stdout
+    (task,) = (await cli.run("tasks", "--json")).json[0]["tasks"]
+    assert f"helmsman respond {session_id[-8:]}" in (await cli.run("tasks", "show", task["taskId"])).stderr
+    assert "`helmsman list` shows those there are" in (await cli.run("status")).stderr
+    unnamed = await cli.run("respond", session_id, "approve")
+    assert (unnamed.exit_code, "id comes before the answer" in unnamed.stderr) == (2, True)
     assert (await cli.run("respond", session_id, command[2], "perhaps")).exit_code == 2
     assert (await cli.run("respond", session_id, "q_other", "approve")).exit_code == 2
     answered = await cli.run(*command)
@@ -37,6 +45,7 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     nothing = await cli.run("respond", session_id)
     assert nothing.exit_code == 0
     assert "asks nothing" in nothing.stderr
+    assert "No session asks anything" in (await cli.run("respond")).stderr
 
 
 async def test_always_shows_its_rule_and_asks(cli: Cli, left_behind: LeaveBehind, settings: Settings) -> None:

@@ -40,6 +40,21 @@ async def test_a_message_is_sent_and_the_turn_goes_on_alone(
     ended = await cli.run("tasks", "wait", said["taskId"], "--timeout", "30", "--json")
     assert (ended.exit_code, ended.json[0]["result"]) == (0, "Second.")
 
+    model.on("delta", say(Gate(), "Never."))
+    await cli.run("say", session_id, "delta")
+    async with anyio.create_task_group() as tasks:
+
+        async def interrupt() -> None:
+            while "epsilon" not in (await cli.run("tasks", "--status", "pending")).stdout:
+                pass
+            stopped = await cli.run("interrupt", session_id)
+            assert "is interrupted. 1 queued message taken back." in stopped.stderr
+
+        tasks.start_soon(interrupt)
+        taken_back = await cli.run("say", session_id, "epsilon", "--queue")
+    assert (taken_back.exit_code, taken_back.stdout) == (130, "")
+    assert "Not sent." in taken_back.stderr
+
 
 async def test_a_message_is_followed_to_the_end_of_its_turn(
     detached_cli: Cli, model: ScriptedModel, session_id: str

@@ -69,6 +69,8 @@ async def test_a_task_goes_on_once_after_its_limit_though_client_and_hub_are_gon
     await place.kill_hub()
     shown = await done(whole("tasks", "show", task.id), place)
     assert "waits for the usage limit" in shown.stdout
+    (listed,) = json.loads((await done(whole("list", "--json"), place)).stdout)["sessions"]
+    assert (listed["status"], listed["resumesAt"]) == ("error", task.resumes_at.isoformat(timespec="seconds"))
     await place.kill_hub()
     resumed = await done(whole("tasks", "resume", task.id, "--json"), place)
     assert resumed.code == 0, resumed.stderr

@@ -176,6 +176,8 @@ async def test_a_turn_that_another_process_runs_is_shown_once(
         shown = await browser.get(f"/api/sessions/{session.id}")
         assert shown["status"] == "active"
         assert "only it can steer, stop and answer it" in shown["elsewhere"]  # so the page offers neither
+        (task,) = (await browser.get("/api/tasks"))["tasks"]
+        assert (task["elsewhere"], task["note"]) == (True, shown["elsewhere"])  # nor does the list of tasks
         entries = (await browser.get(f"/api/sessions/{session.id}/transcript"))["entries"]
         assert [entry["item"].get("text") for entry in entries if entry["item"]["type"] == "user_message"] == [
             "look around"

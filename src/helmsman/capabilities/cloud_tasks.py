@@ -88,8 +88,8 @@ class CloudTasks:
         chosen = self.settings.reference(environment)
         if chosen is None:
             raise CloudEnvironmentMissing(
-                "A cloud task needs an environment. Name one (env_id), or set default_environment under [cloud] in "
-                "helmsman.toml."
+                "A cloud task needs an environment. Name one by its id, label or configured name, or set "
+                "default_environment under [cloud] in helmsman.toml."
             )
         task_id = new_task_id("cloud")
         draft = TaskDraft(

@@ -26,7 +26,7 @@ from helmsman.tasks.spec import TurnSpec
 if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.tasks.model import Task
+    from helmsman.tasks.model import Task, TaskChanges
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,11 @@ _SHORTEST: Final = timedelta(minutes=1)
 """What is waited for a limit that, by the agent's own word, is there again, and was reached."""
 ANSWERED_WITHIN: Final = timedelta(hours=24)
 """So long the question waits: nobody may be there when a limit is reached at night."""
+
+
+def waits_until(moment: datetime) -> str:
+    """What is said of a task, or of its session, that goes on then."""
+    return f"The usage limit is reached. It goes on by itself at {moment.astimezone():%Y-%m-%d %H:%M}."
 
 
 class UsageLimits:
@@ -75,11 +80,19 @@ class UsageLimits:
         session = await self._helm.session_with_queue(task.session_id or "")
         place = next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
         if place is None or task.waiting_for != QUOTA:
-            raise InvalidInput(f"Task {task.id} does not wait for a usage limit.", parameter="task_id")
+            raise InvalidInput(
+                f"Task {task.id} is {task.status} and does not wait for a usage limit. Say something to its session to go "
+                "on there.",
+                parameter="task_id",
+            )
         now = datetime.now(UTC)
         moment = now if at is None else parse_when(now, at=at).at
         session.queue[place] = replace(session.queue[place], not_before=moment)
-        self._helm.ledger.update(task.id, {"metadata": {RESUMES_AT: (moment or now).isoformat()}})
+        changes: TaskChanges = {
+            "note": waits_until(moment or now),
+            "metadata": {RESUMES_AT: (moment or now).isoformat()},
+        }
+        self._helm.ledger.update(task.id, changes)
         await self._helm.ledger.write()
         self._helm.run_later(session, task.id)
         return await self._helm.ledger.now(task)
@@ -99,7 +112,7 @@ class UsageLimits:
         turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = self._helm.ledger.engine_of(session.id)
         spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
-        note = f"The usage limit is reached. It goes on by itself at {resumes_at.astimezone():%Y-%m-%d %H:%M}."
+        note = waits_until(resumes_at)
         self._helm.ledger.go_on_later(
             session.id,
             {
@@ -112,6 +125,11 @@ class UsageLimits:
         session.queue.insert(0, queued)
         self._helm.run_later(session, task_id)
         log.info("task %s waits for its usage limit until %s", task_id, resumes_at.isoformat(timespec="minutes"))
+
+
+def _place(session: Session, task: Task) -> int | None:
+    """Where in the queue of its session the turn stands with which a task goes on."""
+    return next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
 
 
 def _question(session: Session, resumes_at: datetime) -> Question:

@@ -39,7 +39,9 @@ _WATCH_SECONDS: Final = 0.5
 _START_SECONDS: Final = 0.05
 _NOT_RUNNING: Final = "nothing: it was not running any more"
 _NOT_BEGUN: Final = "nothing: it had not begun"
+_NOT_AT_WORK: Final = "nothing: it was waiting for its usage limit"
 _TAKEN_BACK: Final = "It was cancelled before it began."
+_GIVEN_UP: Final = "It was cancelled while it waited for its usage limit."
 
 
 @dataclass(slots=True)
@@ -267,16 +269,20 @@ class LocalTasks:
         for queued in session.queue if session is not None else ():
             if session is not None and queued.task_id == task.id:
                 session.queue.remove(queued)
-                self._helm.ledger.cancel(task.id, _TAKEN_BACK)
-                return _NOT_BEGUN
+                return self._never(task)
         return None
 
     async def _take_back(self, task: Task) -> str | None:
         """Cancel a task that waits to be begun, if nobody begins it just now."""
         if not task.is_waiting or not await self._helm.ledger.take(task):
             return None
-        self._helm.ledger.cancel(task.id, _TAKEN_BACK)
-        return _NOT_BEGUN
+        return self._never(task)
+
+    def _never(self, task: Task) -> str:
+        """Have a task that waits never begin, or never go on."""
+        begun = task.waiting_for is not None
+        self._helm.ledger.cancel(task.id, _GIVEN_UP if begun else _TAKEN_BACK)
+        return _NOT_AT_WORK if begun else _NOT_BEGUN
 
 
 def _cancelled(reason: str) -> str:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helmsman.agents.codex.binary import app_server_capabilities
+from helmsman.agents.codex.detached.engines import can_detach
 from helmsman.agents.sandbox import find_sandbox
 from helmsman.cli import place_checks
 from helmsman.cli.check_report import Check, Report
@@ -59,7 +61,9 @@ async def examine(settings: Settings) -> Report:
             checks.append(Check("Codex", "failed", error.message))
         else:
             checks += await check_codex(helm, binary, settings)
-            capabilities = await helm.capabilities("codex")
+            # As what they start has it: the one Codex that looks here ends with us.
+            detached = binary.remote is not None or (settings.detach and can_detach(binary))
+            capabilities = app_server_capabilities(binary, detached=detached)
         checks += await check_other_agents(helm, settings)
     # Nothing else is going on any more, so these may block.
     checks += place_checks.check_state(settings)

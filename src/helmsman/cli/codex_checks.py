@@ -114,7 +114,7 @@ async def _account(engine: AppServerEngine) -> Check:
         how = _ACCOUNTS.get(account.kind, account.kind)
         return Check("Account", "ok", f"logged in with {how}{who}{plan}")
     if account.requires_login:
-        return Check("Account", "failed", "not logged in.", f"Run `{to_type(engine.binary)} login`.")
+        return Check("Account", "failed", "not logged in.", "Run `helmsman login`.")
     return Check("Account", "ok", "no login needed: Codex is configured for a provider of its own")
 
 

@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 CommandT = TypeVar("CommandT", bound=click.Command)
 
 
+class Named(click.types.StringParamType):
+    """Something that a person names. Who leaves it out is told which command lists them."""
+
+    def __init__(self, listed_by: str) -> None:
+        self._listed_by = listed_by
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return f"`{self._listed_by}` shows those there are."
+
+
 def cli_command(
     name: str,
     short_help: str,

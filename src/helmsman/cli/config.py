@@ -143,7 +143,7 @@ def _layer(kind: str, file: str | None) -> dict[str, str]:
 
 
 def _lines(values: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[str]:
-    for key, value in values.items():
+    for key, value in sorted(values.items()):  # Codex tells them in another order each time
         if isinstance(value, dict):
             yield from _lines(value, (*before, key))
         elif value is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import tempfile
 from dataclasses import replace
 from functools import partial
@@ -218,9 +221,12 @@ def _conclude(console: Console, outcome: Outcome) -> None:
         console.print(Text("\nWhat changed", "bold"))
         console.print(*fold_all(console, diff_lines(diff)), sep="\n")
     console.print(Text("\nTry next", "bold"))
-    for hint in (
-        "helmsman doctor                      what your own Codex can do, and whether it is logged in",
-        'helmsman run "Explain this project"  the same with your own Codex, in the current directory',
-        "helmsman list                        your Codex sessions; `run --session` continues one",
+    # As one has to type it: in a clone it is not on the PATH.
+    is_away = Path(sys.argv[0]).name == "helmsman" and shutil.which("helmsman") is None
+    helmsman = os.path.relpath(sys.argv[0]) if is_away else "helmsman"
+    for command_line, what in (
+        ("doctor", "is your own Codex there, and logged in?"),
+        ('run "Explain this project"', "the same with your own Codex, where you are"),
+        ("list", "your sessions; `run --session` continues one"),
     ):
-        console.print(Text(f"  {hint}"))
+        console.print(Text(f"  {helmsman} {command_line:<26}  {what}"))

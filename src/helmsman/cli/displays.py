@@ -218,7 +218,7 @@ class HumanDisplay(Display):
             if missed is not None:
                 lines += fold(self._console, Text(visible(missed), "yellow"))
         if outcome.session is not None:
-            lines += self._closing(outcome.session)
+            lines += self._closing(outcome.session, error)
         self._screen.print(lines)
         if result is not None and self._result_apart:
             click.echo(visible(result) if sys.stdout.isatty() else result)
@@ -231,9 +231,12 @@ class HumanDisplay(Display):
         message = "Codex says that it failed." if said else visible(error.message)
         return [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]
 
-    def _closing(self, session: Session) -> list[Text]:
+    def _closing(self, session: Session, error: HelmsmanError | None) -> list[Text]:
         parts = [Text(tokens(session.usage), "dim")]
-        if self._lasting:
+        later = None if error is None else error.details.get("goes_on")
+        if later is not None:
+            parts.append(Text.assemble(("go on now with ", "dim"), f"helmsman tasks resume {later}"))
+        elif self._lasting:
             parts.append(Text.assemble(("continue with ", "dim"), f'helmsman run --session {session.id} "…"'))
         return [line for part in parts for line in fold(self._console, part)]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from helmsman.cli.command import cli_command
 from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, session_argument
-from helmsman.cli.output import print_result
+from helmsman.cli.output import counted, print_result, standing
 
 if TYPE_CHECKING:
     from helmsman.service import Helmsman
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 def command(session: str, as_json: bool) -> None:
     """Stop the running turn of a session, its sub-agents and the commands it left running, and wait until they have.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). An idle session is left as it is.
+    SESSION is a session's id or a part of it (`helmsman list` shows them). An idle session is left as it
+    is. Messages that are queued for it are taken back.
     """
     host().begin_change("repeatable")
 
-    async def stop(helm: Helmsman, session_id: str) -> str:
-        return (await helm.interrupt(session_id)).status
+    async def stop(helm: Helmsman, session_id: str) -> tuple[str, int]:
+        queued = len((await helm.session(session_id)).queue)
+        return (await helm.interrupt(session_id)).status, queued
 
-    session_id, status = on_session(session, stop)
-    print_result(f"Session {session_id} is {status}.", {"sessionId": session_id, "status": status}, as_json=as_json)
+    session_id, (status, queued) = on_session(session, stop)
+    taken_back = f" {counted(queued, 'queued message')} taken back." if queued else ""
+    sentence = f"Session {session_id} {standing(status)}.{taken_back}"
+    print_result(sentence, {"sessionId": session_id, "status": status}, as_json=as_json)

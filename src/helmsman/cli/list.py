@@ -111,7 +111,7 @@ def _cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
     if session.get("timedOut"):
         what = Text("(a question timed out) ", "yellow").append_text(what)
     status = session.get("status", "")
-    word, style = _STATUS.get(status, (status, ""))
+    word, style = ("waits", "yellow") if session.get("waitingFor") else _STATUS.get(status, (status, ""))
     return (
         session_id if width >= _WIDE else short_id(session_id),
         ago(datetime.fromisoformat(session["timestamp"])),

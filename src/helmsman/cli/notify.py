@@ -13,6 +13,7 @@ from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, print_list
 from helmsman.cli.tables import Column
+from helmsman.settings import own_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,6 @@ _LOG: Final = (
     Column("WHAT", gives_way="at its end", left_out=3),
     Column("NOTE", gives_way="at its end", left_out=2),
 )
-_NOBODY: Final = "Nobody is told of anything. Add [[notify.to]] to your helmsman.toml (docs/notices.md)."
 
 
 @cli_group(
@@ -66,7 +66,8 @@ def command(as_json: bool) -> None:
         for one in ways
     ]
     shown = {"ways": [way_as_dict(one) for one in ways]}
-    print_list(shown, rows, _WAYS, lambda _: rows, nothing=_NOBODY, as_json=as_json)
+    nobody = f"Nobody is told of anything. Add [[notify.to]] to {own_file()} (docs/notices.md)."
+    print_list(shown, rows, _WAYS, lambda _: rows, nothing=nobody, as_json=as_json)
 
 
 @cli_command("test", "Send a notice to try it.", "helmsman notify test", "helmsman notify test desktop", group=command)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from helmsman.cli.command import Named
 from helmsman.cli.completing import complete_session, complete_session_or_task
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.host import host
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 ResultT = TypeVar("ResultT")
+SESSION: Final = Named("helmsman list")
 
-session_argument = click.argument("session", metavar="SESSION", shell_complete=complete_session)
+session_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session)
 """A session by its id, or a part of it."""
 
-changes_argument = click.argument("session", metavar="SESSION", shell_complete=complete_session_or_task)
+changes_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session_or_task)
 """Whose changes are meant: a session, or a task by its id (`helmsman.cli.whose_changes`)."""
 
 

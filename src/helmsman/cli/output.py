@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from helmsman.cli.tables import Column
+    from helmsman.tasks.model import Task
 
 _LABEL_WIDTH: Final = 10
 
@@ -46,6 +47,16 @@ def print_result(sentence: str, shown: Mapping[str, Any], *, as_json: bool) -> N
         print_json(shown)
     else:
         click.echo(visible(sentence), err=True)
+
+
+def standing(status: str) -> str:
+    """How a session stands, as the end of a sentence."""
+    return {"error": "has failed", "awaiting_approval": "waits for an answer"}.get(status, f"is {status}")
+
+
+def task_word(task: Task) -> str:
+    """How a task stands, in one word: that it asks or waits is more than that it works."""
+    return "asks" if task.input_required else "waits" if task.waiting_for else task.status
 
 
 def print_list(

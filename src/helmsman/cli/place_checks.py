@@ -24,7 +24,7 @@ from helmsman.hub.control import ask_hub
 from helmsman.notices.config import NotifySettings
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
-from helmsman.settings import Settings, ensure_state_dir
+from helmsman.settings import Settings, ensure_state_dir, own_file
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _STALE: Final = {
 
 def check_settings(settings: Settings) -> list[Check]:
     files = ", ".join(str(file.path) for file in settings.files)
-    detail = files or "defaults and environment (there is no helmsman.toml)"
+    detail = files or f"defaults and environment (there is no {own_file()})"
     remove = "It does no harm; remove it from the project's file to get rid of this line."
     return [
         Check("Settings", "ok", detail),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from helmsman.base.shown_text import visible
+from helmsman.base.shown_text import one_line, visible
 from helmsman.cli.command import cli_command
+from helmsman.cli.completing import complete_session
 from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import on_session, session_argument
-from helmsman.cli.output import print_json, print_result
+from helmsman.cli.on_session import on_session, with_helmsman
+from helmsman.cli.output import print_json, print_result, standing
 from helmsman.cli.session_ids import short_id
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import COMMAND_LINE
@@ -24,26 +25,32 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
+_MOST: Final = 1000
+"""So many tasks at work are looked at for what they ask."""
+
 
 @cli_command(
     "respond",
-    "Answer what a session asks.",
+    "Show what sessions ask, and answer it.",
+    "helmsman respond",
     "helmsman respond 3b2d5c8e",
     "helmsman respond 3b2d5c8e q_1f3a9c0b2d approve",
     'helmsman respond 3b2d5c8e q_1f3a9c0b2d "deny: touches production"',
 )
-@session_argument
+@click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete_session)
 @click.argument("question", required=False)
 @click.argument("answers", nargs=-1, metavar="[ANSWER]...")
 @yes_option
-def command(session: str, question: str | None, answers: tuple[str, ...], agreed: bool, as_json: bool) -> int:
-    """Answer a question of a session, or show what it asks when no answer is given.
+def command(session: str | None, question: str | None, answers: tuple[str, ...], agreed: bool, as_json: bool) -> int:
+    """Answer a question of a session, or show what it asks when no answer is given; without a session, what all of them ask.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); QUESTION is the question's id, and there is one
     ANSWER for each of its parts: an option, with a reason after a colon if you like, or a text where any will do. Showing
     a question that is open gives exit code 5. `approve_always` shows the rule it would make and asks; where there is no
     terminal to ask on, it needs --yes.
     """
+    if session is None:
+        return _show_all(as_json=as_json)
     if question is None or not answers:
         return _show(session, question, as_json=as_json)
     if answers[0].partition(":")[0].strip() == APPROVE_ALWAYS and not agreed:
@@ -59,7 +66,7 @@ def command(session: str, question: str | None, answers: tuple[str, ...], agreed
 
     session_id, status = on_session(session, respond)
     shown = {"sessionId": session_id, "question": question, "status": status}
-    print_result(f"Answered. Session {session_id} is {status}.", shown, as_json=as_json)
+    print_result(f"Answered. Session {session_id} {standing(status)}.", shown, as_json=as_json)
     return ExitCode.OK
 
 
@@ -98,7 +105,8 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     session_id, (asking, questions) = on_session(session, look)
     if question is not None and not questions:
         raise QuestionNotOpen(
-            f"Session {session_id} has no open question {question}. Leave it out to see which it has."
+            f"Session {session_id} has no open question {visible(question)}. The question's id comes before the answer: "
+            f"`helmsman respond {short_id(session_id)}` shows what is asked."
         )
     if as_json:
         print_json({"sessionId": session_id, "questions": [question_as_dict(one) for one in questions]})
@@ -112,3 +120,40 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
         for one in questions:
             console.print(*open_question_lines(console, asking, one), sep="\n", soft_wrap=True)
     return ExitCode.ASKED if questions else ExitCode.OK
+
+
+def _show_all(*, as_json: bool) -> int:
+    """What is asked anywhere, oldest first, as far as it can be answered from here; of the rest, where."""
+    from rich.text import Text
+
+    from helmsman.cli.question_text import open_question_lines
+    from helmsman.model.question_text import question_as_dict
+
+    async def look(helm: Helmsman) -> dict[str, tuple[Session, str]]:
+        working, _ = await helm.tasks.list(status=["working"], origin="local", limit=_MOST)
+        asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
+        return {
+            task.session_id: (await helm.session(task.session_id), task.instruction)
+            for task in asking
+            if task.session_id is not None
+        }
+
+    asking = with_helmsman(look)
+    if as_json:
+        shown = [
+            {"sessionId": session_id, "questions": [question_as_dict(one) for one in session.questions]}
+            for session_id, (session, _) in asking.items()
+        ]
+        print_json({"sessions": shown})
+        return ExitCode.ASKED if asking else ExitCode.OK
+    if not asking:
+        click.echo("No session asks anything.", err=True)
+    console = result_console()
+    for session_id, (session, instruction) in asking.items():
+        console.print(Text.assemble((session_id, "bold"), f"  {one_line(instruction)[:200]}"), soft_wrap=True)
+        if session.elsewhere is not None:
+            console.print(Text(f"  {session.elsewhere}"), soft_wrap=True)
+        for question in session.questions:
+            console.print(*open_question_lines(console, session, question), sep="\n", soft_wrap=True)
+        console.print()
+    return ExitCode.ASKED if asking else ExitCode.OK

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from helmsman.cli.displays import Display
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session, WhenBusy
+    from helmsman.tasks.model import Task
 
 _LOOK_SECONDS: Final = 0.5
 
@@ -67,8 +68,11 @@ def command(
         if when_busy is not None:
             known.require_here()
         sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error")
-        if when_busy == "queue":
-            await _until_sent(helm, sent)
+        if when_busy == "queue" and (not_sent := await _until_sent(helm, sent)) is not None:
+            reason = not_sent.note or "It was taken back."
+            shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}
+            print_result(f"Not sent. {reason}", shown, as_json=as_json)
+            return ExitCode.INTERRUPTED
         await sent.begun.wait()
         if wait or not (host().outlives_commands or sent.goes_on_alone):
             return await follow_session(sent, display)
@@ -82,11 +86,17 @@ def command(
     return with_display(send, as_json=as_json)
 
 
-async def _until_sent(helm: Helmsman, session: Session) -> None:
-    """Stay until Codex has the queued message. Where the hub keeps the queue, only the message's task tells."""
+async def _until_sent(helm: Helmsman, session: Session) -> Task | None:
+    """Stay until Codex has the queued message; its task, where it was taken back before.
+
+    Where the hub keeps the queue, only the message's task tells.
+    """
     import anyio
 
     task_id = session.task_id
-    while session.queue or (task_id is not None and (await helm.tasks.get(task_id)).status == "pending"):
+    while True:
+        task = None if task_id is None else await helm.tasks.get(task_id)
+        if not session.queue and (task is None or task.status != "pending"):
+            return task if task is not None and task.status == "canceled" and task.turn_id is None else None
         with anyio.move_on_after(_LOOK_SECONDS):
             await session.feed.changed()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
+from helmsman.approvals.deadline import in_words
 from helmsman.base.shown_text import one_line, visible
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_schedule
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import limit_option, print_details, print_json, print_list, print_result
+from helmsman.cli.output import limit_option, print_details, print_json, print_list, print_result, task_word
 from helmsman.cli.run import config_values, prompt_text, schema_in
 from helmsman.cli.tables import Column
 from helmsman.model.options import ApprovalPolicy, SandboxMode
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.schedules import Schedules
     from helmsman.schedules.store import Schedule, ScheduleRun
     from helmsman.service import Helmsman
+    from helmsman.tasks.model import Task
 
 _COLUMNS: Final = (
     Column("ID", "cyan"),
@@ -33,7 +35,9 @@ _COLUMNS: Final = (
     Column("WHAT", gives_way="at its end", left_out=3),
 )
 
-_schedule_argument: Final = click.argument("reference", metavar="SCHEDULE", shell_complete=complete_schedule)
+_schedule_argument: Final = click.argument(
+    "reference", metavar="SCHEDULE", type=Named("helmsman schedule"), shell_complete=complete_schedule
+)
 
 
 @cli_group(
@@ -47,7 +51,7 @@ def command(as_json: bool) -> None:
     """Have work begin by itself, and look at what came of it. Without a command: list the schedules.
 
     Schedules run for as long as the hub does, which stays while there are any; `helmsman hub install` has it start with
-    the machine. A run is a task like any other: `helmsman tasks` shows it, `helmsman watch` follows it.
+    the machine. A run is a task like any other: `helmsman tasks` shows it, and its session.
     """
     _list_schedules(as_json=as_json)
 
@@ -61,10 +65,14 @@ def _list(as_json: bool) -> None:
 def _list_schedules(*, as_json: bool) -> None:
     from helmsman.shapes.schedules import schedule_as_dict
 
-    schedules = with_helmsman(lambda helm: helm.extras.schedules.list())
-    rows = [_cells(schedule) for schedule in schedules]
+    async def look(helm: Helmsman) -> list[tuple[Schedule, Task | None]]:
+        found = await helm.extras.schedules.list()
+        return [(one, None if one.last is None else await _task(helm, one.last)) for one in found]
+
+    found = with_helmsman(look)
+    rows = [_cells(schedule, task) for schedule, task in found]
     print_list(
-        {"schedules": [schedule_as_dict(schedule) for schedule in schedules]},
+        {"schedules": [schedule_as_dict(schedule) for schedule, _ in found]},
         rows,
         _COLUMNS,
         lambda _: rows,
@@ -136,15 +144,15 @@ def _show(reference: str, limit: int, as_json: bool) -> None:
     """Show a schedule and what came of its runs, newest first. SCHEDULE is its id, or a beginning of it."""
     from helmsman.shapes.schedules import run_as_dict, schedule_as_dict
 
-    async def look(helm: Helmsman) -> tuple[Schedule, list[tuple[ScheduleRun, str | None]]]:
+    async def look(helm: Helmsman) -> tuple[Schedule, list[tuple[ScheduleRun, Task | None]]]:
         schedule = await helm.extras.schedules.get(reference)
         runs = await helm.extras.schedules.runs(schedule.id, limit)
-        return schedule, [(run, await _status(helm, run)) for run in runs]
+        return schedule, [(run, await _task(helm, run)) for run in runs]
 
     schedule, runs = with_helmsman(look)
     shown = schedule_as_dict(schedule)
     if as_json:
-        told = [run_as_dict(run) | ({} if status is None else {"status": status}) for run, status in runs]
+        told = [run_as_dict(run) | ({} if task is None else {"status": task.status}) for run, task in runs]
         print_json(shown | {"runs": told})
         return
     print_details(
@@ -159,18 +167,18 @@ def _show(reference: str, limit: int, as_json: bool) -> None:
             "policy": shown.get("approvalPolicy"),
             "model": one_line(shown.get("model", "")),
             "missed": "one run makes up for them" if schedule.missed == "run" else "are left out",
-            "runs": "\n".join(_told(run, status) for run, status in runs) or "none yet",
+            "runs": "\n".join(_told(run, task) for run, task in runs) or "none yet",
         }
     )
 
 
-async def _status(helm: Helmsman, run: ScheduleRun) -> str | None:
+async def _task(helm: Helmsman, run: ScheduleRun) -> Task | None:
     if run.task_id is None:
         return None
     from helmsman.errors import TaskNotFound
 
     try:
-        return (await helm.tasks.get(run.task_id)).status
+        return await helm.tasks.get(run.task_id)
     except TaskNotFound:
         return None
 
@@ -216,26 +224,29 @@ def _change(change: Callable[[Schedules], Awaitable[Schedule]], said: str, *, as
     print_result(sentence, schedule_as_dict(schedule), as_json=as_json)
 
 
-def _cells(schedule: Schedule) -> tuple[str, ...]:
+def _cells(schedule: Schedule, task: Task | None) -> tuple[str, ...]:
     from helmsman.shapes.schedules import standing
 
     last = schedule.last
-    ran = "" if last is None else last.task_id or one_line(last.note or "")
+    ran = "" if last is None else _what_came(last, task) if last.task_id else one_line(last.note or "")
     return schedule.id, standing(schedule), _next(schedule), str(schedule.when), ran, one_line(schedule.prompt)[:500]
 
 
-def _told(run: ScheduleRun, status: str | None) -> str:
-    what = f"{run.task_id} {status or 'gone'}" if run.task_id is not None else f"left out: {one_line(run.note or '')}"
+def _told(run: ScheduleRun, task: Task | None) -> str:
+    what = _what_came(run, task) if run.task_id is not None else f"left out: {one_line(run.note or '')}"
     return f"{_local(run.due_at)}  {what}"
+
+
+def _what_came(run: ScheduleRun, task: Task | None) -> str:
+    return f"{run.task_id} {'gone' if task is None else task_word(task)}"
 
 
 def _next(schedule: Schedule) -> str:
     if schedule.next_at is None:
         return "never"
-    left = schedule.next_at - datetime.now(UTC)
-    minutes = max(int(left.total_seconds() // 60), 0)
-    days, hours = divmod(minutes // 60, 24)
-    about = f"{days} d {hours} h" if days else f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
+    left = max((schedule.next_at - datetime.now(UTC)).total_seconds(), 0)
+    days, hours = divmod(int(left // 3600), 24)
+    about = f"{days} d {hours} h" if days else in_words(left if left < 60 else left // 60 * 60)
     return f"{_local(schedule.next_at)} (in {about})"
 
 

@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: one column gives way, and what matters least is left out where it is narrow.
+"""Tables that fit the terminal: a column or two give way, and what matters least is left out where it is narrow.
 
 A table library that has to save room takes a little from every column, and cuts the ids that people want to copy.
 """
@@ -53,7 +53,7 @@ def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Se
     ]
 
     def room() -> int:
-        """What is left for the column that gives way."""
+        """What is left for the columns that give way."""
         fixed = sum(natural[at] for at in shown if columns[at].gives_way == "no")
         return console.width - fixed - _GAP * (len(shown) - 1)
 
@@ -63,11 +63,16 @@ def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Se
     leaving = sorted((rank, at) for at in shown if (rank := columns[at].left_out) is not None)
     while room() < wanted() and leaving:
         shown.remove(leaving.pop(0)[1])
+    left, rooms = room(), dict[int, int]()
+    giving_way = sorted((at for at in shown if columns[at].gives_way != "no"), key=natural.__getitem__)
+    for place, at in enumerate(giving_way):  # the short ones whole, where there is room; the long ones share the rest
+        rooms[at] = min(natural[at], max(left, 0) // (len(giving_way) - place))
+        left -= rooms[at]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for at in shown:
         table.add_column(columns[at].name, style=columns[at].style, justify=columns[at].justify, no_wrap=True)
     for row in cells:
-        table.add_row(*(_cut(row[at], room(), columns[at]) for at in shown))
+        table.add_row(*(_cut(row[at], rooms.get(at, 0), columns[at]) for at in shown))
     return table
 
 

@@ -18,13 +18,13 @@ from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.base.surroundings import from_here
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_task
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import limit_option, pager_option, print_details, print_diff, print_json, print_list
+from helmsman.cli.output import limit_option, pager_option, print_details, print_diff, print_json, print_list, task_word
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
@@ -56,7 +56,9 @@ _COLUMNS: Final = (
 _STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green", "failed": "red", "unknown": "yellow"}
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
-_task_argument: Final = click.argument("reference", metavar="TASK", shell_complete=complete_task)
+_task_argument: Final = click.argument(
+    "reference", metavar="TASK", type=Named("helmsman tasks"), shell_complete=complete_task
+)
 
 
 def _attempt_option(help_text: str) -> Callable[[CommandT], CommandT]:
@@ -178,9 +180,6 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     _print_task(task, as_json=as_json, timedOut=goes_on)
     if goes_on and not as_json:
         click.echo("The time is up, and the task goes on. Wait again to see its end.", err=True)
-    if task.input_required and not as_json:
-        asks = f"helmsman respond {short_id(task.session_id)}" if task.session_id else "where it was started"
-        click.echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
     return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
 
 
@@ -426,6 +425,9 @@ def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
         print_json(task_as_dict(task) | present(more))
     else:
         print_details(_details(task))
+        if task.input_required and task.owner is None and task.session_id is not None:  # of any other the note says who
+            asks = f"helmsman respond {short_id(task.session_id)}"
+            click.echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
 
 
 def _details(task: Task) -> dict[str, str | None]:
@@ -482,7 +484,7 @@ def _row(task: Task) -> tuple[str | None, ...]:
 def _cells(task: Task) -> tuple[str | Text, ...]:
     from rich.text import Text
 
-    status = "asks" if task.input_required else "waits" if task.waiting_for else task.status
+    status = task_word(task)
     alias = Text(one_line(task.alias))
     alias.truncate(_ALIAS_WIDTH, overflow="ellipsis")
     what = Text(one_line(task.instruction)[:500])

@@ -17,6 +17,7 @@ from helmsman.mcp.doors import by_tool
 from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.router_words import (
+    WHAT_TO_SAY,
     about,
     choice,
     choose,
@@ -162,9 +163,7 @@ class Router:
         if planned.choices or planned.action == "choose":
             return choose(planned)
         if planned.action == "none":
-            return output(
-                planned, "Say what you want done, or ask about a task. Nothing was started.", acknowledged=False
-            )
+            return output(planned, WHAT_TO_SAY, acknowledged=False)
         if planned.action in ("setup", "apply") or (planned.action == "run" and planned.task_id is None):
             refuse_outside(place, call.helm.settings.allowed_roots, "context.working_dir")
         _refuse_misplaced(args, planned)

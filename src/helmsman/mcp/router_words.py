@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _RETRY_MS: Final = 5000
 _WHICH: Final = "Which task do you mean?"
+WHAT_TO_SAY: Final = (
+    'Say what you want done ("fix the failing login test"), or ask about a task ("check my task", "list my tasks", "wait '
+    'for it", "show the results", "approve it", "cancel it"). Nothing was started.'
+)
 _VERBS: Final = {"check": "look at", "wait": "wait for", "cancel": "cancel", "results": "show the results of"}
 
 
@@ -87,7 +91,11 @@ def choose(planned: Route) -> contract.CodexOutput:
     may_be_work = planned.action == "choose"
     asked_for: Action = "check" if may_be_work else planned.action
     choices = [choice(number, one, asked_for) for number, one in enumerate(planned.choices, 1)]
-    lines = [f"{one.number}) {one.alias} ({one.status}): {one.instruction}" for one in choices]
+    asking = {one.id for one in planned.choices if one.input_required}
+    lines = [
+        f"{one.number}) {one.alias} ({'waits for an answer' if one.id in asking else one.status}): {one.instruction}"
+        for one in choices
+    ]
     next_actions = [one.request for one in choices]
     if may_be_work:
         number = len(choices) + 1

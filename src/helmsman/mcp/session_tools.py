@@ -81,8 +81,11 @@ async def codex_interrupt(call: CallContext, args: contract.SessionInput) -> con
 def _list_in_words(output: contract.ListOutput) -> str:
     if not output.sessions:
         return "No sessions. codex_start begins one."
-    rows = ((one.session_id, one.timestamp, one.directory or "", one.summary or "") for one in output.sessions)
-    return "\n".join("  ".join(map(exact, row)) for row in rows)
+    rows = (
+        (one.session_id, one.timestamp, one.active_status or "", one.directory or "", one.summary or "")
+        for one in output.sessions
+    )
+    return "\n".join("  ".join(map(exact, filter(None, row))) for row in rows)
 
 
 @tool("List Codex sessions", READS, _list_in_words)

@@ -51,6 +51,9 @@ CHOICE: Final = Form(v.CHOOSE_VERBS, v.CHOOSE_REST, (frozenset([NUMBER]),))
 NUMBER_ALONE: Final = Form(v.NUMBERED | {NUMBER}, v.NUMBERED, (frozenset([NUMBER]),))
 ENVIRONMENTS: Final = Form(v.ENVIRONMENTS_REST, v.ENVIRONMENTS_REST, (v.ENVIRONMENTS, frozenset(["cloud", "codex"])))
 
+HELP: Final = (["help"], ["usage"], ["what", "can", "you", "do"], ["what", "can", "i", "say"])
+"""To the letter: "help me with the parser" is work."""
+
 
 def is_approval(said: list[str]) -> bool:
     return APPROVAL.fits(said) and _is_of_a_question(said)

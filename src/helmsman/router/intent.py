@@ -263,6 +263,8 @@ def _order(words: Words) -> Intent | None:
     said = words.words
     if forms.is_pleasant(words):
         return Intent(action="none", trace=("The request is courtesy alone.",))
+    if said in forms.HELP:
+        return Intent(action="none", trace=("The request asks what one can say.",))
     if (answer := _answers(words)) is not None:
         return answer
     if forms.APPLY.fits(said):

@@ -238,6 +238,11 @@ class Session:
         return ("quota", min(times)) if times else (None, None)
 
     @property
+    def resumes_at(self) -> datetime | None:
+        """When it goes on by itself with what a usage limit has ended."""
+        return self.waiting[1]
+
+    @property
     def task_id(self) -> str | None:
         """The newest of its tasks."""
         return self.task_ids[-1] if self.task_ids else None

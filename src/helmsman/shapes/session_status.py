@@ -206,8 +206,9 @@ def _note(session: Session, missed: int, left_out: int) -> str | None:
     if missed:
         notes.append(f"{missed} older events since that cursor are no longer kept.")
     if session.queue:
-        count = len(session.queue)
-        notes.append("1 message is queued." if count == 1 else f"{count} messages are queued.")
+        count = len(session.queue) - (session.resumes_at is not None)
+        if count:
+            notes.append("1 message is queued." if count == 1 else f"{count} messages are queued.")
         if session.queue[0].is_away():
             notes.append("They wait for a client with the same environment and settings as the one that sent them.")
     return " ".join(notes) or None

@@ -128,19 +128,13 @@ class KnownSessions:
                 # It may have ended just now, between what was written of it and our look at its engine.
                 await self._bring_up_to_date(session, later, again=False)
                 return
-            session.elsewhere = self._who_runs(task)
+            session.elsewhere = self._ledger.who_runs(task)
             if is_news:
                 session.apply(TurnRequested(session_id=session.id, text=task.instruction))
                 session.apply(Notice(session_id=session.id, kind="engine", message=session.elsewhere))
             self._roster.elsewhere[session.id] = partial(self._catch_up, session)
         for event in () if session.state.timed_out else timed_out_questions(session.id, task):
             session.apply(event)
-
-    def _who_runs(self, task: Task) -> str:
-        if not self._ledger.is_elsewhere(task):
-            return "No process follows this turn right now. Look again in a moment."
-        who = "The hub" if task.owner is None else f"Process {task.owner.pid}"
-        return f"{who} runs this turn, and only it can steer, stop and answer it. Do that there, or wait for its end."
 
     def _runs_here(self, session: Session) -> bool:
         if session.state.is_running and usable(session.engine):

@@ -196,6 +196,13 @@ class Ledger:
             return not self._is_hubs
         return not self.has(task.id) and task.owner.is_alive()
 
+    def who_runs(self, task: Task) -> str:
+        """Why nothing but looking can be done here with the turn that a task is."""
+        if not self.is_elsewhere(task):
+            return "No process follows this turn right now. Look again in a moment."
+        who = "The hub" if task.owner is None else f"Process {task.owner.pid}"
+        return f"{who} runs this turn, and only it can steer, stop and answer it. Do that there, or wait for its end."
+
     def give_back(self, task_id: str, note: str) -> None:
         """A task that was taken waits again."""
         self._not_begun.discard(task_id)
@@ -248,7 +255,9 @@ class Ledger:
         session_id = known.session_id or ""
         siblings = await self.registry(lambda registry: registry.tasks_of_session(session_id))
         changes = await self._truth.changes(known, siblings)
-        return known if changes is None else await self._update(known, changes)
+        if changes is not None:
+            return await self._update(known, changes)
+        return replace(known, note=known.note or self.who_runs(known)) if self.is_elsewhere(known) else known
 
     async def _update(self, task: Task, changes: TaskChanges) -> Task:
         """The task with what was found out about it. If anybody else has told of it meanwhile, that counts."""

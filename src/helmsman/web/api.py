@@ -48,8 +48,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         deadline denied), cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, sandbox?, approvalPolicy?, can? [str] (what its engine can do, such as steer),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
-        questions: [Question], queued, taskIds, createdAt, changedAt,
-        turnSeconds?, hasDiff}.
+        questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff}.
 
     GET /api/sessions/{id}/turns → {turns: [Turn]}, oldest first, for the timeline.
         Turn = {number (from 1), turnId?, status: active|done|error|interrupted, prompt?, firstIndex, items,
@@ -96,7 +95,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Task = {taskId, alias, agent, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown,
         inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
         progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota|budget,
-        resumesAt?, resumesInSec?}
+        resumesAt?, resumesInSec?,
+        elsewhere? (in a list: another process runs it, and only that one can stop it; `note` says which)}
 
     GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
         codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],

@@ -247,7 +247,7 @@ class Reading:
             limit=limit(request, _SESSIONS, _MAX_SESSIONS),
             cursor=text(request, "cursor"),
         )
-        return present({"tasks": list(map(_listed_task, found)), "nextCursor": following})
+        return present({"tasks": list(map(self._listed_task, found)), "nextCursor": following})
 
     async def task(self, request: Request) -> dict[str, Any]:
         return dict(safe(task_as_dict(await self._helm.tasks.get(request.path_params["task_id"]))))
@@ -312,13 +312,13 @@ class Reading:
         await self._helm.ledger.write()
         tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
         found = [task for task in tasks if _mentions(task, words)][:count]
-        return {"sessions": sessions, "tasks": list(map(_listed_task, found))}
+        return {"sessions": sessions, "tasks": list(map(self._listed_task, found))}
 
-
-def _listed_task(task: Task) -> dict[str, Any]:
-    """A task in a list, with long texts cut: the page of the task has them."""
-    shown: dict[str, Any] = safe(shortened(task_as_dict(task), _TEXT_CHARS)[0])
-    return shown
+    def _listed_task(self, task: Task) -> dict[str, Any]:
+        """A task in a list, with long texts cut: the page of the task has them."""
+        shown: dict[str, Any] = safe(shortened(task_as_dict(task), _TEXT_CHARS)[0])
+        elsewhere = task.is_running and task.origin == "local" and self._helm.ledger.is_elsewhere(task)
+        return shown | ({"elsewhere": True} if elsewhere else {})
 
 
 def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
         "approvalPolicy": state.approval_policy,
         "can": None if session.engine is None else session.engine.capabilities.as_dict()["can"],
         "elsewhere": session.elsewhere if state.is_running else None,
-        "queued": len(session.queue),
+        "queued": len(session.queue) - (session.resumes_at is not None),
         "taskIds": list(session.task_ids),
         "createdAt": iso_time(session.created_at),
         "changedAt": iso_time(session.changed_at),

@@ -33,6 +33,11 @@ export function statusPill(status) {
   return h("span", { class: `pill ${TONE[status] ?? "quiet"}`, dataset: { status } }, STATUS[status] ?? status);
 }
 
+/** How a task stands, in one word: that it asks or waits is more than that it works. */
+export function taskStatus(task) {
+  return task.inputRequired ? "awaiting_approval" : task.waitingFor ? "waits" : task.status;
+}
+
 export function statusTone(status) {
   return TONE[status] ?? "quiet";
 }

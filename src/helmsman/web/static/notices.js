@@ -26,9 +26,9 @@ export function tellOfQuestions() {
     const fresh = [...open.values()].filter((question) => known !== null && !known.has(question.id));
     known = new Set(open.keys());
     for (const [id, notification] of told) if (!open.has(id) && !handled.has(id)) forgetNotification(id, notification);
-    for (const question of fresh) if (!leftToServer) notify(question.id, `${question.asker} asks you`, question.summary, question.sessionId);
+    for (const question of fresh) if (!leftToServer) notify(question.id, question.title, question.summary, question.sessionId);
     for (const [id] of shown) if (!open.has(id) && !handled.has(id)) drop(id);
-    for (const question of fresh) shown.set(question.id, notice(question.id, `${question.asker} asks you`, question.summary, question.sessionId));
+    for (const question of fresh) shown.set(question.id, notice(question.id, question.title, question.summary, question.sessionId));
     queueMicrotask(showNotices); // after the view has put the questions on the page that belong there
   });
 }

@@ -188,7 +188,7 @@ def _http_failure(method: str, url: str, status: int, details: dict[str, Any]) -
     details["http_status"] = status
     if status in (401, 403):
         return CloudNotLoggedIn(
-            f"The Codex cloud does not accept this login (HTTP {status}). Run `codex login` and sign in with a ChatGPT "
+            f"The Codex cloud does not accept this login (HTTP {status}). Run `helmsman login` and sign in with a ChatGPT "
             "account that has Codex cloud.",
             **details,
         )
@@ -215,7 +215,7 @@ _COMPLAINTS: Final[tuple[tuple[str, type[HelmsmanError], str], ...]] = (
     (
         r"^Not signed in",
         CloudNotLoggedIn,
-        "Codex is not signed in with ChatGPT, which the cloud needs. Run `codex login`.",
+        "Codex is not signed in with ChatGPT, which the cloud needs. Run `helmsman login`.",
     ),
     (
         r"create_task failed: (?:error sending request|Decode error|POST \S+ succeeded)",

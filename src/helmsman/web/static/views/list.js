@@ -3,7 +3,7 @@
 import { get } from "/api.js";
 import { timedOutPill } from "/deadline.js";
 import { arrange, freshId, h, redraw } from "/dom.js";
-import { shortPath, statusPill, statusTone, statusWord, timeAgo } from "/format.js";
+import { shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo } from "/format.js";
 import { store } from "/store.js";
 import { debounced, nextFrame } from "/timing.js";
 
@@ -145,10 +145,11 @@ export class SessionList {
       if (session.sessionId === this.#current) row.setAttribute("aria-current", "page");
       this.#rows.set(session.sessionId, row);
     }
+    const status = session.resumesAt ? "waits" : (session.status ?? "");
     redraw(row, session, () => [
-      h("span", { class: `mark ${statusTone(session.status ?? "")}`, title: statusWord(session.status ?? "") }),
+      h("span", { class: `mark ${statusTone(status)}`, title: statusWord(status) }),
       h("span", { class: "summary" }, session.name ?? session.summary ?? "Without a prompt"),
-      session.status ? h("span", { class: "visually-hidden" }, `(${statusWord(session.status)})`) : "",
+      status ? h("span", { class: "visually-hidden" }, `(${statusWord(status)})`) : "",
       h(
         "span",
         { class: "under quiet" },
@@ -166,9 +167,9 @@ function taskRow(task) {
   const row = h(
     "a",
     { class: "row", href: place, dataset: { row: "", task: task.taskId } },
-    h("span", { class: `mark ${statusTone(task.status)}` }),
+    h("span", { class: `mark ${statusTone(taskStatus(task))}` }),
     h("span", { class: "summary" }, task.instruction),
-    h("span", { class: "under quiet" }, h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(task.status), timeAgo(task.updatedAt)),
+    h("span", { class: "under quiet" }, h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(taskStatus(task)), timeAgo(task.updatedAt)),
   );
   h("li", {}, row);
   return row;

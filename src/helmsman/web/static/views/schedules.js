@@ -3,7 +3,7 @@
 import { get, post } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, freshId, h, toast } from "/dom.js";
-import { shortPath, statusPill, timeAgo } from "/format.js";
+import { shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -48,7 +48,7 @@ export class SchedulesView {
   }
 
   #onChanges(changes) {
-    if (changes.some((change) => change.kinds.some((kind) => ["tasks", "status"].includes(kind)))) this.refresh();
+    if (changes.some((change) => change.kinds.some((kind) => ["tasks", "status", "question"].includes(kind)))) this.refresh();
   }
 
   async #read() {
@@ -118,7 +118,7 @@ export class SchedulesView {
 
 function run({ dueAt, task, taskId, note }) {
   const what = task?.sessionId ? h("a", { href: `#/s/${encodeURIComponent(task.sessionId)}` }, task.alias) : h("span", {}, task?.alias ?? taskId ?? note);
-  return h("li", {}, timeAgo(dueAt), " ", task ? statusPill(task.status) : h("span", { class: "pill quiet" }, taskId ? "gone" : "left out"), " ", what);
+  return h("li", {}, timeAgo(dueAt), " ", task ? statusPill(taskStatus(task)) : h("span", { class: "pill quiet" }, taskId ? "gone" : "left out"), " ", what);
 }
 
 function openNewSchedule(added) {

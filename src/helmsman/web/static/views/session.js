@@ -161,17 +161,19 @@ export class SessionView {
     this.#session = session;
     this.transcript.directory = session.workingDirectory;
     this.#showTitle();
-    redraw(this.state, [session.status, session.timedOut], () => [
-      statusPill(session.status),
+    const status = session.resumesAt ? "waits" : session.status;
+    redraw(this.state, [status, session.timedOut], () => [
+      statusPill(status),
       session.timedOut ? timedOutPill(session.timedOut.length) : null,
     ]);
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status) || Boolean(session.elsewhere);
     redraw(this.facts, session, () => facts(session));
+    const error = session.resumesAt ? undefined : session.error;
     const waits = session.resumesInSec === undefined ? undefined : `It waits for the usage limit, and goes on in ${duration(session.resumesInSec)}.`;
-    const note = [waits, session.error?.message ?? session.note].filter(Boolean).join(" ");
+    const note = [waits, error?.message ?? session.note].filter(Boolean).join(" ");
     this.note.hidden = !note;
     this.note.textContent = note;
-    this.note.classList.toggle("bad", Boolean(session.error));
+    this.note.classList.toggle("bad", Boolean(error));
     this.composer.show(session);
     if (before && before.status !== session.status) this.transcript.refresh();
     if (this.current > 0) this.tabs[this.current].fill();

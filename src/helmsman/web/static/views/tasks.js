@@ -3,7 +3,7 @@
 import { get, post } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, h, redraw, toast } from "/dom.js";
-import { duration, shortPath, statusPill, timeAgo } from "/format.js";
+import { duration, shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -135,7 +135,7 @@ function taskParts(task, refresh) {
   const left = task.resumesInSec === undefined ? "" : ` That is in ${duration(task.resumesInSec)}.`;
   const outcome = task.error?.message ?? (task.note ? task.note + left : task.progress?.text);
   return [
-    h("div", { class: "task-title" }, title, statusPill(task.inputRequired ? "awaiting_approval" : task.waitingFor ? "waits" : task.status)),
+    h("div", { class: "task-title" }, title, statusPill(taskStatus(task))),
     h(
       "div",
       { class: "task-more" },
@@ -147,7 +147,7 @@ function taskParts(task, refresh) {
       ),
       safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
       task.waitingFor === "quota" ? actionButton("Go on now", { "aria-label": `Go on with ${task.alias ?? task.taskId}` }, resume) : null,
-      running ? actionButton("Cancel…", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
+      running && !task.elsewhere ? actionButton("Cancel…", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
     ),
   ];
 }
