@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from helmsman.hub.control import ask_hub
 from helmsman.testing import always, run, say
@@ -104,6 +105,24 @@ async def test_the_python_client_does_not_notice(victim: Victim, folder: Path, m
 async def test_the_python_client_does_not_notice_over_http(victim: Victim, folder: Path) -> None:
     async with victim.serving.over_http() as server, Client(server.transport(), mode="legacy") as client:
         check(await victim.during(lambda: tell(Caller(client), folder)), folder)
+
+
+async def test_a_client_of_2026_07_28_over_http_loses_the_call_and_nothing_else(victim: Victim) -> None:
+    async with victim.serving.over_http() as server, Client(server.transport(), mode="2026-07-28") as client:
+        session = {"sessionId": (await Caller(client)("codex_start", prompt="go on"))["sessionId"]}
+
+        async def wait() -> None:
+            with pytest.raises(MCPError, match="ended without a response"):
+                await client.call_tool("codex_wait", session)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await victim.gate.reached()
+            await anyio.sleep(2)  # by then it has been told that an answer is to come
+            await victim.kill()
+        victim.gate.release()
+        waited = await Caller(client)("codex_wait", **session)
+        assert (waited["status"], waited["result"]) == ("done", "As you say")
 
 
 @pytest.mark.parametrize(

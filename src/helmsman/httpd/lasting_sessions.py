@@ -13,7 +13,8 @@ The stream that answers a request begins with an event id. A client whose connec
 (`Last-Event-ID`, from 2025-11-25 on), and a new hub then asks for the same again, which is done once (`CallLog`). Not
 before: a client that never got that far has seen its request fail, and may have made another.
 
-Clients of 2026-07-28 have neither sessions nor event ids: each request stands alone, and one that is cut has failed.
+Clients of 2026-07-28 have neither sessions nor event ids: each request stands alone, and one that is cut has failed. Its
+answer begins early, so that the client takes nothing else for lost.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _UNCLAIMED_SECONDS: Final = 300.0
 """How long an answer, or a request that an earlier hub left, waits for a client whose connection broke."""
 _MOST_WAITING: Final = 16
 """So much waits for a client that does not read; then whoever has more to say to it waits."""
+_EARLY_SECONDS: Final = 0.5
 _TRIES: Final = 3
 """So many hubs may end while they work on a call. Then it is the call that ends them."""
 _GAVE_UP: Final = (
@@ -129,7 +131,11 @@ class LastingSessions:
         headers = Headers(scope=scope)
         session = headers.get(SESSION_HEADER)
         if headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION) not in HANDSHAKE_PROTOCOL_VERSIONS:
-            await self._app(scope, receive, send)
+            async with anyio.create_task_group() as tasks:
+                early = _EarlyStream(receive, send)
+                tasks.start_soon(early.begin_soon)
+                await self._app(scope, early.receive, early.send)
+                tasks.cancel_scope.cancel()
         elif session is None and scope["method"] == "POST":
             await self._first(scope, receive, send)
         elif session is None or f"s/{session}" not in self._kept:
@@ -404,6 +410,58 @@ class _Response:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+class _EarlyStream:
+    """A response that begins before its answer is there.
+
+    The Python SDK takes its whole connection for lost when one breaks off before a response has begun; when a stream ends,
+    only the request that it was for. The server's side of the SDK begins one after 15 seconds. What is wrong with a request
+    is found before anybody waits for more to be received, and answered with a status of its own.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._is_read = False
+        self._at_work = anyio.Event()
+        self._in_turn = anyio.Lock()
+        self._is_begun = self._is_early = self._is_stream = False
+        self._body = b""
+
+    async def receive(self) -> Message:
+        if self._is_read:
+            self._at_work.set()
+        message = await self._receive()
+        self._is_read = not message.get("more_body", False)
+        return message
+
+    async def begin_soon(self) -> None:
+        await self._at_work.wait()
+        await anyio.sleep(_EARLY_SECONDS)
+        async with self._in_turn:
+            if not self._is_begun:
+                self._is_early = True
+                headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache, no-transform")]
+                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+                await self._send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
+
+    async def send(self, message: Message) -> None:
+        async with self._in_turn:
+            if message["type"] == "http.response.start":
+                self._is_begun = True
+                self._is_stream = (
+                    Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
+                )
+                if self._is_early:
+                    return
+            elif self._is_early and not self._is_stream:
+                self._body += message.get("body", b"")
+                if message.get("more_body", False):
+                    return
+                event = b"event: message\r\ndata: " + self._body + b"\r\n\r\n" if self._body else b""
+                message = {"type": "http.response.body", "body": event}
+            await self._send(message)
 
 
 async def _until_gone(receive: Receive, reading: anyio.CancelScope) -> None:
