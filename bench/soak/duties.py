@@ -88,7 +88,10 @@ class DutiesOutcome:
     ends: Counter[str] = field(default_factory=Counter[str])
     notices: Counter[int] = field(default_factory=Counter[int])
     """How many arrived so many times."""
-    unknown: int = 0
+    not_begun: int = 0
+    """Runs whose hub died when it had written down that they begin and Codex had not heard of them: `unknown`, and told."""
+    cut_off: int = 0
+    """Notices that two hubs in a row were about to send when they died: these did not arrive, and are marked doubtful."""
     not_once: list[str] = field(default_factory=list[str])
     not_told: list[str] = field(default_factory=list[str])
     not_gone_on: list[str] = field(default_factory=list[str])
@@ -99,13 +102,18 @@ class DutiesOutcome:
         of = Counter(duty.kind for duty in self.duties)
         yield "runs that were due", f"{len(self.duties)}, of which {of['asks']} asked and {of['limit']} reached a limit"
         yield "runs finished", ", ".join(f"{count} {end}" for end, count in sorted(self.ends.items()))
-        yield "notices", f"{self.notices[1]} arrived once, {self.notices[2]} twice"
+        yield "messages that a hub had taken and not begun when it died", str(self.not_begun)
+        yield (
+            "notices",
+            f"{self.notices[1]} arrived once, {self.notices[2]} twice; {self.cut_off} cut off twice before it arrived, and "
+            "marked doubtful",
+        )
 
     def must_be_none(self) -> list[tuple[str, list[str]]]:
         """What must not happen, and where it did."""
         return [
-            ("due runs that were not begun, or begun twice", self.not_once),
-            ("notices that did not arrive, or more than twice", self.not_told),
+            ("due runs that were begun twice, or not begun without a word", self.not_once),
+            ("notices lost without a word, or that came more than twice", self.not_told),
             ("limits after which work did not go on, or went on twice", self.not_gone_on),
             ("runs of which something untrue is said", self.untrue),
             ("MCP connections lost through the death of a hub", self.books.connections_lost),
@@ -139,7 +147,7 @@ async def soak_duties(kills: int, seed: int, folder: Path) -> DutiesOutcome:
                 orphans=ground.orphans,
                 duties=duties,
             )
-            _judge(outcome, tasks, seen, receiver, ground.marks)
+            _judge(outcome, tasks, seen, receiver, ground)
     books.problems += receiver.problems
     return outcome
 
@@ -298,7 +306,19 @@ def _untold(state_dir: Path) -> int:
     )
 
 
-def _judge(outcome: DutiesOutcome, tasks: Sequence[Task], seen: Seen, receiver: CountingReceiver, marks: Path) -> None:
+def _is_doubtful(state_dir: Path, kind: str, about: str) -> bool:
+    """Whether the store says of what is to be told of a task, or of a question in a session, that nobody can tell."""
+    told = kind if kind in ("question", "limit") else "task"
+    sql = (
+        "SELECT COUNT(*) FROM notice_deliveries JOIN notices ON id = notice WHERE about LIKE ? AND status = 'doubtful'"
+    )
+    return _ask_store(state_dir, sql, f"{told} {about}%") > 0
+
+
+def _judge(
+    outcome: DutiesOutcome, tasks: Sequence[Task], seen: Seen, receiver: CountingReceiver, ground: Ground
+) -> None:
+    state_dir = ground.place.state_dir
     by_schedule: dict[str, list[Task]] = {}
     for task in tasks:
         by_schedule.setdefault(str(task.metadata.get("schedule")), []).append(task)
@@ -315,12 +335,15 @@ def _judge(outcome: DutiesOutcome, tasks: Sequence[Task], seen: Seen, receiver: 
             continue
         (task,) = runs
         outcome.ends[task.status] += 1
-        _judge_run(outcome, duty, task, seen, marks)
+        _judge_run(outcome, duty, task, seen, ground.marks)
         expected = [(_ENDED.get(task.status, ""), task.id)]
         expected += [("limit", task.id)] if seen.limited[duty.number] else []
         expected += [("question", task.session_id or "")] if duty.kind == "asks" and task.status == "completed" else []
         for news in expected:
-            if told.pop(news, 0) != 1:
+            times = told.pop(news, 0)
+            if times == 0 and _is_doubtful(state_dir, *news):
+                outcome.cut_off += 1
+            elif times != 1:
                 outcome.not_told.append(f"#{duty.number} ({duty.kind}, {task.id}): {news[0]}")
     outcome.not_told += [
         f"{count} of kind {kind} of {about} that are of nobody" for (kind, about), count in told.items()
@@ -331,7 +354,8 @@ def _judge(outcome: DutiesOutcome, tasks: Sequence[Task], seen: Seen, receiver: 
 def _judge_run(outcome: DutiesOutcome, duty: Duty, task: Task, seen: Seen, marks: Path) -> None:
     answers, name = seen.answered[duty.number], f"#{duty.number} ({duty.kind}, {task.id})"
     if task.status == "unknown" and not answers:
-        return  # nobody can tell whether Codex had heard of it: it is told, and not done again
+        outcome.not_begun += 1  # nobody can tell whether Codex had heard of it: it is told, and not done again
+        return
     if duty.kind == "limit" and (answers, seen.limited[duty.number]) != (1, 1):
         outcome.not_gone_on.append(f"{name}: {task.status}, {answers} answers, {task.note}, {task.error}")
     elif answers != 1:
