@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Usage
 
 _REMINDER: Final = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
-_STEERED: Final = re.compile(
-    r"The user sent a new message while you were working:\s*(.*?)\s*(?=IMPORTANT:|<|$)", re.DOTALL
-)
+_STEERED: Final = re.compile(r"\AThe user sent a new message while you were working:\n(.*?)\n\n", re.DOTALL)
 _DIRECTORY: Final = re.compile(r"Primary working directory: ([^\n]+)")
 
 
@@ -61,7 +59,12 @@ def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     role, content = str(message.get("role")), message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if role == "system":
-        yield {"type": "message", "role": "developer", "content": _text_of(content)}
+        said = _text_of(content)
+        steered = _STEERED.match(said)  # what a person says in mid-turn comes so
+        if steered is not None:
+            yield {"type": "message", "role": "user", "content": steered[1]}
+        else:
+            yield {"type": "message", "role": "developer", "content": said}
         return
     texts: list[str] = []
     for block in blocks if isinstance(blocks, list) else ():
@@ -75,9 +78,7 @@ def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             case "thinking":
                 yield {"type": "reasoning"}
             case "text":
-                text = str(block.get("text", ""))
-                steered = "".join(found[1] for found in _STEERED.finditer(text))
-                texts.append(steered or _REMINDER.sub("", text))
+                texts.append(_REMINDER.sub("", str(block.get("text", ""))))
             case "image":
                 source = block.get("source") or {}
                 data = f"data:{source.get('media_type')};base64,{source.get('data')}"

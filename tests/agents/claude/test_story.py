@@ -85,6 +85,8 @@ async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place,
     )
     model.on("colour", ask_user(question("Which colour?", "red", "blue")), say("painted"))
     model.on("broken", *[fail(500, message="no luck")] * 8)
+    model.on("wait", run("python3 -c 'import time; time.sleep(1)'"), say("not heard"))
+    model.on("look there", say("looked"))
     model.on("leave", run("bash -c 'sleep 371 & setsid sleep 372 & (setsid sleep 373 &) ; sleep 374'"), say("never"))
     async with opened(place) as helm:
         session = await helm.start("change", cwd=place.repo, agent="claude", sandbox="workspace-write")
@@ -128,6 +130,13 @@ async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place,
         await ended(session)
         assert '"Which colour?"="blue"' in model.requests[-1].tool_output
 
+        await session.say("wait")
+        asked = await next_question(session)
+        await session.steer("look there")
+        await session.respond(asked.id, "approve")
+        await ended(session)
+        assert (session.result, model.requests[-1].new_user_texts) == ("looked", ("look there",))
+
         await session.say("leave")
         asked = await next_question(session)
         await session.respond(asked.id, "approve")
@@ -148,7 +157,7 @@ async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place,
         (listed,), _ = await helm.list(directory=place.repo, agent="claude")
         assert (listed.agent, listed.directory, listed.first_prompt) == ("claude", str(place.repo), "change")
         history = await helm.history(session.id)
-        assert [turn.status for turn in history] == ["completed", "completed", "completed", "interrupted", "failed"]
+        assert [turn.status for turn in history] == ["completed"] * 4 + ["interrupted", "failed"]
 
 
 async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model: ScriptedModel) -> None:
