@@ -38,9 +38,8 @@ $(CLIENTS)/installed.json: scripts/fetch_clients.py | $(VENV)/.dev
 
 clients: $(CLIENTS)/installed.json ## Fetch the MCP clients that the tests use from the npm registry
 
-fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from the npm registry: MCP clients, the Codex versions of the matrix, the other agents
+fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from the npm registry: MCP clients, the Codex versions of the matrix
 	$(BIN)/python scripts/fetch_codex.py
-	-$(BIN)/python scripts/fetch_agents.py
 
 test: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests on the Codex of the PyPI wheel
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker

@@ -196,7 +196,9 @@ class Peer:
 
     async def run(self) -> None:
         """Read and write until the transport ends or the task is cancelled."""
-        reason: HelmsmanError = EngineLost(f"The connection to {self._other} was closed. Start the session again to go on.")
+        reason: HelmsmanError = EngineLost(
+            f"The connection to {self._other} was closed. Start the session again to go on."
+        )
         try:
             with self._running:
                 async with anyio.create_task_group() as tasks:

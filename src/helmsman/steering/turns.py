@@ -108,7 +108,9 @@ class Turns(Verbs, ABC):
         self._surroundings = current()
         self._exit = AsyncExitStack()
         self._is_alone = shared is None
-        self._shared = shared if shared is not None else Shared(self.settings.state_dir, agents, files=self.settings.files)
+        self._shared = (
+            shared if shared is not None else Shared(self.settings.state_dir, agents, files=self.settings.files)
+        )
         self.agents = self._shared.agents
         self.truth = self._shared.truth
         self._indexes = self.truth.look_into(self.settings)

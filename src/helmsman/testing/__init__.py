@@ -2,6 +2,7 @@
 
 - `ScriptedModel` and the words of its scripts (`say`, `run`, `patch`, …): what Codex's model answers.
 - `ScriptedCloud`: the backend of `codex cloud`. `FakeAppServer`: an app-server that misbehaves as told.
+- `FakeAcpAgent`: an agent of the Agent Client Protocol that does.
 - `CodexHome`: a Codex configuration of its own for each test; `codex_versions`: the binaries to test with.
 - `helmsman.testing.plugin`: pytest fixtures around all of it; load it with `pytest_plugins`.
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from helmsman.testing.binaries import codex_version, codex_versions, installed_codex
     from helmsman.testing.cloud import ScriptedCloud
+    from helmsman.testing.fake_acp_agent import FakeAcpAgent
     from helmsman.testing.fake_app_server import FakeAppServer
     from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
     from helmsman.testing.model import ScriptedModel
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CodexHome",
+    "FakeAcpAgent",
     "FakeAppServer",
     "Gate",
     "HomeTemplates",
@@ -94,6 +97,7 @@ __all__ = [
 _MODULES = {
     "binaries": ("codex_version", "codex_versions", "installed_codex"),
     "cloud": ("ScriptedCloud",),
+    "fake_acp_agent": ("FakeAcpAgent",),
     "fake_app_server": ("FakeAppServer",),
     "home": ("CodexHome", "HomeTemplates", "mcp_server"),
     "model": ("ScriptedModel",),

@@ -39,7 +39,8 @@ def gemini(home: Path) -> None:
         {"id": "5", "timestamp": AT.format(4), "type": "gemini", "content": "made", "tokens": tokens, "model": "m"},
     ]
     _lines(project / "chats" / f"session-2026-11-16T11-11-{ID[:8]}.jsonl", lines)
-    again = [lines[0], {"$set": {"messages": [asked, lines[-1]]}}]  # a second file of the session, after it was loaded
+    told = {**lines[-1], "content": [{"text": "hm", "thought": True}, {"text": "made"}]}
+    again = [lines[0], {"$set": {"messages": [asked, {**lines[5], "id": "6"}, told]}}]  # after it was loaded
     _lines(project / "chats" / f"session-2026-11-16T11-13-{ID[:8]}.jsonl", [*again, asked])
     (project / ".project_root").write_text(PLACE)
 

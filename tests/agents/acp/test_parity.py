@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.engine import AcpEngine
-    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.timeout(400)]
 
@@ -57,26 +57,27 @@ class CodexAdapter(Profile):
     steering = "request"
     runs_repository_files = False
 
+    def is_remark(self, text: str) -> bool:
+        return text.startswith("Warning: ")
+
+
+def environment(profile: Profile, model: ScriptedModel, home: Path) -> dict[str, str]:
+    """What the agent behind the adapter needs to know no account and no other model."""
+    home.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    if profile.name == "claude-agent-acp":
+        quiet = {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+        key = {"ANTHROPIC_BASE_URL": model.address, "ANTHROPIC_API_KEY": "dummy"}
+        return {**env, **quiet, **key, "CLAUDE_CONFIG_DIR": str(home / ".claude")}
+    provider = f'[model_providers.scripted]\nname = "scripted"\nbase_url = "{model.base_url}"\nwire_api = "responses"\n'
+    (home / "config.toml").write_text(f'model = "scripted"\nmodel_provider = "scripted"\n{provider}')
+    return {**env, "CODEX_HOME": str(home)}
+
 
 @asynccontextmanager
-async def opened(
-    profile: Profile, model: ScriptedModel, codex_home: CodexHome, tmp_path: Path
-) -> AsyncIterator[AcpEngine]:
-    command = adapter(profile.name)
-    env = dict(codex_home.env)
-    if profile.name == "claude-agent-acp":
-        home = tmp_path / "home"
-        env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "CLAUDE_CONFIG_DIR": str(home / ".claude"),
-            "ANTHROPIC_BASE_URL": model.address,
-            "ANTHROPIC_API_KEY": "dummy",
-            "DISABLE_AUTOUPDATER": "1",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        }
-        home.mkdir()
-    async with open_acp_engine(profile, command, env=env, places=tmp_path, idle=900) as engine:
+async def opened(profile: Profile, model: ScriptedModel, tmp_path: Path) -> AsyncIterator[AcpEngine]:
+    env = environment(profile, model, tmp_path / "adapter")
+    async with open_acp_engine(profile, adapter(profile.name), env=env, places=tmp_path, idle=900) as engine:
         yield engine
 
 
@@ -84,7 +85,6 @@ async def opened(
 async def test_an_adapter_is_an_agent_like_any_other(
     profile: Profile,
     model: ScriptedModel,
-    codex_home: CodexHome,
     git_repo: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -95,7 +95,7 @@ async def test_an_adapter_is_an_agent_like_any_other(
     model.on("make it", run("touch made.txt", escalate="to see"), say("made"))
     model.on("run long", run(f"HELMSMAN_STORY={mark} sleep 300", escalate="to see"), say("never said"))
     options = SessionOptions(agent=profile.name, cwd=git_repo, unenforced=True)
-    async with opened(profile, model, codex_home, tmp_path) as engine:
+    async with opened(profile, model, tmp_path) as engine:
         story = Story(engine, await begin(engine, options, "say hello"), options)
         end, items = await story.ended()
         assert end.outcome == "completed"

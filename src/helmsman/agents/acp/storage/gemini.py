@@ -58,25 +58,25 @@ class GeminiReader(SessionReader):
                         messages.setdefault(message_id, {}).update(message)
         gathered = Gathering()
         listed = (mapping(call) for message in messages.values() for call in sequence(message.get("toolCalls")))
-        calls = {text(call.get("id")): call for call in listed}
+        calls: dict[str, Mapping[str, Any]] = {text(call.get("id")): call for call in listed}
         for message in sorted(messages.values(), key=lambda one: text(one.get("timestamp"))):
             _take(gathered, message, calls)
         return gathered if files else None
 
 
-def _take(gathered: Gathering, message: Mapping[str, Any], calls: Mapping[str, Mapping[str, Any]]) -> None:
+def _take(gathered: Gathering, message: Mapping[str, Any], calls: dict[str, Mapping[str, Any]]) -> None:
     at = timestamp(message.get("timestamp"))
     if message.get("type") == "user":
         for answer in (mapping(mapping(part).get("functionResponse")) for part in sequence(message.get("content"))):
-            if answer:
-                call = calls.get(text(answer.get("id")), {})
+            call = calls.pop(text(answer.get("id")), None)
+            if call is not None:  # else it was told before: when a session is loaded, answers are written anew
                 failed = "error" in mapping(answer.get("response"))
                 gathered.called(text(answer.get("name")), mapping(call.get("args")), at, failed=failed)
         words = _words(message)
         if words:
             gathered.asked(words, at)
         return
-    gathered.said(text(message.get("content")), at)
+    gathered.said(_words(message), at)
     tokens = mapping(message.get("tokens"))
     if tokens:
         thoughts = integer(tokens.get("thoughts")) or 0
@@ -90,9 +90,11 @@ def _take(gathered: Gathering, message: Mapping[str, Any], calls: Mapping[str, M
 
 
 def _words(message: Mapping[str, Any]) -> str:
-    """What a person said; not what Gemini CLI or a tool did."""
+    """What was said; not what was only thought, nor what Gemini CLI itself or a tool said."""
     content = message.get("content")
-    parts = [content] if isinstance(content, str) else [text(mapping(part).get("text")) for part in sequence(content)]
+    if isinstance(content, str):
+        return "" if content.startswith(_CONTEXT) else content
+    parts = [text(part.get("text")) for part in map(mapping, sequence(content)) if not part.get("thought")]
     return "\n".join(part for part in parts if part and not part.startswith(_CONTEXT))
 
 

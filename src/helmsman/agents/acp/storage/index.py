@@ -36,7 +36,8 @@ class AgentSessions:
         found = [
             info
             for info in self._reader.sessions()
-            if (directory is None or info.directory == os.fspath(directory))
+            if info.parent_id is None  # sub-agents have sessions of their own
+            and (directory is None or info.directory == os.fspath(directory))
             and (include_archived or not info.archived)
             and (query is None or query.lower() in _words(info))
         ]
