@@ -360,7 +360,7 @@ async def test_a_task_that_costs_too_much_is_stopped(
     model.otherwise([run("true"), usage(2_000_000)], hang())
     async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
-        begun = await codex("codex", request="spend", safety={"max_cost_usd": 0.5}, **at(folder))
+        begun = await codex("codex", request="spend much", safety={"max_cost_usd": 0.5}, **at(folder))
         stopped = await codex("codex", request=f"wait for {begun['task']['id']}")
     assert stopped["task"]["status"] == "canceled"
     assert "its limit is $0.5" in stopped["task"]["note"]
