@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from helmsman.agents.codex.wire.process import open_child
+from helmsman.agents.child_process import open_child
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.line_framer import LineFramer
 from helmsman.model.events import Event, Item
@@ -55,7 +55,7 @@ from helmsman.testing import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from helmsman.agents.codex.wire.process import Child
+    from helmsman.agents.child_process import Child
     from helmsman.testing.playbook import ScriptStep
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"

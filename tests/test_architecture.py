@@ -65,9 +65,26 @@ def test_no_door_imports_an_agents_package() -> None:
     meeting = {
         module
         for module, used in graph().items()
-        if room_of(module) in DOORS and any(other.startswith("agents.codex") for other in used)
+        if room_of(module) in DOORS and any(_agent_of(other) is not None for other in used)
     }
     assert meeting == set()
+
+
+def test_no_agents_package_imports_anothers() -> None:
+    meeting = {
+        (module, other)
+        for module, used in graph().items()
+        for other in used
+        if None not in (_agent_of(module), _agent_of(other)) and _agent_of(module) != _agent_of(other)
+    }
+    assert meeting == set()
+
+
+def _agent_of(module: str) -> str | None:
+    """The agent, or the protocol of agents, that a module has all its knowledge of."""
+    room, _, rest = module.partition(".")
+    package = rest.partition(".")[0]
+    return package if room == "agents" and package in {"acp", "claude", "codex"} else None
 
 
 def test_in_the_root_is_only_what_a_user_of_the_library_looks_for() -> None:

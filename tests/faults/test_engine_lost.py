@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.agents import transports
 from helmsman.agents.codex.detached import engines as detached
 from helmsman.agents.codex.engine import app_server_engine
-from helmsman.agents.codex.wire import app_server, transports
+from helmsman.agents.codex.wire import app_server
 from helmsman.agents.codex.wire.app_server import AppServer
 from helmsman.errors import EngineError, EngineLost, HelmsmanError
 from helmsman.testing import hang, run, say

@@ -13,11 +13,12 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from helmsman.agents import transports
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached import engines as detached
 from helmsman.agents.codex.detached.engines import is_shared, open_detached, open_recorded, stop_engine
 from helmsman.agents.codex.detached.records import read_record, read_records
-from helmsman.agents.codex.wire import app_server, transports
+from helmsman.agents.codex.wire import app_server
 from helmsman.agents.keeper.below import left_by
 from helmsman.agents.keeper.owner import Owner
 from helmsman.errors import EngineLost, EngineStartFailed

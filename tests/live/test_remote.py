@@ -13,9 +13,10 @@ import pytest
 from websockets.asyncio.server import serve
 
 from helmsman import Helmsman, load_settings
+from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.agents.codex.wire.process import codex_environment, open_child
+from helmsman.agents.codex.starting import codex_environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.cli.checks import examine
 from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, InvalidSetting, Unsupported

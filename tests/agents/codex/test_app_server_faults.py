@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import pytest
 
+from helmsman.agents import child_process, transports
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.engine import app_server_engine
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
-from helmsman.agents.codex.wire import app_server, process, transports
+from helmsman.agents.codex.wire import app_server
 from helmsman.base.line_framer import LineFramer
 from helmsman.errors import (
     EngineLost,
@@ -106,8 +107,8 @@ async def test_a_server_that_never_answers_the_handshake_is_given_up_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_server, "HANDSHAKE_TIMEOUT", 0.3)
-    monkeypatch.setattr(process, "STDIN_CLOSED_GRACE", 0.1)
-    monkeypatch.setattr(process, "TERMINATED_GRACE", 0.1)
+    monkeypatch.setattr(child_process, "STDIN_CLOSED_GRACE", 0.1)
+    monkeypatch.setattr(child_process, "TERMINATED_GRACE", 0.1)
     server = FakeAppServer(tmp_path / "bin", on={"initialize": [ignore_sigterm(), stop_reading()]})
     with pytest.raises(EngineStartFailed, match="did not answer initialize"):
         async with engine_of(server, tmp_path):
@@ -308,7 +309,7 @@ async def test_a_policy_wider_than_asked_for_is_refused_before_anything_runs(
 async def test_a_server_that_does_not_end_with_its_input_is_terminated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "STDIN_CLOSED_GRACE", 0.1)
+    monkeypatch.setattr(child_process, "STDIN_CLOSED_GRACE", 0.1)
     server = FakeAppServer(tmp_path / "bin", on={"thread/loaded/list": [answer({"data": []}), stop_reading()]})
     async with engine_of(server, tmp_path) as engine:
         assert await engine.api.loaded_threads() == ()

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.normalise import app_server_item, file_change_diff, from_app_server, from_exec, sub_agents
+from helmsman.agents.change_diff import file_change_diff
+from helmsman.agents.codex.normalise import app_server_item, from_app_server, from_exec, sub_agents
 from helmsman.agents.codex.normalise.app_server import _HANDLERS
 from helmsman.agents.codex.normalise.exec import exec_item
 from helmsman.model.events import Event, FileChange, Item

@@ -15,7 +15,7 @@ from helmsman.agents.codex.access.configuration import check_config, merge_confi
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.wire.app_server import AppServer
-from helmsman.agents.codex.wire.transports import open_stdio
+from helmsman.agents.transports import open_stdio
 from helmsman.base.jsonrpc import Peer
 from helmsman.errors import InvalidInput
 

@@ -23,7 +23,7 @@ from helmsman.agents.acp.failures import turn_failure
 from helmsman.agents.acp.held import AgentTurn, HeldSession
 from helmsman.agents.acp.process import open_agent
 from helmsman.agents.acp.updates import TurnItems
-from helmsman.agents.codex.engine.routing import EventRouter
+from helmsman.agents.event_router import EventRouter
 from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.acp.updates import EDITS, changes_of, command_of
-from helmsman.agents.codex.normalise import file_change_diff
+from helmsman.agents.change_diff import file_change_diff
 from helmsman.base.json_values import mapping, optional_text, sequence, text
 from helmsman.model.questions import ABORT, APPROVE, APPROVE_SESSION, DENY, Prompt, Question
 

@@ -15,8 +15,8 @@ import anyio
 import anyio.to_thread
 
 from helmsman._version import __version__
-from helmsman.agents.codex.wire.process import MARK, open_child
-from helmsman.agents.codex.wire.transports import StdioTransport
+from helmsman.agents.child_process import MARK, open_child
+from helmsman.agents.transports import StdioTransport
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.processes import descendants, kill, with_variable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.codex.wire.process import Child
+    from helmsman.agents.child_process import Child
     from helmsman.base.jsonrpc import IncomingRequest, RequestId
     from helmsman.base.processes import Process
 

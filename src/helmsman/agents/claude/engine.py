@@ -27,7 +27,7 @@ from helmsman.agents.claude.binary import CLAUDE
 from helmsman.agents.claude.live_session import LiveProcess, LiveSession
 from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_kept
 from helmsman.agents.claude.questions import refused, write_answer
-from helmsman.agents.codex.engine.routing import EventRouter
+from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.protocol import Account, Begun, Engine, Model, Opened
 from helmsman.agents.sandbox import find_sandbox

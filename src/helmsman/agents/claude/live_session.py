@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.access import Launch, SessionAccess
     from helmsman.agents.claude.pipes import ClaudePipe
     from helmsman.agents.claude.questions import Asked
-    from helmsman.agents.codex.engine.routing import EventRouter
+    from helmsman.agents.event_router import EventRouter
     from helmsman.base.processes import Process
     from helmsman.errors import EngineLost
     from helmsman.model.events import TurnOutcome

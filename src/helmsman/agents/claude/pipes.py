@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.child_process import MARK as CHILD_MARK
+from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.records import KEPT, read_record
-from helmsman.agents.codex.wire.process import MARK as CHILD_MARK
-from helmsman.agents.codex.wire.process import open_child
 from helmsman.agents.keeper.below import MARK as KEPT_MARK
 from helmsman.agents.keeper.owner import own_child
 from helmsman.agents.keeper.places import (
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from helmsman.agents.child_process import Child
     from helmsman.agents.claude.records import KeptRecord
-    from helmsman.agents.codex.wire.process import Child
     from helmsman.agents.keeper.owner import KeptChild, Owner, Said
 
 log = logging.getLogger(__name__)

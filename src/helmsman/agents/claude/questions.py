@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.agents.change_diff import file_change_diff
 from helmsman.agents.claude.binary import TITLE
 from helmsman.agents.claude.normalise import EDITS, change_of
-from helmsman.agents.codex.normalise import file_change_diff
 from helmsman.base.json_values import mapping, optional_text, sequence, text
 from helmsman.model.questions import (
     ABORT,

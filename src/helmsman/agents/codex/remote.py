@@ -18,7 +18,7 @@ from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.wire.app_server import AppServer
-from helmsman.agents.codex.wire.transports import open_remote
+from helmsman.agents.transports import open_remote
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.errors import InvalidSetting, Unsupported

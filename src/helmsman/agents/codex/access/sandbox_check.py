@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.agents.codex.wire.process import open_child
+from helmsman.agents.child_process import open_child
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineStartFailed

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.cloud import output as cloud_output
 from helmsman.agents.codex.cloud.values import (
     CloudApplied,
@@ -31,7 +32,7 @@ from helmsman.agents.codex.cloud.values import (
     CloudStatus,
     CloudSubmitted,
 )
-from helmsman.agents.codex.wire.process import codex_environment, open_child
+from helmsman.agents.codex.starting import codex_environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.git import current_branch
 from helmsman.base.patches import apply_patch, diff_digest

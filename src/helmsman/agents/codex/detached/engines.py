@@ -36,16 +36,15 @@ from helmsman.agents.codex.detached.records import (
 )
 from helmsman.agents.codex.engine.app_server_engine import open_app_server
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.agents.codex.wire.app_server import INITIALIZED, handshake
-from helmsman.agents.codex.wire.kept import open_kept
-from helmsman.agents.codex.wire.process import (
+from helmsman.agents.codex.starting import (
     START_ATTEMPTS,
     START_RACE_PAUSE,
     codex_environment,
     is_start_race,
     start_failed,
 )
-from helmsman.agents.codex.wire.transports import open_unix
+from helmsman.agents.codex.wire.app_server import INITIALIZED, handshake
+from helmsman.agents.codex.wire.kept import open_kept
 from helmsman.agents.keeper.owner import NotOurs, Owner
 from helmsman.agents.keeper.places import (
     forget,
@@ -58,6 +57,7 @@ from helmsman.agents.keeper.places import (
 )
 from helmsman.agents.keeper.process import WAKE
 from helmsman.agents.keeper.starting import send_signal, start_keeper, stop_kept
+from helmsman.agents.transports import open_unix
 from helmsman.base.files import file_lock
 from helmsman.errors import EngineError, EngineLost, EngineStartFailed
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.agents.child_process import KILL
 from helmsman.agents.codex.access.configuration import Configuration
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.access.plan import Access, plan_access
@@ -25,7 +26,6 @@ from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import pause_goal, resume_goal
 from helmsman.agents.codex.engine.inherited_threads import InheritedThreads
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
-from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.engine.spare_thread import SpareThread
 from helmsman.agents.codex.engine.thread_state import (
     ThreadState,
@@ -39,17 +39,17 @@ from helmsman.agents.codex.engine.thread_state import (
 from helmsman.agents.codex.engine.upkeep import AppServerUpkeep
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents, turn_as_events
-from helmsman.agents.codex.wire.app_server import AppServer, ServerInfo, Thread
-from helmsman.agents.codex.wire.process import (
-    KILL,
+from helmsman.agents.codex.starting import (
     START_ATTEMPTS,
     START_RACE_PAUSE,
     codex_environment,
     is_start_race,
     start_failed,
 )
-from helmsman.agents.codex.wire.transports import StdioTransport, open_stdio
+from helmsman.agents.codex.wire.app_server import AppServer, ServerInfo, Thread
+from helmsman.agents.event_router import EventRouter
 from helmsman.agents.protocol import Begun, Capabilities, Opened, PastTurn
+from helmsman.agents.transports import StdioTransport, open_stdio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import tells_sandboxed

@@ -14,7 +14,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.normalise import file_change_diff
+from helmsman.agents.change_diff import file_change_diff
 from helmsman.base.json_values import mapping, present, rows
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.questions import (

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.engine.routing import EventRouter
     from helmsman.agents.codex.wire.app_server import AppServer
+    from helmsman.agents.event_router import EventRouter
     from helmsman.base.jsonrpc import IncomingRequest, Peer
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.questions import Choice, Question, Sandbox

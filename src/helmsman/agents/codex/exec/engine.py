@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.child_process import KILL, Child, open_child
 from helmsman.agents.codex.access.confinement import Confinement
 from helmsman.agents.codex.access.policies import asked_sandbox
 from helmsman.agents.codex.binary import CodexBinary, exec_capabilities
-from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
+from helmsman.agents.codex.starting import codex_environment
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.codex.wire.process import KILL, Child, codex_environment, open_child
+from helmsman.agents.event_router import EventRouter
 from helmsman.agents.protocol import Begun, Capabilities, Engine, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import text

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.normalise.diffs import path_change
 from helmsman.base.json_values import integer, mapping, optional_text, sequence, snake_case, text, texts
 from helmsman.base.shortening import KEPT_CHARS, cut
 from helmsman.model.events import (
     AgentMessage,
     AgentState,
+    ChangeKind,
     CollabToolCall,
     CommandExecution,
     ContextCompaction,
@@ -18,6 +19,7 @@ from helmsman.model.events import (
     FileChange,
     ImageView,
     McpToolCall,
+    PathChange,
     ProposedPlan,
     Reasoning,
     Review,
@@ -25,6 +27,7 @@ from helmsman.model.events import (
     UserMessage,
     WebSearch,
 )
+from helmsman.model.unified_diff import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -246,3 +249,27 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str, ItemStatus], Item
     "userMessage": _user_message,
     "webSearch": _web_search,
 }
+
+
+# --- file changes -----------------------------------------------------------------------------------------------------
+
+# Codex gives the whole content of a file added or deleted, hunks without file headers for a file updated, and, where a file
+# is also moved, a sentence about it after the hunks.
+
+_MOVE_TRAILER: Final = "\n\nMoved to: "
+_KINDS: Final[dict[str, ChangeKind]] = {"add": "add", "delete": "delete", "update": "update"}
+
+
+def path_change(raw: Any) -> PathChange:
+    """One entry of a file change's `changes`, in either dialect (exec gives no diff)."""
+    change = mapping(raw)
+    kind_value = change.get("kind")
+    kind_fields = mapping(kind_value)
+    kind = _KINDS.get(text(kind_value) or text(kind_fields.get("type")), "update")
+    moved_to = optional_text(kind_fields.get("move_path"))
+    diff = optional_text(change.get("diff"))
+    if moved_to is not None and diff is not None:
+        diff = diff.removesuffix(_MOVE_TRAILER + moved_to)
+    bare = PathChange(path=text(change.get("path")), kind=kind, moved_to=moved_to, diff=diff)
+    read = read_change(bare)
+    return replace(bare, added=read.added, removed=read.removed)

@@ -9,8 +9,8 @@ import sys
 import anyio
 import pytest
 
-from helmsman.agents.codex.wire import process
-from helmsman.agents.codex.wire.process import open_child
+from helmsman.agents import child_process
+from helmsman.agents.child_process import open_child
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import running_process
 from helmsman.errors import EngineStartFailed
@@ -50,8 +50,8 @@ async def test_closing_its_input_lets_a_child_finish_by_itself() -> None:
 
 
 async def test_a_child_that_ignores_everything_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "STDIN_CLOSED_GRACE", 0.05)
-    monkeypatch.setattr(process, "TERMINATED_GRACE", 0.05)
+    monkeypatch.setattr(child_process, "STDIN_CLOSED_GRACE", 0.05)
+    monkeypatch.setattr(child_process, "TERMINATED_GRACE", 0.05)
     async with background_tasks() as tasks:
         async with open_child(tasks, python(STUBBORN)) as child:
             await child.stdout.receive()
@@ -80,7 +80,7 @@ async def test_a_child_is_gone_even_when_the_block_is_cancelled() -> None:
 
 
 async def test_the_end_of_standard_error_is_kept_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "STDERR_TAIL_BYTES", 1000)
+    monkeypatch.setattr(child_process, "STDERR_TAIL_BYTES", 1000)
     code = r"""if True:
         import sys
         sys.stderr.write("x" * 500_000 + "\x1b[31mthe end\x1b[0m")

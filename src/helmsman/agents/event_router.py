@@ -1,6 +1,6 @@
 """Brings each event to the sink of its session, in order, whatever comes first.
 
-Codex may speak of a thread before Helmsman has read the answer that names it, and of sub-agents before it says whose
+An agent may speak of a session before Helmsman has read the answer that names it, and of sub-agents before it says whose
 they are. Such events wait here, within bounds, until somebody attaches to the thread or a parent adopts it.
 """
 

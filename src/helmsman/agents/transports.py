@@ -1,4 +1,4 @@
-"""Three ways to reach a `codex app-server`: a child on pipes, a WebSocket on a Unix socket, a WebSocket to a host.
+"""Three ways to an agent that speaks JSON-RPC: a child on pipes, a WebSocket on a Unix socket, a WebSocket to a host.
 
 Each opener is an async context manager that yields a `base.jsonrpc.Transport` and, when the block ends, has
 closed the connection. Only the first one owns a process, and ends it.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.codex.wire.process import Child, open_child
+from helmsman.agents.child_process import Child, open_child
 from helmsman.base.line_framer import MAX_LINE_BYTES, LineFramer
 from helmsman.errors import EngineLost, EngineProtocolError, InvalidSetting
 from helmsman.settings import REMOTE_TOKEN, engine_address, is_loopback

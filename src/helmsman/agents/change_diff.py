@@ -1,48 +1,23 @@
-"""File changes as Codex describes them, and as the unified diff that `git apply` takes.
-
-Codex gives the whole content of a file added or deleted, hunks without file headers for a file updated, and, where a
-file is also moved, a sentence about it after the hunks. `path_change` reads one such change, `file_change_diff` makes
-one real diff of many.
-"""
+"""The changes of files that an agent tells of, as the unified diff that `git apply` takes."""
 
 from __future__ import annotations
 
 import posixpath
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
-
-from helmsman.base.json_values import mapping, optional_text, text
-from helmsman.model.events import ChangeKind, PathChange
-from helmsman.model.unified_diff import read_change
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from helmsman.model.events import PathChange
 
-_MOVE_TRAILER: Final = "\n\nMoved to: "
+
 _NO_FINAL_NEWLINE: Final = "\\ No newline at end of file\n"
-_KINDS: Final[dict[str, ChangeKind]] = {"add": "add", "delete": "delete", "update": "update"}
-
-
-def path_change(raw: Any) -> PathChange:
-    """One entry of a file change's `changes`, in either dialect (exec gives no diff)."""
-    change = mapping(raw)
-    kind_value = change.get("kind")
-    kind_fields = mapping(kind_value)
-    kind = _KINDS.get(text(kind_value) or text(kind_fields.get("type")), "update")
-    moved_to = optional_text(kind_fields.get("move_path"))
-    diff = optional_text(change.get("diff"))
-    if moved_to is not None and diff is not None:
-        diff = diff.removesuffix(_MOVE_TRAILER + moved_to)
-    bare = PathChange(path=text(change.get("path")), kind=kind, moved_to=moved_to, diff=diff)
-    read = read_change(bare)
-    return replace(bare, added=read.added, removed=read.removed)
 
 
 def file_change_diff(changes: Iterable[PathChange], directory: str | None = None) -> str:
     """One unified diff of all changes, which `git apply` accepts in `directory`.
 
-    Codex names files by absolute paths. Those under `directory` become relative to it; others keep their whole path, with
+    Agents name files by absolute paths. Those under `directory` become relative to it; others keep their whole path, with
     the slash that it begins with (`a//etc/hosts`): without it, it would be the path of a file in there.
     """
     return "".join(_one_file(change, directory) for change in changes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helmsman.agents.codex.engine import routing
-from helmsman.agents.codex.engine.routing import EventRouter
+from helmsman.agents import event_router
+from helmsman.agents.event_router import EventRouter
 from helmsman.model.events import EngineGone, Event, Failure, Notice, TurnStarted
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def test_events_that_come_early_are_kept_and_come_first() -> None:
 
 
 def test_early_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "EARLY_EVENTS_PER_SESSION", 2)
-    monkeypatch.setattr(routing, "EARLY_SESSIONS", 2)
+    monkeypatch.setattr(event_router, "EARLY_EVENTS_PER_SESSION", 2)
+    monkeypatch.setattr(event_router, "EARLY_SESSIONS", 2)
     router, got = EventRouter(), list[Event]()
     for text in "123":
         router.deliver(note("b", text))
