@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
+from helmsman.base.addresses import is_loopback
 from helmsman.base.budget import Budget
 from helmsman.base.git_view import repository_root
 from helmsman.base.given_values import (
@@ -267,17 +268,6 @@ def engine_address(url: str) -> SplitResult:
             f"All that is said to {host} would travel unencrypted. {advice} An SSH tunnel is one, too."
         )
     return parts
-
-
-def is_loopback(host: str) -> bool:
-    from ipaddress import ip_address  # only here: hardly anybody needs it, and everybody starts with this module
-
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.steering.shared import Shared
 from helmsman.steering.terms import Terms
 from helmsman.tasks.database import Fence
-from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.reconcile import WAITING
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.tasks.spec import TurnSpec

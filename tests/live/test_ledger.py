@@ -14,7 +14,7 @@ from helmsman import Helmsman
 from helmsman.base.processes import Process
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import ASKED, OPENED
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.tasks.spec import TurnSpec

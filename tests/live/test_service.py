@@ -28,7 +28,7 @@ from helmsman.model.events import AgentMessage, ItemDelta, ItemEnded, QuestionCl
 from helmsman.model.inputs import turn_input
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.session import QueuedTurn
-from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.drafts import draft_task
 from helmsman.testing import always, fail, hang, run, say
 from helmsman.testing.script import Call
 from tests.shared_engine import on_its_own_engine, on_shared_engine

@@ -16,7 +16,7 @@ from helmsman.errors import EngineTimeout, InvalidInput, SessionNotFound
 from helmsman.model.events import AgentMessage, Event, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import busy
-from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.drafts import draft_task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

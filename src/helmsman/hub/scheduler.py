@@ -18,7 +18,7 @@ from helmsman.errors import HelmsmanError, Unanswered
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import QuestionClosed
 from helmsman.schedules.store import ScheduleRun
-from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import SCHEDULE
 from helmsman.tasks.spec import TurnSpec
 

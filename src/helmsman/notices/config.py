@@ -25,12 +25,12 @@ from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 from urllib.parse import urlsplit
 
+from helmsman.base.addresses import is_loopback
 from helmsman.base.files import is_inside
 from helmsman.base.surroundings import expand_home
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 from helmsman.notices.news import KINDS, Kind
-from helmsman.settings import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

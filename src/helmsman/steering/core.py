@@ -32,7 +32,7 @@ from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turns import Turns
 from helmsman.tasks.calls import done_before, is_repeated
-from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OPENED, TERMS
 from helmsman.worktrees.places import places
 

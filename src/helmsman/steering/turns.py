@@ -47,7 +47,7 @@ from helmsman.steering.opening import needed_for
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
-from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.reconcile import may_go_on
 from helmsman.tasks.spec import TurnSpec, forget_copies

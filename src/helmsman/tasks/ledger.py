@@ -30,18 +30,14 @@ from helmsman.model.events import (
     Usage,
     UsageReported,
 )
-from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import (
     ANSWERED,
     ASKED,
-    MAX_COST,
     OPENED,
     OTHER,
     PLAN,
     QUESTIONS,
     RESUMES_AT,
-    SCHEDULE,
-    TERMS,
     TIMED_OUT,
     TURN,
     USED_BEFORE,
@@ -50,8 +46,6 @@ from helmsman.tasks.model import (
     TaskChanges,
     TaskDraft,
     changed,
-    new_task_id,
-    options_to_keep,
 )
 from helmsman.tasks.outcome import outcome_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
@@ -65,7 +59,6 @@ if TYPE_CHECKING:
     from helmsman.errors import HelmsmanError
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
-    from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
     from helmsman.tasks.database import Fence
     from helmsman.tasks.model import TaskStatus
@@ -560,39 +553,6 @@ class Ledger:
                 self.update(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
             await self.write()
             await anyio.to_thread.run_sync(self._registry.close)
-
-
-def draft_task(
-    instruction: str,
-    options: SessionOptions,
-    *,
-    session_id: str | None = None,
-    idempotency_key: str | None = None,
-    terms: Mapping[str, Any] | None = None,
-    max_cost_usd: float | None = None,
-    schedule: str | None = None,
-    spec: Mapping[str, Any] | None = None,
-) -> tuple[str, TaskDraft]:
-    """A turn as a task that has not begun: its id, and all that is known of it."""
-    task_id = new_task_id("local")
-    if idempotency_key is None and (called := call_key.get()) is not None:
-        idempotency_key = called.take()
-    return task_id, TaskDraft(
-        id=task_id,
-        agent=options.agent,
-        instruction=instruction,
-        directory=str(options.cwd) if options.cwd is not None else None,
-        session_id=session_id,
-        idempotency_key=idempotency_key,
-        model=options.model,
-        metadata={
-            "options": options_to_keep(options),
-            **({} if terms is None else {TERMS: dict(terms)}),
-            **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
-            **({} if schedule is None else {SCHEDULE: schedule}),
-        },
-        spec=spec,
-    )
 
 
 def _free_key(task: Task, registry: Registry) -> None:
