@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
+    from helmsman.steering.room import Room
     from helmsman.steering.shared import Shared
-    from helmsman.steering.turns import Room
 
 
 log = logging.getLogger(__name__)

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event, ToolCalled
     from helmsman.settings import Settings
     from helmsman.steering.core import Steering
+    from helmsman.steering.room import Room
     from helmsman.steering.shared import Shared
-    from helmsman.steering.turns import Room
     from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)

@@ -27,10 +27,10 @@ from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManyS
 from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
+from helmsman.steering.room import Room
 from helmsman.steering.shared import is_of_hub
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import known_error
-from helmsman.steering.turns import Room
 from helmsman.tasks.model import OPENED, TERMS
 from helmsman.tasks.reconcile import WAITING, reconcile
 from helmsman.tasks.spec import TurnSpec, forget_images, images_kept

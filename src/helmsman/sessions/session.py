@@ -17,12 +17,21 @@ import anyio
 
 from helmsman.errors import AnswerInvalid, EngineLost, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import SettingsApplied, TurnEnded, TurnRequested
+from helmsman.model.events import Notice, SettingsApplied, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
 from helmsman.model.questions import BUDGET_ASKED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from helmsman.agents.protocol import Engine
     from helmsman.approvals.deadline import Deadline
@@ -171,6 +180,11 @@ class Session:
         """When the turn was asked for, by the monotonic clock."""
         self._watchers = 0
         self._shown_until = 0.0
+
+    def remark(self, notes: Iterable[str]) -> None:
+        """Tell whoever looks at the session of what its agent had to say."""
+        for note in notes:
+            self.apply(Notice(session_id=self.id, kind="warning", message=note))
 
     def offer(self, tools: Mapping[str, ToolRunner]) -> None:
         """A program is there that runs these for the agent."""

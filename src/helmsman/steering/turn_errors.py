@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from helmsman.errors import HelmsmanError, SessionBusy
 from helmsman.model.events import Failure, TurnEnded
+
+if TYPE_CHECKING:
+    from helmsman.agents.protocol import RecordedTurn
 
 
 def known_error(error: Exception) -> HelmsmanError:
@@ -17,6 +23,12 @@ def failed_turn(session_id: str, known: HelmsmanError) -> TurnEnded:
     """The turn of a session ended by this error."""
     failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
     return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
+
+
+def ended_by_limit(session_id: str, turn: RecordedTurn) -> TurnEnded:
+    """The turn of a session ended because a usage limit was reached, as its agent has recorded it."""
+    failure = None if turn.error is None else replace(turn.error, at=turn.ended_at)
+    return TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome="failed", failure=failure)
 
 
 def refuse_if_running(session_id: str, turn_id: str | None) -> None:

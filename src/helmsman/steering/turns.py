@@ -25,7 +25,6 @@ from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
 from helmsman.model.events import (
     EngineGone,
     ItemDelta,
-    Notice,
     QuestionAsked,
     SettingsApplied,
     ToolCalled,
@@ -44,9 +43,10 @@ from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
+from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
-from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
+from helmsman.steering.turn_errors import busy, ended_by_limit, failed_turn, known_error, refuse_if_running
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.reconcile import may_go_on
@@ -70,13 +70,6 @@ log = logging.getLogger(__name__)
 
 _ASKED_AGAIN_SECONDS: Final = 2.0
 """How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
-
-
-class Room:
-    """How much of `MAX_SESSIONS` a door uses, beside the turns that are known to run."""
-
-    def __init__(self) -> None:
-        self.starting = 0
 
 
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
@@ -296,7 +289,7 @@ class Turns(Verbs, Hooks):
                 begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
-            _remark(session, begun.notes)
+            session.remark(begun.notes)
             if begun.turn_id is not None:
                 session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
         except Exception as error:
@@ -426,9 +419,7 @@ class Turns(Verbs, Hooks):
         self._hold_to_terms(session, task)
         if not session.state.is_running:
             session.apply(TurnRequested(session_id=session.id, text=task.instruction))
-        failure = None if turn.error is None else replace(turn.error, at=turn.ended_at)
-        ended = TurnEnded(session_id=session.id, turn_id=turn.turn_id, outcome="failed", failure=failure)
-        session.verbs.on_event(session, ended)
+        session.verbs.on_event(session, ended_by_limit(session.id, turn))
 
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
@@ -539,7 +530,7 @@ class Turns(Verbs, Hooks):
                 raw=opened.raw,
             )
         )
-        _remark(session, session.notes)
+        session.remark(session.notes)
 
     def _attach(self, session: Session, engine: Engine) -> None:
         if session.engine is not None and session.engine is not engine:
@@ -603,18 +594,7 @@ class Turns(Verbs, Hooks):
     def _check_room(self) -> None:
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)
         running = [session.id for session in at_work if session.elsewhere is None and self._is_ours(session)]
-        starting = self.room.starting
-        if len(running) + starting >= self.settings.max_sessions:
-            raise TooManySessions(
-                f"{len(running) + starting} turns are running and MAX_SESSIONS is {self.settings.max_sessions}. Wait "
-                "for one to end, interrupt one, or raise the limit.",
-                running=running,
-            )
+        self.room.refuse_if_full(running, self.settings.max_sessions)
 
     def _is_ours(self, session: Session) -> bool:
         return isinstance(session.verbs, Turns) and session.verbs.room is self.room
-
-
-def _remark(session: Session, notes: Iterable[str]) -> None:
-    for note in notes:
-        session.apply(Notice(session_id=session.id, kind="warning", message=note))
