@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from helmsman.agents import transports
-from helmsman.agents.codex.detached import engines as detached
 from helmsman.agents.codex.engine import app_server_engine
 from helmsman.agents.codex.wire import app_server
 from helmsman.agents.codex.wire.app_server import AppServer
+from helmsman.agents.keeper import starting
 from helmsman.errors import EngineError, EngineLost, HelmsmanError
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc
@@ -34,7 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", 2.0)
     monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.2)
     monkeypatch.setitem(transports._OPTIONS, "open_timeout", 2.0)
-    monkeypatch.setattr(detached, "STOP_TIMEOUT", 0.4)
+    monkeypatch.setattr(starting, "STOP_TIMEOUT", 0.4)
 
 
 def end_engine(number: signal.Signals) -> None:

@@ -185,7 +185,8 @@ async def test_what_is_paused_or_has_begun_while_the_clock_is_looked_at_is_not_b
     await house.scheduler._begin(paused, house.clock.now)  # as it was when it was read
     await house.scheduler.run_now(due)
     await house.scheduler._begin(due, house.clock.now)
-    assert [one.next_at for one in await house.schedules.list()] == [due.next_at + timedelta(hours=1), None]
+    following = {one.id: one.next_at for one in await house.schedules.list()}
+    assert following == {due.id: due.next_at + timedelta(hours=1), paused.id: None}
     assert [task.instruction for task in await house.tasks()] == ["due", "due"]
 
 
