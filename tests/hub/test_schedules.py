@@ -93,19 +93,23 @@ async def test_a_hub_stays_while_something_will_be_due_and_ends_by_itself_when_n
 async def test_while_somebody_keeps_it_there_is_always_a_hub_until_it_is_told_to_stop(bare_place: Place) -> None:
     place = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "1"})
     async with await anyio.open_process(whole("hub", "run"), env=place.env, cwd=place.directory) as running:
-        with anyio.fail_after(SECONDS):
-            while (first := hub_pid(place.state_dir)) is None:
-                await anyio.sleep(0.02)
-            while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
-                await anyio.sleep(0.02)
-            await place.kill_hub()
-            while (following := hub_pid(place.state_dir)) is None:
-                await anyio.sleep(0.02)
-            assert following != first
-            while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
-                await anyio.sleep(0.02)
-            assert (await done(whole("hub", "stop", "--yes"), place)).code == 0
-            assert await running.wait() == 0
+        try:
+            with anyio.fail_after(SECONDS):
+                while (first := hub_pid(place.state_dir)) is None:
+                    await anyio.sleep(0.02)
+                while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
+                    await anyio.sleep(0.02)
+                await place.kill_hub()
+                while (following := hub_pid(place.state_dir)) is None:
+                    await anyio.sleep(0.02)
+                assert following != first
+                while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
+                    await anyio.sleep(0.02)
+                assert (await done(whole("hub", "stop", "--yes"), place)).code == 0
+                assert await running.wait() == 0
+        finally:
+            if running.returncode is None:
+                running.kill()  # or what has failed would be waited for
 
 
 async def test_an_agent_schedules_by_a_tool(place: Place, model: ScriptedModel) -> None:
