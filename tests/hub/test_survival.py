@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.clients.server_process import ServerProcess
     from tests.hub.conftest import Place
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = pytest.mark.anyio
 
 SECONDS = 60
 
