@@ -12,7 +12,9 @@ import pytest
 
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.wire.app_server import AppServer
+from helmsman.approvals import rule_book
 from helmsman.mcp.server import build_server
+from helmsman.sessions import desk
 from helmsman.testing import run, say
 from mcp import Client
 from tests.architecture import PAGE, modules
@@ -91,6 +93,7 @@ async def test_the_walk_of_a_start(
 async def test_the_walk_of_a_question(
     codex: Caller, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch, git_repo: Path
 ) -> None:
+    _ = desk, rule_book  # loaded with the first question, and loading is not what a question crosses
     model.on("ask", run("touch made.txt"), say("done"))
     on_request = AppServerEngine._on_request
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange
+from helmsman.model.unified_diff import FileStat
 from helmsman.tasks.model import KEPT, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome, TestCount, changed_files, kept, outcome_of, to_keep
-from helmsman.worktrees import FileStat
 from helmsman.worktrees.patch_stat import files_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from helmsman.testing.repository import git, make_repository
 from tests.worktrees.contents import content
 
 if TYPE_CHECKING:
-    from helmsman.worktrees import FileStat, TreeDiff, Worktree
+    from helmsman.model.unified_diff import FileStat
+    from helmsman.worktrees import TreeDiff, Worktree
 
 pytestmark = pytest.mark.needs_git
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -86,10 +88,35 @@ class Agents:
         agent = self._by_name.get(name)
         return name.capitalize() if agent is None else agent.title
 
-    def indexes(self, settings: Settings) -> dict[str, SessionIndex]:
+    def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
         """What each of them keeps on disk."""
-        found = {agent.name: agent.sessions(settings) for agent in self}
-        return {name: index for name, index in found.items() if index is not None}
+        return _Indexes(self, settings)
+
+
+class _Indexes(Mapping[str, "SessionIndex"]):
+    """What agents keep on disk. All that reads it is loaded when somebody looks, for which no service waits."""
+
+    def __init__(self, agents: Agents, settings: Settings) -> None:
+        self._agents = agents
+        self._settings = settings
+        self._lock = Lock()
+        self._found: dict[str, SessionIndex] | None = None
+
+    def _indexes(self) -> dict[str, SessionIndex]:
+        with self._lock:
+            if self._found is None:
+                found = {agent.name: agent.sessions(self._settings) for agent in self._agents}
+                self._found = {name: index for name, index in found.items() if index is not None}
+            return self._found
+
+    def __getitem__(self, name: str) -> SessionIndex:
+        return self._indexes()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._indexes())
+
+    def __len__(self) -> int:
+        return len(self._indexes())
 
 
 def engine_overviews(settings: Settings) -> list[dict[str, Any]]:

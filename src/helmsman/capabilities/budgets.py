@@ -218,13 +218,18 @@ class Budgets:
     def _project_files(self, directory: str | None) -> Iterator[Path]:
         if directory is None:
             return
-        place = Path(os.path.realpath(directory))
-        root = repository_root(place) or place
-        own = None if self._user_file is None else os.path.realpath(self._user_file)
-        for parent in (place, *place.parents):
-            path = parent / CONFIG_NAME
-            if parent.is_relative_to(root) and os.path.realpath(path) != own:
-                yield path
+        place = os.path.realpath(directory)  # texts, not paths: every turn begins with this, and paths take long
+        root = os.fspath(repository_root(Path(place)) or place)
+        while True:
+            path = os.path.join(place, CONFIG_NAME)  # noqa: PTH118
+            if os.path.lexists(path) and not self._is_users(path):
+                yield Path(path)
+            if place in (root, os.path.dirname(place)):  # noqa: PTH120
+                return
+            place = os.path.dirname(place)  # noqa: PTH120
+
+    def _is_users(self, path: str) -> bool:
+        return self._user_file is not None and os.path.realpath(path) == os.path.realpath(self._user_file)
 
     def _budget_in(self, path: Path) -> Budget:
         """What a file says. While one makes no sense, what it said before holds."""
@@ -236,7 +241,6 @@ class Budgets:
                 budget = Budget.read(read_toml(path).get("budget", {}), path)
                 before = self._read[path] = stamp, budget
         except FileNotFoundError:
-            self._read.pop(path, None)
             return Budget()
         except (OSError, InvalidSetting) as error:
             log.warning("the budget stays as it is: %s", error)

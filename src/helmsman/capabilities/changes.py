@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.model.unified_diff import FileStat
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.worktrees import Discarded, FileStat, Leftover, TreeDiff, Unsaved, Worktree
+    from helmsman.worktrees import Discarded, Leftover, TreeDiff, Unsaved, Worktree
 
 log = logging.getLogger(__name__)
 

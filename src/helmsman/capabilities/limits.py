@@ -18,7 +18,6 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question
-from helmsman.schedules.when import parse_when
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
 from helmsman.tasks.spec import TurnSpec
@@ -85,6 +84,8 @@ class UsageLimits:
                 "on there.",
                 parameter="task_id",
             )
+        from helmsman.schedules.when import parse_when  # with all that reads times, which few ever need
+
         now = datetime.now(UTC)
         moment = now if at is None else parse_when(now, at=at).at
         session.queue[place] = replace(session.queue[place], not_before=moment)

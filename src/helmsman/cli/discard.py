@@ -17,8 +17,9 @@ from helmsman.cli.whose_changes import file_line, local_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.model.unified_diff import FileStat
     from helmsman.service import Helmsman
-    from helmsman.worktrees import Discarded, FileStat, Unsaved
+    from helmsman.worktrees import Discarded, Unsaved
 
 
 @cli_command(

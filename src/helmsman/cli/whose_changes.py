@@ -9,9 +9,9 @@ from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from helmsman.model.unified_diff import FileStat
     from helmsman.service import Helmsman
     from helmsman.tasks.model import Task
-    from helmsman.worktrees import FileStat
 
 
 async def cloud_task(helm: Helmsman, reference: str) -> Task | None:

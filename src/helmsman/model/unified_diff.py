@@ -310,3 +310,21 @@ def _name(text: str) -> str:
 def _unescaped(found: re.Match[bytes]) -> bytes:
     code = found[1]
     return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else _CONTROLS.get(code, code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStat:
+    """One changed file. `old_path` is where it was, when renamed or copied; `mode` is a change of its mode alone.
+
+    `added` and `removed` count lines; None for a binary file.
+    """
+
+    path: str
+    kind: FileKind
+    old_path: str | None = None
+    added: int | None
+    removed: int | None
+
+    @property
+    def binary(self) -> bool:
+        return self.added is None

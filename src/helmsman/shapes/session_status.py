@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
     from helmsman.model.events import Failure, Item
     from helmsman.model.questions import Question
+    from helmsman.model.unified_diff import FileStat
     from helmsman.sessions.session import Session
-    from helmsman.worktrees import FileStat
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
 _COMMAND_LINES: Final = 10

@@ -19,7 +19,6 @@ import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
-from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.surroundings import current
 from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
 from helmsman.model.events import (
@@ -34,11 +33,11 @@ from helmsman.model.events import (
     UsageReported,
 )
 from helmsman.model.options import DEFAULT_AGENT, TurnLimits
-from helmsman.sessions.desk import Desk
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, load_settings
+from helmsman.steering.answering import Answering
 from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
@@ -53,15 +52,13 @@ from helmsman.tasks.reconcile import may_go_on
 from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping
 
     from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened, RecordedTurn
     from helmsman.agents.registry import EngineHolder
-    from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import OwnAnswer, QuestionHandler, QueuedTurn
+    from helmsman.sessions.session import QuestionHandler, QueuedTurn
     from helmsman.steering.opening import SessionOpener
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
@@ -76,7 +73,7 @@ TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
 
 
-class Turns(Verbs, Hooks):
+class Turns(Answering, Verbs, Hooks):
     """Sessions and their turns in engines. `Steering` has the verbs."""
 
     def __init__(
@@ -114,15 +111,6 @@ class Turns(Verbs, Hooks):
         self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
         self._known = KnownSessions(
             self.settings, self._shared.roster, self._memory, self._ledger, self, self._take_over
-        )
-        self.rules = RuleBook(self.settings.files, self.settings.state_dir)
-        self.desk = Desk(
-            self.rules,
-            self._shared.audit,
-            timeout=self.settings.approval_timeout,
-            handler=on_question,
-            allowed_roots=self.allowed_roots,
-            write_answer=self._ledger.write_answer,
         )
 
     async def __aenter__(self) -> Self:
@@ -510,14 +498,6 @@ class Turns(Verbs, Hooks):
             return known
         return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
 
-    def ask_first(
-        self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
-    ) -> None:
-        """Ask, for Helmsman itself, how a session goes on before it hears of the end of its turn (`keeps_back`)."""
-        session.own_question = question.id, answered
-        asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
-        self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))
-
     def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
         """What an engine said of a session it has opened: its id, the settings in force, and remarks."""
         session.notes = opened.notes if begun is None else (*opened.notes, *begun.notes)
@@ -566,12 +546,6 @@ class Turns(Verbs, Hooks):
                 self.make_room()
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)
-
-    async def give_answer(
-        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool
-    ) -> None:
-        """Answer a question of a turn that was begun here. `confined`: who answers has allowed roots."""
-        await self.desk.answer(session, question_id, answers, by, confined=confined)
 
     async def _run_queued(self) -> None:
         """A turn has ended: whatever waits for its session, or for room, may run now."""

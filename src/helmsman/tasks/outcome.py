@@ -14,9 +14,8 @@ from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
 from helmsman.model.events import AgentMessage, ChangeKind, CommandExecution, FileChange, Item, PathChange
-from helmsman.model.unified_diff import FileKind, read_change
+from helmsman.model.unified_diff import FileKind, FileStat, read_change
 from helmsman.sessions.progress import read_tally
-from helmsman.worktrees.changes import FileStat
 from helmsman.worktrees.patch_stat import files_of
 
 if TYPE_CHECKING:

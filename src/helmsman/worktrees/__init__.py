@@ -1,19 +1,25 @@
 """Git worktrees for sessions: several work on one repository without meeting, and what they did is shown, brought over or
 dropped as a whole.
 
-All of it is plain functions on git that block; call them in threads.
+All of it is plain functions on git that block; call them in threads. Each is loaded when it is first asked for: most
+sessions have no worktree, and every service is waited for until it is there.
 """
 
-from helmsman.worktrees.applying import Applied, apply
-from helmsman.worktrees.changes import FileStat, TreeDiff, diff, diff_of_directory
-from helmsman.worktrees.lifecycle import Discarded, Leftover, assign, create, discard, leftovers, prune
-from helmsman.worktrees.records import Worktree, adopt, worktree_of
-from helmsman.worktrees.unsaved import Unsaved, unsaved
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from helmsman.worktrees.applying import Applied, apply
+    from helmsman.worktrees.changes import TreeDiff, diff, diff_of_directory
+    from helmsman.worktrees.lifecycle import Discarded, Leftover, assign, create, discard, leftovers, prune
+    from helmsman.worktrees.records import Worktree, adopt, worktree_of
+    from helmsman.worktrees.unsaved_work import Unsaved, unsaved
 
 __all__ = [
     "Applied",
     "Discarded",
-    "FileStat",
     "Leftover",
     "TreeDiff",
     "Unsaved",
@@ -30,3 +36,18 @@ __all__ = [
     "unsaved",
     "worktree_of",
 ]
+
+_MODULES: Final = {
+    "applying": ("Applied", "apply"),
+    "changes": ("TreeDiff", "diff", "diff_of_directory"),
+    "lifecycle": ("Discarded", "Leftover", "assign", "create", "discard", "leftovers", "prune"),
+    "records": ("Worktree", "adopt", "worktree_of"),
+    "unsaved_work": ("Unsaved", "unsaved"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

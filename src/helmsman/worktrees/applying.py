@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from helmsman.base.patches import Conflicts, apply_tree, one_at_a_time, refuse_repositories
 from helmsman.base.snapshot import scratch, take_snapshot
 from helmsman.errors import WorktreeError
-from helmsman.worktrees.changes import FileStat, TreeDiff, check_present, compare
+from helmsman.worktrees.changes import TreeDiff, check_present, compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from helmsman.base.git import Git
+    from helmsman.model.unified_diff import FileStat
     from helmsman.worktrees.records import Worktree
 
 

@@ -9,12 +9,12 @@ from helmsman.base.git import Git, find_git
 from helmsman.base.patches import diff_digest, shown
 from helmsman.base.snapshot import scratch, take_snapshot
 from helmsman.errors import InvalidInput, WorktreeError
+from helmsman.model.unified_diff import FileKind, FileStat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from helmsman.model.unified_diff import FileKind
     from helmsman.worktrees.records import Worktree
 
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}
@@ -25,24 +25,6 @@ _PLAINLY: Final = (
     *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 """Whatever the repository's configuration and attributes ask for: no program of theirs is run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileStat:
-    """One changed file. `old_path` is where it was, when renamed or copied; `mode` is a change of its mode alone.
-
-    `added` and `removed` count lines; None for a binary file.
-    """
-
-    path: str
-    kind: FileKind
-    old_path: str | None = None
-    added: int | None
-    removed: int | None
-
-    @property
-    def binary(self) -> bool:
-        return self.added is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

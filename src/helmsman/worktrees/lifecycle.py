@@ -28,12 +28,12 @@ from helmsman.worktrees.records import (
     remove_record,
     write_record,
 )
-from helmsman.worktrees.unsaved import Unsaved, changed_files, lost_commits, unsaved
+from helmsman.worktrees.unsaved_work import Unsaved, changed_files, lost_commits, unsaved
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from helmsman.worktrees.changes import FileStat
+    from helmsman.model.unified_diff import FileStat
 
 log = logging.getLogger(__name__)
 

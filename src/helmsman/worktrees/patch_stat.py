@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from helmsman.base.shown_text import named
-from helmsman.model.unified_diff import read_diff
-from helmsman.worktrees.changes import FileStat
+from helmsman.model.unified_diff import FileStat, read_diff
 
 
 def files_of(diff: str) -> tuple[FileStat, ...]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, find_claude
-from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.protocol import Agent, Capabilities, Installed
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.claude.engine import ClaudeEngine
     from helmsman.agents.claude.records import KeptRecord
+    from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Engine
     from helmsman.settings import Settings
@@ -81,7 +81,7 @@ class ClaudeAgent(Agent):
             await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
             await anyio.to_thread.run_sync(clear_away, settings.state_dir)
         opening = open_claude(
-            ClaudeSessions(settings.claude_home),
+            self.sessions(settings),
             means=Means(settings=settings, binary=binary, env=env),
             can=capabilities(binary, detached=is_detached),
             roots=settings.session_roots,
@@ -104,7 +104,7 @@ class ClaudeAgent(Agent):
         home = Path(about["claude_home"])
         binary = ClaudeBinary(path=Path(CLAUDE), version=about["claude_version"], home=home)
         opening = open_claude(
-            ClaudeSessions(home),
+            _sessions_in(home),
             means=None,
             can=capabilities(binary, detached=True),
             roots=settings.session_roots,
@@ -140,7 +140,7 @@ class ClaudeAgent(Agent):
         return bool(_left(settings.state_dir, engine_id))
 
     def sessions(self, settings: Settings) -> ClaudeSessions:
-        return ClaudeSessions(settings.claude_home)
+        return _sessions_in(settings.claude_home)
 
     @contextmanager
     def _listed(self, engine: ClaudeEngine) -> Iterator[None]:
@@ -173,3 +173,9 @@ def _about(binary: ClaudeBinary, env: Mapping[str, str] | None) -> dict[str, Any
 def _matters(name: str) -> bool:
     name = name.upper()
     return name in _NAMES or name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)
+
+
+def _sessions_in(home: Path) -> ClaudeSessions:
+    from helmsman.agents.claude.storage import ClaudeSessions
+
+    return ClaudeSessions(home)

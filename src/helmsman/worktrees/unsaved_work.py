@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from helmsman.base.patches import is_file, same_file
 from helmsman.errors import WorktreeError
-from helmsman.worktrees.changes import FileStat, diff
+from helmsman.worktrees.changes import diff
 
 if TYPE_CHECKING:
+    from helmsman.model.unified_diff import FileStat
     from helmsman.worktrees.records import Worktree
 
 _EXECUTABLE = 0o100

@@ -1,0 +1,64 @@
+"""What is asked in sessions, and by which rules it is decided. Loaded with the first question, not with the service."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from helmsman.model.events import QuestionAsked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from helmsman.approvals.rule_book import RuleBook
+    from helmsman.model.answered_by import AnsweredBy
+    from helmsman.model.questions import Question
+    from helmsman.sessions.desk import Desk
+    from helmsman.sessions.session import OwnAnswer, QuestionHandler, Session
+    from helmsman.settings import Settings
+    from helmsman.steering.shared import Shared
+
+
+class Answering:
+    """Part of `helmsman.steering.turns.Turns`."""
+
+    settings: Settings
+    allowed_roots: tuple[Path, ...]
+    _shared: Shared
+    _on_question: QuestionHandler | None
+
+    @cached_property
+    def rules(self) -> RuleBook:
+        """All rules there are."""
+        from helmsman.approvals.rule_book import RuleBook
+
+        return RuleBook(self.settings.files, self.settings.state_dir)
+
+    @cached_property
+    def desk(self) -> Desk:
+        """Where questions wait for their answers."""
+        from helmsman.sessions.desk import Desk
+
+        return Desk(
+            self.rules,
+            self._shared.audit,
+            timeout=self.settings.approval_timeout,
+            handler=self._on_question,
+            allowed_roots=self.allowed_roots,
+            write_answer=self._shared.ledger.write_answer,
+        )
+
+    def ask_first(
+        self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
+    ) -> None:
+        """Ask, for Helmsman itself, how a session goes on before it hears of the end of its turn (`keeps_back`)."""
+        session.own_question = question.id, answered
+        asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
+        self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))
+
+    async def give_answer(
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool
+    ) -> None:
+        """Answer a question of a turn that was begun here. `confined`: who answers has allowed roots."""
+        await self.desk.answer(session, question_id, answers, by, confined=confined)
