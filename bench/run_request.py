@@ -53,7 +53,9 @@ async def measure(requests: int = REQUESTS) -> list[Row]:
                         for number in range(RUNNING):
                             await _run(client, f"hang in task {number}", repository)
                         await gate.reached(RUNNING)
-                        times = [await _round(client, f"write the quick line {n} into notes.txt", repository) for n in range(requests)]
+                        times = [
+                            await _round(client, f"add quick line {n} to a.txt", repository) for n in range(requests)
+                        ]
             finally:
                 end_hub(serving.state_dir)
                 for record in read_records(serving.state_dir):
