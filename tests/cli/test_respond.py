@@ -26,7 +26,7 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     assert command[-1] == "approve"
     everywhere = await cli.run("respond")  # somebody who does not know which session asks
     assert everywhere.exit_code == 5
-    assert shown.stdout in everywhere.stdout
+    assert shown.stdout.partition("Denied in")[0] in everywhere.stdout  # what is left of the time has passed meanwhile
     (task,) = (await cli.run("tasks", "--json")).json[0]["tasks"]
     assert f"helmsman respond {session_id[-8:]}" in (await cli.run("tasks", "show", task["taskId"])).stderr
     assert "`helmsman list` shows those there are" in (await cli.run("status")).stderr
