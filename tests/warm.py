@@ -154,8 +154,9 @@ def _run_and_tell(connection: socket.socket) -> None:
     connection.sendall(_CODE.pack(pid))
 
     def pass_signals_on() -> None:
-        while number := connection.recv(1):
-            os.kill(pid, number[0])
+        with contextlib.suppress(ConnectionResetError):  # a door that was killed before it had read all
+            while number := connection.recv(1):
+                os.kill(pid, number[0])
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
