@@ -42,12 +42,13 @@ _EXIT_GRACE: Final = 0.5
 
 
 class StdioTransport:
-    """Newline-delimited JSON on the pipes of a child process."""
+    """Newline-delimited JSON on the pipes of a child process, which is called `title` when it is lost."""
 
     resumed = None
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, title: str) -> None:
         self._child = child
+        self._title = title
         self._framer = LineFramer()
 
     @property
@@ -65,7 +66,7 @@ class StdioTransport:
         try:
             await self._child.stdin.send(message.encode() + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
-            raise EngineLost("Codex does not read its input any more. Start the session again to go on.") from error
+            raise EngineLost(f"{self._title} does not read its input any more. Send the message again.") from error
 
     async def loss(self) -> EngineLost:
         with anyio.move_on_after(_EXIT_GRACE):
@@ -75,7 +76,7 @@ class StdioTransport:
             "closed its output" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
         )
         return EngineLost(
-            f"The Codex engine {how}. Send the next message to start it again; sessions continue from disk.",
+            f"{self._title} {how}. Send the next message to start it again; sessions continue from disk.",
             exit_code=code,
             stderr=self._child.stderr_tail or None,
         )
@@ -89,7 +90,12 @@ class StdioTransport:
 
 @asynccontextmanager
 async def open_stdio(
-    tasks: TaskGroup, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    tasks: TaskGroup,
+    argv: Sequence[str | Path],
+    *,
+    title: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> AsyncIterator[StdioTransport]:
     """A child process for the length of the block.
 
@@ -97,7 +103,7 @@ async def open_stdio(
         EngineStartFailed: The program cannot be run.
     """
     async with open_child(tasks, argv, env=env, cwd=cwd) as child:
-        transport = StdioTransport(child)
+        transport = StdioTransport(child, title)
         tasks.start_soon(transport.close_output_after_exit)
         yield transport
 

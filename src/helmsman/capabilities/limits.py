@@ -128,11 +128,6 @@ class UsageLimits:
         log.info("task %s waits for its usage limit until %s", task_id, resumes_at.isoformat(timespec="minutes"))
 
 
-def _place(session: Session, task: Task) -> int | None:
-    """Where in the queue of its session the turn stands with which a task goes on."""
-    return next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
-
-
 def _question(session: Session, resumes_at: datetime) -> Question:
     left = max(int((resumes_at - datetime.now(UTC)).total_seconds() // 60), 0)
     span = f"{left // 60} h {left % 60} min" if left >= 60 else f"{left} min"

@@ -123,7 +123,3 @@ class HttpDoor:
             "pid": self._hello.pid,
             "directory": self._hello.directory,
         }
-
-    @property
-    def is_working(self) -> bool:
-        return False

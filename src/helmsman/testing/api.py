@@ -67,3 +67,11 @@ class ModelApi(ABC):
 def joined(chunks: Sequence[script.Chunk]) -> str:
     """The text of chunks."""
     return "".join(chunk for chunk in chunks if isinstance(chunk, str))
+
+
+def text_of(content: Any) -> str:
+    """The text of a message, however its content is given: as such, or in pieces."""
+    if isinstance(content, str):
+        return content
+    pieces = content if isinstance(content, list) else ()
+    return "\n".join(str(piece["text"]) for piece in pieces if isinstance(piece, dict) and "text" in piece)

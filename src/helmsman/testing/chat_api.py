@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.testing import script
 from helmsman.testing.agent_tools import agent_calls
-from helmsman.testing.api import Beat, Event, ModelApi, joined
+from helmsman.testing.api import Beat, Event, ModelApi, joined, text_of
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.wire import DEFAULT_USAGE
 
@@ -45,7 +45,7 @@ class ChatRequest(ModelRequest):
 
 
 def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    role, text = str(message.get("role")), _text_of(message.get("content"))
+    role, text = str(message.get("role")), text_of(message.get("content"))
     if role == "tool":
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": text}
     elif role == "assistant":
@@ -56,13 +56,6 @@ def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     else:
         said = _REMINDER.sub("", text).strip() if role == "user" else text
         yield {"type": "message", "role": "developer" if role == "system" else role, "content": said}
-
-
-def _text_of(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    pieces = content if isinstance(content, list) else ()
-    return "\n".join(str(piece["text"]) for piece in pieces if isinstance(piece, dict) and "text" in piece)
 
 
 class ChatApi(ModelApi):

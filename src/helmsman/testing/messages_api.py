@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.testing import script
-from helmsman.testing.api import Beat, Event, ModelApi
+from helmsman.testing.api import Beat, Event, ModelApi, text_of
 from helmsman.testing.dialect import NotOffered
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.wire import DEFAULT_USAGE
@@ -42,7 +42,7 @@ class MessagesRequest(ModelRequest):
 
     @cached_property
     def instructions(self) -> str:
-        said = [_text_of(self.body.get("system")), *(_text_of(item["content"]) for item in self._system_messages())]
+        said = [text_of(self.body.get("system")), *(text_of(item["content"]) for item in self._system_messages())]
         return "\n\n".join(said)
 
     @cached_property
@@ -59,7 +59,7 @@ def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     role, content = str(message.get("role")), message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if role == "system":
-        said = _text_of(content)
+        said = text_of(content)
         steered = _STEERED.match(said)  # what a person says in mid-turn comes so
         if steered is not None:
             yield {"type": "message", "role": "user", "content": steered[1]}
@@ -70,7 +70,7 @@ def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for block in blocks if isinstance(blocks, list) else ():
         match block.get("type"):
             case "tool_result":
-                output = _text_of(block.get("content"))
+                output = text_of(block.get("content"))
                 yield {"type": "function_call_output", "call_id": block.get("tool_use_id"), "output": output}
             case "tool_use":
                 arguments = json.dumps(block.get("input"))
@@ -88,13 +88,6 @@ def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for text in texts:
         if text.strip():
             yield {"type": "message", "role": role, "content": text}
-
-
-def _text_of(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else ()
-    return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
 
 
 class MessagesApi(ModelApi):

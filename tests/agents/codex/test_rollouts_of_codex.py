@@ -59,7 +59,7 @@ async def connected(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[
     binary = await find_codex(explicit=codex_binary, env=codex_home.env)
     async with (
         anyio.create_task_group() as tasks,
-        open_stdio(tasks, [binary.path, "app-server"], env=codex_home.env) as transport,
+        open_stdio(tasks, [binary.path, "app-server"], title="Codex", env=codex_home.env) as transport,
     ):
         peer = Peer(transport, on_notification=lambda *note: turns.notified(*note), on_request=lambda _request: False)
         turns = Turns(AppServer(peer, binary))

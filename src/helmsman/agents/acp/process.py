@@ -20,7 +20,7 @@ from helmsman.agents.transports import StdioTransport
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.processes import descendants, kill, with_variable
-from helmsman.errors import EngineLost, EngineStartFailed, HelmsmanError
+from helmsman.errors import EngineStartFailed, HelmsmanError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.child_process import Child
-    from helmsman.base.jsonrpc import IncomingRequest, RequestId
+    from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.base.processes import Process
 
 PROTOCOL_VERSION: Final = 1
 REQUEST_SECONDS: Final = 60.0
 _LEFT_SECONDS: Final = 5.0
 _LEFT_POLL: Final = 0.02
-_EXIT_GRACE: Final = 0.5
 
 # No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
 _CLIENT: Final = {
@@ -45,33 +44,6 @@ _CLIENT: Final = {
     "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
     "clientInfo": {"name": "helmsman", "title": "Helmsman", "version": __version__},
 }
-
-
-class _Pipes(StdioTransport):
-    """The pipes of an agent that is called by its name."""
-
-    def __init__(self, child: Child, title: str) -> None:
-        super().__init__(child)
-        self._title = title
-
-    async def send(self, message: str, answering: RequestId | None = None) -> None:
-        try:
-            await super().send(message, answering)
-        except EngineLost as error:
-            raise EngineLost(f"{self._title} does not read its input any more. Send the message again.") from error
-
-    async def loss(self) -> EngineLost:
-        with anyio.move_on_after(_EXIT_GRACE):
-            await self.child.wait()
-        code = self.child.exit_code
-        how = (
-            "closed its output" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
-        )
-        return EngineLost(
-            f"{self._title} {how}. Send the next message to start it again; sessions continue from disk.",
-            exit_code=code,
-            stderr=self.child.stderr_tail or None,
-        )
 
 
 class AgentProcess:
@@ -145,7 +117,7 @@ async def open_agent(
         EngineStartFailed: It does not come up, or speaks another version of the protocol.
     """
     async with open_child(tasks, argv, env=env, cwd=directory) as child:
-        transport = _Pipes(child, profile.title)
+        transport = StdioTransport(child, profile.title)
         tasks.start_soon(transport.close_output_after_exit)
         peer = Peer(
             transport,

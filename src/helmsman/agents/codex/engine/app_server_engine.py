@@ -573,7 +573,7 @@ async def open_app_server(
         child_env = codex_environment(binary, codex_home, env)
 
         def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
-            return open_stdio(tasks, [binary.path, "app-server", *options], env=child_env)
+            return open_stdio(tasks, [binary.path, "app-server", *options], title="The Codex engine", env=child_env)
 
     for attempt in range(1, START_ATTEMPTS + 1):
         async with background_tasks() as tasks, connect(tasks) as transport:
