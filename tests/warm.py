@@ -19,7 +19,7 @@ import socket
 import struct
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import subprocess
@@ -232,6 +232,10 @@ def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
     high = [fcntl.fcntl(one, fcntl.F_DUPFD, 100) for one in (nothing, nothing, *descriptors)]
     for number, descriptor in enumerate(high):
         os.dup2(descriptor, number)
+    if _is_measured():
+        os.register_at_fork(
+            after_in_child=partial(_measure, os.environ["COVERAGE_PROCESS_CONFIG"])
+        )  # the hub is a fork of this process
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -240,6 +244,24 @@ def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
         hub_process.main()
     finally:
         os._exit(1)
+
+
+def _measure(config: str) -> None:
+    """Measure this process to its end, which is sudden: a hub takes nothing apart."""
+    import coverage
+
+    os.environ["COVERAGE_PROCESS_CONFIG"] = config
+    measuring = coverage.process_startup(force=True)
+    del os.environ["COVERAGE_PROCESS_CONFIG"]
+    end = os._exit
+
+    def end_measured(status: int) -> NoReturn:
+        assert measuring is not None
+        measuring.stop()
+        measuring.save()
+        end(status)
+
+    os._exit = end_measured
 
 
 def _end(code: int) -> None:

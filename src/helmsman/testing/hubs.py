@@ -12,6 +12,7 @@ from pathlib import Path
 from helmsman.hub.launch import LOCK
 
 _SECONDS = 10.0
+_GENTLE_SECONDS = 1.0
 _POLL = 0.005
 
 
@@ -57,11 +58,11 @@ def hub_processes(state_dir: Path) -> list[int]:
 
 
 def end_hub(state_dir: Path) -> None:
-    """Kill the hub of a state directory, if one runs, and wait until it is gone. It is made for that."""
-    deadline = time.monotonic() + _SECONDS
+    """End the hub of a state directory, if one runs, and wait until it is gone: one that does not go is killed."""
+    began = time.monotonic()
     pid = hub_pid(state_dir)
-    while pid is not None and time.monotonic() < deadline:
+    while pid is not None and (taken := time.monotonic() - began) < _SECONDS:
         with contextlib.suppress(OSError):
-            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+            os.kill(pid, signal.SIGTERM if taken < _GENTLE_SECONDS else getattr(signal, "SIGKILL", signal.SIGTERM))
         time.sleep(_POLL)
         pid = hub_pid(state_dir)
