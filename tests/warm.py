@@ -233,9 +233,8 @@ def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
     for number, descriptor in enumerate(high):
         os.dup2(descriptor, number)
     if _is_measured():
-        os.register_at_fork(
-            after_in_child=partial(_measure, os.environ["COVERAGE_PROCESS_CONFIG"])
-        )  # the hub is a fork of this process
+        # The hub is a fork of this process.
+        os.register_at_fork(after_in_child=partial(_measure, os.environ["COVERAGE_PROCESS_CONFIG"]))
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
