@@ -17,10 +17,10 @@ import os
 import re
 import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.temporary import temporary_directory
 
 if TYPE_CHECKING:

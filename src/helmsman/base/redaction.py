@@ -15,8 +15,9 @@ import logging
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from helmsman.base.lazy_dataclass import dataclass
 
 REDACTED: Final = "[redacted]"
 

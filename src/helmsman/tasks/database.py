@@ -16,11 +16,12 @@ import sqlite3
 import threading
 import time
 from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from helmsman.base.files import file_lock
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import within

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.tasks.database import (

@@ -14,7 +14,6 @@ import re
 import stat
 import sys
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, TypeVar, cast
 
 from helmsman.agents.codex.storage.rollout_head import Head, parse_line, read_head, readable
 from helmsman.agents.protocol import SessionInfo
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
