@@ -47,9 +47,10 @@ def _made(cls: type[Any], with_fields: Callable[[type[Any]], type[Any]], methods
 def _written_init(cls: Any) -> Any:
     positional, by_name, body = ["self"], ["*"], ["pass"]
     known: dict[str, Any] = {"_MISSING": MISSING}
+    is_frozen = cls.__setattr__ is _setattr
     for field in dataclasses.fields(cls):
         name = value = parameter = field.name
-        known[f"_set_{name}"] = getattr(cls, name).__set__
+        known[f"_set_{name}"] = getattr(cls, name).__set__  # the quickest way past a `__setattr__` that refuses
         if field.default is not MISSING:
             known[f"_default_{name}"] = field.default
             parameter = f"{name}=_default_{name}"
@@ -58,7 +59,7 @@ def _written_init(cls: Any) -> Any:
             parameter = f"{name}=_MISSING"
             value = f"_make_{name}() if {name} is _MISSING else {name}"
         (by_name if field.kw_only else positional).append(parameter)
-        body.append(f"_set_{name}(self, {value})")
+        body.append(f"_set_{name}(self, {value})" if is_frozen else f"self.{name} = {value}")
     parameters = ", ".join(positional + (by_name if len(by_name) > 1 else []))
     exec(f"def __init__({parameters}):\n " + "\n ".join(body), known)  # noqa: S102 - made of names in our own code
     init = known["__init__"]
