@@ -102,6 +102,20 @@ def test_a_class_that_is_not_frozen_can_be_changed_and_has_no_hash() -> None:
         hash(one)
 
 
+def test_what_does_more_than_take_its_fields_is_refused() -> None:
+    class Counted:
+        number: int = field(init=False, default=0)
+
+    class Checked:
+        number: int
+
+        def __post_init__(self) -> None: ...
+
+    for cls in (Counted, Checked):
+        with pytest.raises(TypeError, match="make it with `dataclasses`"):
+            lazy_dataclass.dataclass(slots=True)(cls)
+
+
 def test_an_init_is_compiled_when_the_first_instance_is_made() -> None:
     @lazy_dataclass.dataclass(frozen=True, slots=True)
     class Fresh:

@@ -33,6 +33,8 @@ else:
 def _made(cls: type[Any], with_fields: Callable[[type[Any]], type[Any]], methods: Mapping[str, object]) -> type[Any]:
     cls.__doc__ = cls.__doc__ or cls.__name__  # or else one is made of the signature, which takes longest of all
     cls = with_fields(cls)
+    if hasattr(cls, "__post_init__") or not all(field.init for field in dataclasses.fields(cls)):
+        raise TypeError(f"{cls.__name__} does more than take its fields: make it with `dataclasses`.")
 
     def first_init(self: Any, *args: Any, **kwargs: Any) -> None:
         cls.__init__ = _written_init(cls)
@@ -72,6 +74,8 @@ class _Signature:
     """What `inspect.signature` says of a class of which there is no instance yet."""
 
     def __get__(self, instance: object, cls: type[Any]) -> Any:
+        if instance is not None:
+            raise AttributeError("__signature__")
         import inspect
 
         whole = inspect.signature(_written_init(cls))
