@@ -46,8 +46,11 @@ def _answer(number: Any, method: str, params: dict[str, Any]) -> None:
             turn_id = str(uuid.uuid4())
             _send({"id": number, "result": {"turn": {**_TURN, "id": turn_id, "status": "inProgress"}}})
             play(params["threadId"], turn_id, params["input"][0]["text"])
+        case "config/read":
+            layer = {"name": {"type": "sessionFlags"}, "version": "1", "config": {}}
+            _send({"id": number, "result": {"config": {}, "origins": {}, "layers": [layer]}})
         case _:
-            _send({"id": number, "result": {"config": {}, "layers": [], "data": []}})
+            _send({"id": number, "result": {"data": []}})
 
 
 def play(thread_id: str, turn_id: str, prompt: str) -> None:

@@ -17,7 +17,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 from urllib.parse import urlsplit
@@ -41,6 +41,7 @@ from helmsman.base.given_values import (
     switch,
     whole_number,
 )
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import current
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting

@@ -9,10 +9,11 @@ A sink must not block. Events that come before a sink is attached are kept for i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
 from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
 

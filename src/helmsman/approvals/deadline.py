@@ -13,12 +13,13 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -12,9 +12,10 @@ the user has none. What is spent, and who is asked, `helmsman.capabilities.budge
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ import shutil
 import signal
 import subprocess
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base import surroundings
 from helmsman.base.git_view import View, read_settings, repository_root, view_of
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import WorktreeError
 from helmsman.settings import ensure_state_dir
 

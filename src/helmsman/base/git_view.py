@@ -17,10 +17,10 @@ import os
 import re
 import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.temporary import temporary_directory
 
 if TYPE_CHECKING:
@@ -178,8 +178,17 @@ def repository_root(directory: Path) -> Path | None:
 
     A `.git` counts when it is a file (a worktree, a submodule) or has a HEAD: sandboxes leave empty ones behind.
     """
-    for candidate in (directory, *directory.parents):
-        mark = os.path.join(candidate, ".git")  # noqa: PTH118 - os.path does not raise where one may not look
+    # Texts, not paths: every turn begins with this, and paths take long. And os.path does not raise where one may not look.
+    for place in upwards(os.fspath(directory)):
+        mark = os.path.join(place, ".git")  # noqa: PTH118
         if os.path.isfile(mark) or os.path.exists(os.path.join(mark, "HEAD")):  # noqa: PTH110, PTH113, PTH118
-            return candidate
+            return Path(place)
     return None
+
+
+def upwards(directory: str) -> Iterator[str]:
+    """A directory, and all that it is in."""
+    above: str | None = None
+    while above != directory:
+        yield directory
+        above, directory = directory, os.path.dirname(directory)  # noqa: PTH120

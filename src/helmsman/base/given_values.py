@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.config_values import pair, read_value
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:

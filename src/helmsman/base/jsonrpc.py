@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:

@@ -11,12 +11,14 @@ begin only at the edge of a word, and its repetitions are possessive (`++`), so 
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from helmsman.base.lazy_dataclass import dataclass
 
 REDACTED: Final = "[redacted]"
 
@@ -24,8 +26,13 @@ _MAX_DEPTH: Final = 100
 """Deeper than any honest data; also what ends a structure that contains itself."""
 
 
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset, Mapping)
+
+
 def redact(text: str) -> str:
     """The text without the secrets in it. Redacting twice changes nothing more."""
+    if _HARMLESS.fullmatch(text):
+        return text
     text = _PRIVATE_KEY.sub(REDACTED, text)
     text = _redact_spans(text, secret_spans(text))
     text = _HEADER.sub(rf"\g<name>{REDACTED}", text)
@@ -35,6 +42,13 @@ def redact(text: str) -> str:
     text = _URL_PASSWORD.sub(rf"\g<before>{REDACTED}@", text)
     text = _WEBHOOK.sub(rf"\g<before>{REDACTED}", text)
     return _TOKEN.sub(REDACTED, text)
+
+
+_HARMLESS: Final = re.compile(
+    r"[\w.-]{0,14}|[A-Za-z]{0,19}|[0-9a-f-]{0,100}|[0-9-]{10}T[0-9:.]{5,15}(?:[+-][0-9:]{5}|Z)?"
+)
+"""Most of what is stored: single words too short to be a token, ids and digests, and times. All else that is looked for has
+blanks, quotes or one of `:=/` in it."""
 
 
 def _redact_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -57,7 +71,7 @@ def _redact_value(value: Any, inside: tuple[int, ...]) -> Any:
         return redact(value)
     if isinstance(value, bytes):
         return redact(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+    if not isinstance(value, _CONTAINERS):
         return value
     if id(value) in inside or len(inside) >= _MAX_DEPTH:
         return REDACTED
@@ -159,7 +173,12 @@ _WORD: Final = re.compile(r"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[0-9]++|[A-Z]++")
 
 def is_secret_name(name: str) -> bool:
     """Whether what is called this must not be shown: `OPENAI_API_KEY`, `clientSecret`, `x-auth-token`, `PGPASSWORD`."""
-    words = [word.lower() for word in _WORD.findall(name[-100:])]
+    return _is_secret_name(name[-100:])
+
+
+@functools.lru_cache(1000)  # of the names in what Helmsman itself writes down there are few
+def _is_secret_name(name: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and _STILL_SECRET.fullmatch(words[-1]):
         words.pop()
     if not words:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from helmsman.base.lazy_dataclass import dataclass
 
 LINE_CHARS: Final = 2_000
 """One line of recent output."""

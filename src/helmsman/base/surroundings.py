@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:

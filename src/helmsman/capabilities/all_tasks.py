@@ -6,11 +6,11 @@ The router, its primitives, MCP tasks and `helmsman tasks` all go through here.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs

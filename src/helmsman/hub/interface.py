@@ -14,7 +14,6 @@ import logging
 import math
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -23,6 +22,7 @@ import anyio
 
 from helmsman._version import __version__
 from helmsman.base.jsonrpc import IncomingRequest, Peer
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded

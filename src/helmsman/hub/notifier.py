@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +19,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.concurrency import sleep_until
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shown_text import visible
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, RegistryUnavailable

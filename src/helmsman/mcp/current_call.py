@@ -6,8 +6,9 @@ Set for the length of a request that came through the hub's socket; elsewhere th
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,6 @@ are for protocol mistakes.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import cached_property
 from inspect import isclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_ar
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import NumberedCall, current_call

@@ -7,9 +7,9 @@ is one bounded line and always behind a word of ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.questions import (
     ABORT,
     ACCEPT,

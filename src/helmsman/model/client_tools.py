@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 
 ToolFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[str]]

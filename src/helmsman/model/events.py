@@ -10,8 +10,10 @@ Engines translate what their agent says into these (`helmsman.agents.codex.norma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+
+from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shortening import TEXT_CHARS
 from helmsman.base.shown_text import exact, in_sight, named, shell_script
 from helmsman.model.permission_words import permission_words

@@ -7,9 +7,10 @@ without options takes free text. This module knows what a legal answer is, not w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import AnswerInvalid
 
 if TYPE_CHECKING:

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.files import is_inside
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import expand_home
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting

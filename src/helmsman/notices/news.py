@@ -7,10 +7,11 @@ a model. The full one is what every door shows, without secrets. Which of the tw
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact
 from helmsman.base.shown_text import named, visible
 from helmsman.model.question_text import describe

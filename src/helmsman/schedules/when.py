@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput
 

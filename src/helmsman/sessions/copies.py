@@ -7,10 +7,10 @@ become different meanwhile is then told as events, so that whoever reads them mi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
     Event,

@@ -9,12 +9,13 @@ as well as a number: a few events can be as large as many.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 import anyio.lowlevel
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import (
     CommandExecution,
     DiffUpdated,

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shown_text import exact, shell_script
 from helmsman.model.events import (
     AgentMessage,

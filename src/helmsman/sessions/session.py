@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import time
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anyio
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import AnswerInvalid, EngineLost, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import Notice, SettingsApplied, TurnEnded, TurnRequested

@@ -7,11 +7,12 @@ gave, its tasks, how its last turn ended, and, while a detached engine runs it, 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import is_inside, refuse_outside
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import RegistryUnavailable, SessionBusy
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.agents.protocol import Capability, Engine, Opened
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ files, which that process reads too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.options import TurnLimits
 from helmsman.settings import OnLimit
 

@@ -16,14 +16,15 @@ import sqlite3
 import threading
 import time
 from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from helmsman.base.files import file_lock
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
-from helmsman.base.shortening import within
+from helmsman.base.shortening import TEXT_CHARS, within
 from helmsman.errors import RegistryUnavailable
 from helmsman.model.events import Usage
 from helmsman.settings import ensure_state_dir
@@ -303,7 +304,9 @@ def _clean(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name in _JSON:
-        return within(json.loads(json.dumps(redact_value(value), default=str, skipkeys=True)), _JSON_LIMIT)
+        text = json.dumps(redact_value(value), default=str, skipkeys=True)
+        plain = json.loads(text)
+        return plain if len(text) <= min(TEXT_CHARS, _JSON_LIMIT) else within(plain, _JSON_LIMIT)
     if name == "idempotency_key":
         return clean_key(value)
     if isinstance(value, str):

@@ -565,10 +565,11 @@ def _free_key(task: Task, registry: Registry) -> None:
 
 
 def _write_all(registry: Registry, changes: Mapping[str, TaskChanges], outcomes: Mapping[str, TaskOutcome]) -> None:
-    for task_id, outcome in outcomes.items():
-        registry.keep_outcome(task_id, outcome)  # before the end: who hears of that may ask for this
     for task_id, change in changes.items():
-        registry.update(task_id, **change)
+        # With its end, in one transaction: who hears of that may ask for what it did.
+        registry.update(task_id, outcome=outcomes.get(task_id), **change)
+    for task_id in outcomes.keys() - changes.keys():
+        registry.keep_outcome(task_id, outcomes[task_id])
 
 
 def _now() -> datetime:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import unicodedata
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact, redact_value
 from helmsman.model.events import Usage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, approval_word, sandbox_word

@@ -6,10 +6,11 @@ restart, too. Everything here is pure.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.tasks.database import (
@@ -134,18 +135,29 @@ class Registry:
             self.compact()
         return added
 
-    def update(self, task_id: str, *, if_revision: int | None = None, **changes: Unpack[TaskChanges]) -> Task | None:
+    def update(
+        self,
+        task_id: str,
+        *,
+        if_revision: int | None = None,
+        outcome: TaskOutcome | None = None,
+        **changes: Unpack[TaskChanges],
+    ) -> Task | None:
         """Change a task as `helmsman.tasks.model.changed` allows; the task as it now is, or None if there is none.
 
         With `if_revision`, only if nobody has changed it since that revision: for conclusions drawn from what was read.
+        What it did, its `outcome`, is kept in the same transaction.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
         now = self._clock()
         cleaned: Any = clean(changes)
+        keep = None if outcome is None else _keeping(task_id, outcome)
 
         def work(connection: sqlite3.Connection) -> Task | None:
+            if keep is not None:
+                keep(connection)
             task = _one(connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)))
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
@@ -171,9 +183,7 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        content = encodable(json.dumps(to_keep(outcome)))
-        sql = "INSERT OR REPLACE INTO outcomes SELECT id, ? FROM tasks WHERE id = ? AND result_compacted = 0"
-        self._database.write(lambda connection: connection.execute(sql, (content, task_id)))
+        self._database.write(_keeping(task_id, outcome))
 
     def outcome(self, task_id: str) -> TaskOutcome | None:
         """What a task did; None where nobody has told, or it has expired."""
@@ -315,6 +325,12 @@ class Registry:
         sql = f"SELECT * FROM tasks {condition} ORDER BY number DESC"
         rows = self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return tuple(task_of(row) for row in rows)
+
+
+def _keeping(task_id: str, outcome: TaskOutcome) -> Callable[[sqlite3.Connection], object]:
+    content = encodable(json.dumps(to_keep(outcome)))
+    sql = "INSERT OR REPLACE INTO outcomes SELECT id, ? FROM tasks WHERE id = ? AND result_compacted = 0"
+    return lambda connection: connection.execute(sql, (content, task_id))
 
 
 def _is_kept(task: Task, now: datetime) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from helmsman.base.json_values import present
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage, UserMessage
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of

@@ -10,10 +10,11 @@ import logging
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.options import ReviewKind, ReviewTarget, SessionOptions, TurnInput, TurnKind
 from helmsman.tasks.model import Task, kept_options, options_to_keep
 

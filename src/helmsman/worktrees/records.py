@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.files import release_lock, replace_file, take_lock
 from helmsman.base.git import Git
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import WorktreeError
 from helmsman.settings import WORKTREES, ensure_state_dir
 

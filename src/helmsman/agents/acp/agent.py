@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import shutil
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
 from helmsman.agents.protocol import Agent
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import environment, expand_home
 from helmsman.errors import AgentNotFound, InvalidSetting
 from helmsman.settings import REMOTE_TOKEN, ensure_state_dir

@@ -7,11 +7,11 @@ of a command is, or whether its token counts are of one call or of the whole ses
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.json_values import integer, mapping, optional_text
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:

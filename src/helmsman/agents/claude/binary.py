@@ -6,12 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import Capabilities, Capability
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import environment
 from helmsman.errors import AgentNotFound
 

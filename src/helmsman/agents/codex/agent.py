@@ -123,9 +123,12 @@ class CodexAgent(Agent):
         )
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
+        records = read_records(state_dir)
+        if not records:
+            return  # every hub begins with this, while its first client waits
         from helmsman.agents.codex.detached.engines import need_engine
 
-        for record in read_records(state_dir):
+        for record in records:
             need_engine(record, needed=record.id in engine_ids)
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:

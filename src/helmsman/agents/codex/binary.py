@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -32,6 +32,7 @@ import anyio.to_thread
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.files import replace_file
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
 from helmsman.errors import CodexNotFound, Unsupported

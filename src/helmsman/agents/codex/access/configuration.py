@@ -59,7 +59,7 @@ class Configuration:
 
     def __init__(self, api: AppServer, codex_home: Path) -> None:
         self._api = api
-        self.homes = (codex_home, codex_home.resolve())
+        self.homes = tuple(dict.fromkeys((codex_home, codex_home.resolve())))
         self._answers: dict[str, RememberedConfiguration] = {}
         self._asking = anyio.Lock()
 

@@ -20,11 +20,11 @@ import anyio
 
 from helmsman.agents.codex.access.configuration import Configuration, files_state
 from helmsman.agents.codex.features import Feature
-from helmsman.base.git_view import repository_root
+from helmsman.base.git_view import repository_root, upwards
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -122,20 +122,27 @@ class SpareThread:
         fallbacks = known.config.get("project_doc_fallback_filenames")
         names = (*_INSTRUCTIONS, *(fallbacks if isinstance(fallbacks, list) else ()))
         places = _places(settings.cwd, known.config)
-        settings_places = (*self._configuration.homes, *(place / ".codex" for place in places))
-        if any((place / "hooks.json").exists() for place in settings_places):
+        homes = tuple(map(os.fspath, self._configuration.homes))
+        settings_places = (*homes, *_inside(places, (".codex",)))
+        if any(files_state(_inside(settings_places, ("hooks.json",)))):
             return None
-        instructions = (str(place / str(name)) for place in (*self._configuration.homes, *places) for name in names)
+        instructions = _inside((*homes, *places), map(str, names))
         rules = tuple(_rules(settings_places))
         today = time.strftime("%Y-%m-%d %Z")
         return known.state, files_state(instructions), rules, files_state(rules), _identity(settings.cwd), today
 
 
-def _places(directory: Path, config: Mapping[str, Any]) -> tuple[Path, ...]:
+def _places(directory: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Where Codex looks for a project's own files: from the directory up to the root of its repository."""
-    upwards = (directory, *directory.parents)
+    places = tuple(upwards(os.fspath(directory)))
     root = repository_root(directory) if config.get("project_root_markers") in (None, [".git"]) else None
-    return upwards if root is None else upwards[: upwards.index(root) + 1]
+    return places[: places.index(str(root)) + 1] if str(root) in places else places
+
+
+def _inside(places: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Files in directories. Texts, not paths: every turn ends and begins with this, and paths take longer than the look."""
+    names = tuple(names)
+    return [os.path.join(place, name) for place in places for name in names]  # noqa: PTH118
 
 
 def _is_plain(override: tuple[str, Any]) -> bool:
@@ -152,10 +159,10 @@ def _names_files(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _rules(places: tuple[Path, ...]) -> Iterator[str]:
-    for place in places:
+def _rules(places: Iterable[str]) -> Iterator[str]:
+    for place in _inside(places, ("rules",)):
         try:
-            yield from sorted(entry.path for entry in os.scandir(place / "rules"))
+            yield from sorted(entry.path for entry in os.scandir(place))
         except OSError:  # there are none
             continue
 

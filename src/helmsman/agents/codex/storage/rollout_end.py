@@ -22,7 +22,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from helmsman.agents.codex.normalise.failures import turn_failure
@@ -31,6 +31,7 @@ from helmsman.agents.codex.storage.rollout_head import parse_line, readable
 from helmsman.agents.codex.storage.rollouts import read_rollout
 from helmsman.agents.protocol import RecordedTurn
 from helmsman.base.json_values import integer, mapping, optional_text, timestamp
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Failure, Usage
 
 if TYPE_CHECKING:

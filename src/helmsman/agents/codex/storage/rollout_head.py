@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from helmsman.base.json_values import mapping, sequence, timestamp
+from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

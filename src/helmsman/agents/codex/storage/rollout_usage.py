@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from helmsman.agents.codex.normalise.usage import read_usage, spent_between
 from helmsman.agents.codex.storage.rollout_head import parse_line, read_head
 from helmsman.base.json_values import mapping
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import re
 import stat
 import sys
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, TypeVar, cast
 
 from helmsman.agents.codex.storage.rollout_head import Head, parse_line, read_head, readable
 from helmsman.agents.protocol import SessionInfo
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ NAMES: Final = "session_index.jsonl"
 
 _MAX_DEPTH: Final = 8
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
 _ROLLOUT_NAME: Final = re.compile(
-    rf"rollout-.*?(?P<id>{_UUID})?(?:_{_UUID})?\.jsonl(?P<compressed>\.zst)?"  # with a second id: it goes on in this file
+    # With a second id: it goes on in this file. The time is for speed: without, an id is looked for from every letter on.
+    rf"rollout-(?:{_TIME})?+.*?(?P<id>{_UUID})?(?:_{_UUID})?\.jsonl(?P<compressed>\.zst)?"
 )
 _CURSOR: Final = re.compile(r"(-?[0-9]{1,20}):(.{1,200})")
 
@@ -277,7 +279,8 @@ class _Tree:
                     name = entry.name
                     try:
                         file = known.get(name)
-                        if file is None and not _ROLLOUT_NAME.fullmatch(name):
+                        parts = _ROLLOUT_NAME.fullmatch(name) if file is None else None
+                        if file is None and parts is None:
                             if entry.is_dir():
                                 below.append(name)
                             continue
@@ -287,7 +290,7 @@ class _Tree:
                     seen = (status.st_ino, status.st_size, status.st_mtime_ns)
                     if file is not None and file.seen == seen:
                         files[name] = file
-                    elif stat.S_ISREG(status.st_mode) and (parts := _ROLLOUT_NAME.fullmatch(name)):
+                    elif stat.S_ISREG(status.st_mode) and (parts := parts or _ROLLOUT_NAME.fullmatch(name)):
                         path, compressed = f"{directory}{os.sep}{name}", parts["compressed"] is not None
                         files[name] = _File(path, parts["id"], self._archived, compressed, seen)
         finally:
