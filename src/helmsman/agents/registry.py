@@ -128,10 +128,10 @@ def engine_overviews(settings: Settings) -> list[dict[str, Any]]:
 
 def keepers(state_dir: Path) -> Collection[Process]:
     """The processes that own what outlives us, of every agent."""
-    from helmsman.agents.claude.records import read_records as read_claude
     from helmsman.agents.codex.detached.records import read_records
+    from helmsman.agents.kept_records import read_records as read_kept
 
-    return {record.keeper for record in read_records(state_dir)} | {one.keeper for one in read_claude(state_dir)}
+    return {record.keeper for record in read_records(state_dir)} | {one.keeper for one in read_kept(state_dir)}
 
 
 def fingerprint(env: Mapping[str, str]) -> str:

@@ -69,7 +69,10 @@ class Transport(Protocol):
 
 
 @dataclass(slots=True)
-class _Waiter:
+class Waiter:
+    """The answer to a request, when it comes."""
+
+    id: RequestId
     method: str
     done: anyio.Event = field(default_factory=anyio.Event)
     result: Any = None
@@ -110,7 +113,7 @@ class Peer:
         self._on_notification = on_notification
         self._on_request = on_request
         self._on_close = on_close
-        self._waiters: dict[RequestId, _Waiter] = {}
+        self._waiters: dict[RequestId, Waiter] = {}
         self._unanswered: set[RequestId] = set()
         self._resumed = transport.resumed
         self._next_id = 0 if self._resumed is None else self._resumed.requests
@@ -130,8 +133,20 @@ class Peer:
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
+    def new_id(self) -> RequestId:
+        """The id of a request that is sent next, for whoever writes it down before."""
+        self._next_id += 1
+        if self._resumed is None:
+            return self._next_id
+        return f"{self._resumed.epoch}.{self._next_id}"  # answers to earlier owners may still come
+
     async def request(
-        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float = REQUEST_TIMEOUT,
+        request_id: RequestId | None = None,
     ) -> Any:
         """Send a request and wait for its answer.
 
@@ -140,23 +155,33 @@ class Peer:
             EngineTimeout: No answer in time. A late one is dropped.
             EngineLost: The other side is gone, or goes while we wait.
         """
-        self._next_id += 1
-        request_id: RequestId = self._next_id
-        if self._resumed is not None:  # answers to earlier owners may still come
-            request_id = f"{self._resumed.epoch}.{self._next_id}"
-        waiter = self._waiters[request_id] = _Waiter(method)
+        waiter = self.expect(self.new_id() if request_id is None else request_id, method)
         try:
-            self._send({"id": request_id, "method": method, "params": params or {}})
+            self._send({"id": waiter.id, "method": method, "params": params or {}})
+        except HelmsmanError:
+            del self._waiters[waiter.id]
+            raise
+        return await self.answer(waiter, timeout=timeout)
+
+    def expect(self, request_id: RequestId, method: str) -> Waiter:
+        """Be ready for the answer to a request, which an earlier owner may have sent; `answer` waits for it."""
+        waiter = self._waiters[request_id] = Waiter(request_id, method)
+        return waiter
+
+    async def answer(self, waiter: Waiter, *, timeout: float = REQUEST_TIMEOUT) -> Any:
+        """Wait for an answer; see `request`."""
+        try:
             with anyio.move_on_after(timeout):
                 await waiter.done.wait()
         finally:
-            self._waiters.pop(request_id, None)
+            self._waiters.pop(waiter.id, None)
         if waiter.error is not None:
             raise waiter.error.again()
         if not waiter.done.is_set():
             raise EngineTimeout(
-                f"{self._other} did not answer {method} within {timeout:g} s. Try again; restart the engine if it goes on.",
-                method=method,
+                f"{self._other} did not answer {waiter.method} within {timeout:g} s. Try again; restart the engine if it "
+                "goes on.",
+                method=waiter.method,
             )
         return waiter.result
 
