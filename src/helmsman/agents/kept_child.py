@@ -85,13 +85,13 @@ async def own_kept(record: KeptRecord, *, epoch: int, title: str) -> AsyncIterat
         while True:
             with try_attach(record.directory) as attached:
                 if attached:
-                    try:
-                        async with own_child(record.socket, epoch=epoch) as child:
+                    async with own_child(record.socket, epoch=epoch) as child:
+                        try:
                             yield child
-                    finally:
-                        if not record.is_kept:
-                            with anyio.CancelScope(shield=True):
-                                await anyio.to_thread.run_sync(record.stop)
+                        finally:
+                            if child.is_lost:
+                                with anyio.CancelScope(shield=True):
+                                    await anyio.to_thread.run_sync(record.stop)
                     return
             if not record.is_kept or anyio.current_time() > deadline:
                 raise EngineLost(f"This {title} has ended. Send the next message to go on from what was saved.")

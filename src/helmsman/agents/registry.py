@@ -57,7 +57,7 @@ class Agents:
     ) -> None:
         """`files` are the configuration files, which may name agents of the user's own."""
         self._by_name: dict[str, Agent] = {}
-        for agent in (CodexAgent(owner), ClaudeAgent(owner), *acp_agents(files), *brought):
+        for agent in (CodexAgent(owner), ClaudeAgent(owner), *acp_agents(files, owner), *brought):
             if not _NAME.fullmatch(agent.name) or agent.name in self._by_name:
                 raise InvalidInput(
                     f"An agent cannot be called {agent.name!r:.80}: a name is lower case and taken once. Choose another one."

@@ -80,6 +80,13 @@ class Waiter:
 
 
 @dataclass(frozen=True, slots=True)
+class _Outgoing:
+    text: str
+    answering: RequestId | None
+    on_sent: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class IncomingRequest:
     """A request of the other side, waiting for `Peer.respond` or `Peer.refuse`."""
 
@@ -117,7 +124,7 @@ class Peer:
         self._unanswered: set[RequestId] = set()
         self._resumed = transport.resumed
         self._next_id = 0 if self._resumed is None else self._resumed.requests
-        self._outbox, self._outgoing = anyio.create_memory_object_stream[tuple[str, RequestId | None]](math.inf)
+        self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](math.inf)
         self._closed: HelmsmanError | None = None
         self._running = anyio.CancelScope()
 
@@ -147,8 +154,9 @@ class Peer:
         *,
         timeout: float = REQUEST_TIMEOUT,
         request_id: RequestId | None = None,
+        on_sent: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its answer. `on_sent` is called when the transport has it.
 
         Raises:
             EngineRefused: The other side answered with an error.
@@ -157,7 +165,7 @@ class Peer:
         """
         waiter = self.expect(self.new_id() if request_id is None else request_id, method)
         try:
-            self._send({"id": waiter.id, "method": method, "params": params or {}})
+            self._send({"id": waiter.id, "method": method, "params": params or {}}, on_sent=on_sent)
         except HelmsmanError:
             del self._waiters[waiter.id]
             raise
@@ -204,7 +212,13 @@ class Peer:
         self._unanswered.discard(request_id)
         return True
 
-    def _send(self, message: Mapping[str, Any], *, answering: RequestId | None = None) -> None:
+    def _send(
+        self,
+        message: Mapping[str, Any],
+        *,
+        answering: RequestId | None = None,
+        on_sent: Callable[[], None] = lambda: None,
+    ) -> None:
         if self._closed is not None:
             raise self._closed.again()
         try:
@@ -215,7 +229,7 @@ class Peer:
             raise InvalidInput(
                 f"That cannot be sent to {self._other}: {error}. Use plain JSON values and valid text."
             ) from None
-        self._outbox.send_nowait((text, answering))
+        self._outbox.send_nowait(_Outgoing(text, answering, on_sent))
 
     # --- the two loops -----------------------------------------------------------------------------------------------
 
@@ -245,8 +259,9 @@ class Peer:
 
     async def _write(self) -> None:
         try:
-            async for message, answering in self._outgoing:
-                await self._transport.send(message, answering)
+            async for message in self._outgoing:
+                await self._transport.send(message.text, message.answering)
+                message.on_sent()
         except EngineLost as error:
             log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
 

@@ -1,4 +1,4 @@
-"""What an engine knows of a session and of the turn that runs in it."""
+"""A turn that runs, as its engine knows it. The protocol has none: a turn is a prompt, or some, that nobody has answered."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.base.json_values import mapping, text
+from helmsman.base.json_values import mapping, rows, text, texts
 from helmsman.model.events import Failure, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-    from helmsman.agents.acp.process import AgentProcess
-    from helmsman.agents.acp.profile import AgentAccess
     from helmsman.agents.acp.updates import TurnItems
-    from helmsman.base.jsonrpc import IncomingRequest
+    from helmsman.base.jsonrpc import IncomingRequest, RequestId
     from helmsman.model.events import TurnOutcome
-    from helmsman.model.options import SessionOptions
 
 _OUTCOMES: Final[Mapping[str, TurnOutcome]] = {"end_turn": "completed", "cancelled": "interrupted"}
 
 
 @dataclass(slots=True, eq=False)
 class AgentTurn:
-    """A turn that runs. `prompts` are those sent and not answered.
+    """A turn that runs. `unanswered` is how many of its prompts are.
 
     `later` is what the agent is given when it asks, and else what is sent when they are answered; `reasons` are sent only
     then, since an agent that was refused may ask and stop all the same.
@@ -34,20 +30,43 @@ class AgentTurn:
 
     id: str
     items: TurnItems
-    prompts: int = 0
+    prompts: list[tuple[RequestId, int]] = field(default_factory=list[tuple["RequestId", int]])
+    """All that were sent, each with how much the process had been told before."""
+    unanswered: int = 0
     later: list[str] = field(default_factory=list[str])
     reasons: list[str] = field(default_factory=list[str])
+    only_asked: list[Mapping[str, Any]] = field(default_factory=list["Mapping[str, Any]"])
+    """Calls of tools that were said in a question alone, which nobody hears again once it is answered."""
     interrupted: bool = False
     usage: Usage | None = None
     answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
     failure: Failure | None = None
+    sent: anyio.Event = field(default_factory=anyio.Event)
+    """Its process has the first prompt."""
     ended: anyio.Event = field(default_factory=anyio.Event)
+
+    def noted(self) -> dict[str, Any]:
+        """What the next owner of its process has to know of it; the rest comes again."""
+        return {
+            "id": self.id,
+            "prompts": self.prompts,
+            "later": self.later,
+            "reasons": self.reasons,
+            "only_asked": self.only_asked,
+            "interrupted": self.interrupted,
+            "declined": sorted(self.items.declined),
+        }
+
+    def recall(self, noted: Mapping[str, Any]) -> None:
+        """Take over what an earlier owner has noted."""
+        self.later, self.reasons = texts(noted.get("later")), texts(noted.get("reasons"))
+        self.only_asked = rows(noted.get("only_asked"))
+        self.interrupted = noted.get("interrupted") is True
+        self.items.declined.update(texts(noted.get("declined")))
 
     def decline(self, request: IncomingRequest) -> None:
         """What this asked for was refused."""
-        call = self.items.known(text(mapping(request.params.get("toolCall")).get("toolCallId")))
-        if call is not None:
-            call.declined = True
+        self.items.declined.add(text(mapping(request.params.get("toolCall")).get("toolCallId")))
 
     def count(self, used: Usage | None) -> None:
         """Take in what was used, if that was told."""
@@ -68,29 +87,3 @@ class AgentTurn:
         return "failed", Failure(
             code=reason or "unknown", message=f"{title} stopped: {reason or 'it does not say why'}."
         )
-
-
-@dataclass(slots=True, eq=False)
-class HeldSession:
-    """A session and the process that holds it, while one does."""
-
-    options: SessionOptions
-    directory: Path
-    access: AgentAccess
-    id: str = ""
-    process: AgentProcess | None = None
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    gone: anyio.Event = field(default_factory=anyio.Event)
-    loading: bool = False
-    turn: AgentTurn | None = None
-    questions: dict[str, IncomingRequest] = field(default_factory=dict[str, "IncomingRequest"])
-    counted: Usage = field(default_factory=Usage)
-    """What has been counted so far, where it is told as a sum."""
-    idle_since: float = 0.0
-    leaving: bool = False
-    model: str | None = None
-
-    def since_last(self, total: Usage) -> Usage:
-        """What of a sum is new."""
-        used, self.counted = total - self.counted, total
-        return used
