@@ -105,8 +105,13 @@ def stop_kept(directory: Path, socket: Path, keeper: Process, child: Process) ->
     if child.is_alive():
         started |= descendants(child.pid)
         end(child, CHILD_GRACE)
-    for process in kill(started):
-        gone_within(process, KILLED_GRACE)
+    deadline = time.monotonic() + KILLED_GRACE
+    while True:
+        for process in kill(started):
+            gone_within(process, KILLED_GRACE)
+        started = left_by(directory)  # what was just starting something may have done so
+        if not started or time.monotonic() > deadline:
+            break
     forget(directory, socket)
 
 
