@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.places import is_attached, mark_needed, read_content
+from helmsman.agents.keeper.places import mark_needed, read_content
 from helmsman.agents.keeper.process import WAKE
 from helmsman.agents.keeper.starting import read_processes, send_signal, stop_kept
 from helmsman.base.files import replace_file
@@ -60,6 +60,27 @@ class KeptRecord:
         """Say whether somebody has to follow it: if nobody does, its keeper starts the next hub."""
         if mark_needed(self.directory, needed=needed) and needed:
             send_signal(self.keeper, WAKE)
+
+    @property
+    def is_running(self) -> bool:
+        return self.child.is_alive()
+
+    def overview(self) -> dict[str, Any]:
+        """What people are shown of it. Blocks for a few seconds where it does not answer."""
+        from helmsman.agents.engine_overview import engine_overview
+        from helmsman.agents.keeper.asking import ask_keeper
+
+        return engine_overview(
+            self.directory,
+            agent=self.agent,
+            version=self.about.get("version") or self.notes().get("version"),
+            place=self.place,
+            keeper=self.keeper,
+            child=self.child,
+            started_at=self.started_at,
+            idle=self.idle,
+            ask=lambda: ask_keeper(self.socket),
+        )
 
     def stop(self) -> None:
         """End it. Blocks for a bounded time; afterwards no process is left."""
@@ -120,42 +141,6 @@ def clear_away(state_dir: Path) -> None:
     for record in read_records(state_dir):
         if not record.is_kept:
             record.stop()
-
-
-# --- for people ------------------------------------------------------------------------------------------------------
-
-
-def overview(record: KeptRecord) -> dict[str, Any]:
-    """One of them, with what goes on in it. Blocks for a few seconds where it does not answer."""
-    from datetime import UTC, datetime
-
-    from helmsman.agents.keeper.asking import ask_keeper
-    from helmsman.errors import EngineError
-
-    try:
-        activity = ask_keeper(record.socket)
-    except EngineError:
-        activity = None
-    if not record.is_kept:
-        status = "orphaned"
-    elif activity is None:
-        status = "not answering"
-    else:
-        status = "in use" if is_attached(record.directory) else "unattended"
-    return {
-        "id": record.id,
-        "agent": record.agent,
-        "status": status,
-        "running": None if activity is None else len(activity.working),
-        "waiting": None if activity is None else len(activity.waiting),
-        "version": record.about.get("version") or record.notes().get("version"),
-        "place": record.place,
-        "pid": record.child.pid,
-        "keeperPid": record.keeper.pid,
-        "startedAt": datetime.fromtimestamp(record.started_at, UTC).isoformat(timespec="seconds"),
-        "idleSeconds": record.idle,
-        "sessions": [] if activity is None else [*activity.working, *activity.waiting],
-    }
 
 
 # --- the environment -------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """An agent that speaks JSON-RPC on a pipe in a keeper, as a transport: it goes on without us, and what it says is not lost.
 
-What has been read is taken, but for what the next owner needs to have the same picture, which a `Keeping` knows. The answer
+What has been read is taken, but for what the next owner needs to have the same picture: a `KeptLines` knows. The answer
 to a question and the dropping of it are one step, so it is answered once, whoever dies.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from helmsman.agents.keeper.owner import KeptChild, Said
 
 
-class Keeping(Protocol):
+class KeptLines(Protocol):
     """Which lines the next owner will need: `keep` and `drop` are the numbers since they were last asked for."""
 
     keep: list[int]
@@ -36,7 +36,7 @@ class Keeping(Protocol):
 class KeptTransport:
     """See `base.jsonrpc.Transport`. The agent is called `title` when it is lost."""
 
-    def __init__(self, child: KeptChild, keeping: Keeping, title: str) -> None:
+    def __init__(self, child: KeptChild, keeping: KeptLines, title: str) -> None:
         self._child = child
         self._keeping = keeping
         self._title = title

@@ -30,6 +30,7 @@ __all__ = [
     "fingerprint",
     "keepers",
     "spending_index",
+    "stop_engine",
     "usable",
 ]
 
@@ -119,11 +120,26 @@ class _Indexes(Mapping[str, "SessionIndex"]):
         return len(self._indexes())
 
 
-def engine_overviews(settings: Settings) -> list[dict[str, Any]]:
-    """The detached engines that run, oldest first. Blocks for a few seconds where one does not answer."""
+def engine_overviews(state_dir: Path) -> list[dict[str, Any]]:
+    """What runs in keepers, oldest first, of every agent. Blocks for a few seconds where one does not answer."""
     from helmsman.agents.codex.detached.overview import engine_overviews
+    from helmsman.agents.kept_records import read_records
 
-    return engine_overviews(settings.state_dir)
+    kept = [record.overview() for record in read_records(state_dir) if record.is_kept or record.is_running]
+    return sorted([*engine_overviews(state_dir), *kept], key=lambda engine: engine["startedAt"])
+
+
+def stop_engine(state_dir: Path, engine_id: str) -> None:
+    """End what runs in a keeper, and all that has been started in it. Blocks for a bounded time."""
+    from helmsman.agents.codex.detached import engines, records
+    from helmsman.agents.kept_records import read_records
+
+    for record in records.read_records(state_dir):
+        if record.id == engine_id:
+            engines.stop_engine(record)
+    for kept in read_records(state_dir):
+        if kept.id == engine_id:
+            kept.stop()
 
 
 def keepers(state_dir: Path) -> Collection[Process]:

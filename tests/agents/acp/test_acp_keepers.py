@@ -13,7 +13,7 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.engine import AcpEngine
-from helmsman.agents.acp.keeping import Keeping
+from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profiles import Copilot
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.keeper.asking import ask_keeper
@@ -270,7 +270,7 @@ async def test_an_earlier_hub_lets_go_and_says_nothing(place: Place) -> None:
 
 def test_of_a_long_turn_its_end_and_all_answers_and_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("helmsman.agents.acp.keeping.KEPT_BYTES", 250)
-    keeping = Keeping()
+    keeping = TurnLines()
 
     def says_line(number: int, line: str) -> None:
         keeping.read(Said(number, line.encode()))

@@ -128,7 +128,7 @@ class AcpAgent(KeptAgent):
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         """An engine that was found again can start nothing by itself: whoever comes to use it brings what that takes."""
         from helmsman.agents.acp.engine import AcpEngine
-        from helmsman.agents.acp.process import Means
+        from helmsman.agents.acp.process import AgentMeans
 
         engine, given = self.open_here(engine_id), _env(env)
         if not isinstance(engine, AcpEngine):
@@ -137,7 +137,7 @@ class AcpAgent(KeptAgent):
         if engine.about != _about(argv, given):
             return False
         if engine.means is None:
-            engine.means = Means(argv=argv, env=given, places=await anyio.to_thread.run_sync(_places, settings))
+            engine.means = AgentMeans(argv=argv, env=given, places=await anyio.to_thread.run_sync(_places, settings))
         return True
 
     def find(self, env: Mapping[str, str]) -> list[str]:

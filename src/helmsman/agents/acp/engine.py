@@ -23,8 +23,8 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.acp.asked import model_in, prompt_content, refuse_danger, refuse_unknown
-from helmsman.agents.acp.live_session import Around, LiveSession, not_open
-from helmsman.agents.acp.process import Hearing, Means, open_agent, open_kept_agent, plan_launch, start_kept_agent
+from helmsman.agents.acp.held import Around, HeldSession, not_open
+from helmsman.agents.acp.process import AgentMeans, Hearing, open_agent, open_kept_agent, plan_launch, start_kept_agent
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.protocol import Begun, Engine, Opened
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from helmsman.agents.acp.process import AgentProcess, Launch
+    from helmsman.agents.acp.process import AgentLaunch, AgentProcess
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.kept_records import KeptRecord
@@ -96,7 +96,7 @@ class AcpEngine(Engine):
         self,
         tasks: TaskGroup,
         profile: Profile,
-        means: Means | None,
+        means: AgentMeans | None,
         env: Mapping[str, str],
         idle: float,
         keep: Keep | None,
@@ -107,7 +107,7 @@ class AcpEngine(Engine):
         self._idle = idle
         self._keep = keep
         self._router = EventRouter()
-        self._sessions: dict[str, LiveSession] = {}
+        self._sessions: dict[str, HeldSession] = {}
         self._reader = profile.reader(env)
         self._around = Around(tasks, self._router, profile, self._reader)
         self._capabilities = profile.capabilities(has_history=self._reader is not None, detached=keep is not None)
@@ -148,7 +148,7 @@ class AcpEngine(Engine):
         if self._lost is not None:
             raise self._lost.again()
 
-    def _bring(self) -> Means:
+    def _bring(self) -> AgentMeans:
         if self.means is None:
             raise ClientAway(
                 "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
@@ -169,14 +169,14 @@ class AcpEngine(Engine):
         self._hold(session, made)
         return self._opened(session)
 
-    def _hold(self, session: LiveSession, made: Mapping[str, Any]) -> None:
+    def _hold(self, session: HeldSession, made: Mapping[str, Any]) -> None:
         """A session was made or loaded."""
         session.model = session.options.model or model_in(made)
         self._sessions[session.id] = session
         if session.process is not None:
             session.process.note(session_id=session.id, version=session.process.version)
 
-    def _place(self, session: LiveSession) -> dict[str, Any]:
+    def _place(self, session: HeldSession) -> dict[str, Any]:
         meta = self._profile.session_meta(session.options)
         return {"cwd": str(session.directory), "mcpServers": [], **({"_meta": meta} if meta else {})}
 
@@ -199,7 +199,7 @@ class AcpEngine(Engine):
             raise self._not_found(session_id)
         return turns
 
-    def _opened(self, session: LiveSession) -> Opened:
+    def _opened(self, session: HeldSession) -> Opened:
         options, notes = session.options, list(session.access.notes)
         if options.writes != "anything":
             notes.append(f"Nothing holds {self._profile.title} to a sandbox: what is approved can write anywhere.")
@@ -213,7 +213,7 @@ class AcpEngine(Engine):
             notes=tuple(notes),
         )
 
-    async def _loaded(self, session_id: str, options: SessionOptions) -> LiveSession:
+    async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
         """A session in a process that was started for these options."""
         session = self._sessions.get(session_id)
         if session is not None and session.process is not None:
@@ -225,7 +225,7 @@ class AcpEngine(Engine):
             await self._stop(session)
         return await self._load(session_id, options)
 
-    async def _load(self, session_id: str, options: SessionOptions) -> LiveSession:
+    async def _load(self, session_id: str, options: SessionOptions) -> HeldSession:
         if self._reader is not None and await anyio.to_thread.run_sync(self._reader.find, session_id) is None:
             raise self._not_found(session_id)  # some agents begin a session of that id
         await self._profile.may_load(session_id, self._bring().env)
@@ -249,7 +249,7 @@ class AcpEngine(Engine):
         self._hold(session, made)
         return session
 
-    async def _apply(self, session: LiveSession, options: SessionOptions) -> None:
+    async def _apply(self, session: HeldSession, options: SessionOptions) -> None:
         """Set what no agent keeps: the mode, before anything else is said, and the model.
 
         Raises:
@@ -273,10 +273,10 @@ class AcpEngine(Engine):
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
-    async def _plan(self, options: SessionOptions, directory: Path) -> Launch:
+    async def _plan(self, options: SessionOptions, directory: Path) -> AgentLaunch:
         return await anyio.to_thread.run_sync(plan_launch, self._profile, self._bring(), options, directory)
 
-    async def _start(self, options: SessionOptions) -> LiveSession:
+    async def _start(self, options: SessionOptions) -> HeldSession:
         """A process for a session under these options.
 
         Raises:
@@ -289,7 +289,7 @@ class AcpEngine(Engine):
         refuse_unknown(self._profile, options)
         await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
         launch = await self._plan(options, options.cwd)
-        session = LiveSession(self._around, options, options.cwd)
+        session = HeldSession(self._around, options, options.cwd)
         session.launch = launch.digest
         opening: Opening = partial(open_agent, self._profile, launch)
         if self._keep is not None:
@@ -297,7 +297,7 @@ class AcpEngine(Engine):
         await self._tasks.start(self._serve, session, opening)
         return session
 
-    async def _kept(self, launch: Launch, keep: Keep) -> Opening:
+    async def _kept(self, launch: AgentLaunch, keep: Keep) -> Opening:
         record = await start_kept_agent(
             self._profile,
             launch,
@@ -313,7 +313,7 @@ class AcpEngine(Engine):
 
     async def _serve(
         self,
-        session: LiveSession,
+        session: HeldSession,
         opening: Opening,
         noted: Mapping[str, Any] | None = None,
         *,
@@ -351,7 +351,7 @@ class AcpEngine(Engine):
         if not was_up:
             raise reason or EngineStartFailed(f"{self._profile.title} did not come up. Start it by hand to see why.")
 
-    async def _stop(self, session: LiveSession) -> None:
+    async def _stop(self, session: HeldSession) -> None:
         """End the process of a session, with all it has started."""
         session.leaving = True
         with anyio.CancelScope(shield=True):
@@ -379,14 +379,14 @@ class AcpEngine(Engine):
         if self._keep is None:  # else it goes on without us
             self._router.engine_gone(Failure(code=self._lost.code, message=self._lost.message, retryable=True))
 
-    async def _leave(self, session: LiveSession) -> None:
+    async def _leave(self, session: HeldSession) -> None:
         if session.turn is None and session.left_turn is None:
             await self._stop(session)
         else:
             session.scope.cancel()
             await session.gone.wait()
 
-    async def _cancel_and_stop(self, session: LiveSession) -> None:
+    async def _cancel_and_stop(self, session: HeldSession) -> None:
         turn, process = session.turn, session.process
         if turn is not None and process is not None:  # cancelled, it is written down as such, and its commands end
             turn.interrupted = True
@@ -407,7 +407,7 @@ class AcpEngine(Engine):
         activity = await anyio.to_thread.run_sync(ask_keeper, record.socket)
         notes = await anyio.to_thread.run_sync(record.notes)
         place = Path(record.place)
-        session = LiveSession(self._around, SessionOptions(agent=self._profile.name, cwd=place, unenforced=True), place)
+        session = HeldSession(self._around, SessionOptions(agent=self._profile.name, cwd=place, unenforced=True), place)
         session.id, session.launch = record.session_id, text(record.about.get("launch"))
         await self._tasks.start(self._serve, session, self._owning(record, self._keep), mapping(notes.get("turn")))
         turn = session.turn
@@ -525,7 +525,7 @@ async def open_acp_engine(
 
     Without a command it can start nothing, and `env` has to say only where the agent keeps its sessions.
     """
-    means = None if argv is None else Means(argv=argv, env=env, places=places)
+    means = None if argv is None else AgentMeans(argv=argv, env=env, places=places)
     async with background_tasks() as tasks:
         engine = AcpEngine(tasks, profile, means, env, idle, keep)
         tasks.start_soon(engine.end_idle)

@@ -22,8 +22,8 @@ _KEPT: Final = frozenset(
 )
 
 
-class Keeping:
-    """See `helmsman.agents.kept_transport.Keeping`. Whoever runs turns says when one begins and has ended."""
+class TurnLines:
+    """See `helmsman.agents.kept_transport.KeptLines`. Whoever runs turns says when one begins and has ended."""
 
     def __init__(self) -> None:
         self._prompts: set[RequestId] = set()

@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman._version import __version__
-from helmsman.agents.acp.keeping import Keeping
+from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.child_process import open_child
 from helmsman.agents.kept_child import BelowChild, BelowKept, own_kept, start_kept
@@ -64,7 +64,7 @@ _CLIENT: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class AgentMeans:
     """What it takes to start an agent. An engine that was found again has none, until somebody brings them.
 
     `places` is a directory for files of ours.
@@ -76,7 +76,7 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class AgentLaunch:
     """How the process of a session is started."""
 
     argv: Sequence[str]
@@ -90,10 +90,10 @@ class Launch:
         return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def plan_launch(profile: Profile, means: Means, options: SessionOptions, directory: Path) -> Launch:
+def plan_launch(profile: Profile, means: AgentMeans, options: SessionOptions, directory: Path) -> AgentLaunch:
     """The one place where it is decided what is run for a session, and in which environment. Blocks, briefly."""
     env = profile.environment(means.env, options, means.places)
-    return Launch(argv=means.argv, env=env, directory=directory)
+    return AgentLaunch(argv=means.argv, env=env, directory=directory)
 
 
 # --- a running one ---------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Hearing:
 class _Kept:
     child: KeptChild
     record: KeptRecord
-    keeping: Keeping
+    keeping: TurnLines
 
 
 class AgentProcess:
@@ -230,7 +230,7 @@ class AgentProcess:
 
 @asynccontextmanager
 async def open_agent(
-    profile: Profile, launch: Launch, hearing: Hearing, tasks: TaskGroup
+    profile: Profile, launch: AgentLaunch, hearing: Hearing, tasks: TaskGroup
 ) -> AsyncIterator[AgentProcess]:
     """An agent for the length of the block, greeted. Nothing that it has started is left afterwards.
 
@@ -251,7 +251,7 @@ async def open_agent(
 
 
 async def start_kept_agent(
-    profile: Profile, launch: Launch, *, state_dir: Path, idle: float, owner: Owner, about: Mapping[str, Any]
+    profile: Profile, launch: AgentLaunch, *, state_dir: Path, idle: float, owner: Owner, about: Mapping[str, Any]
 ) -> KeptRecord:
     """Have a keeper start an agent, and greet it.
 
@@ -288,7 +288,7 @@ async def open_kept_agent(
         EngineStartFailed: It refuses us, or speaks another version of the protocol.
     """
     async with own_kept(record, epoch=epoch, title=profile.title) as child:
-        keeping = Keeping()
+        keeping = TurnLines()
         try:
             transport = KeptTransport(child, keeping, profile.title)
             about = mapping(transport.resumed.answer)

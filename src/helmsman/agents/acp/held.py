@@ -67,7 +67,7 @@ class Around:
     reader: SessionReader | None
 
 
-class LiveSession:
+class HeldSession:
     """One session. Its engine starts and ends its process; what that says comes here, and goes on as events."""
 
     def __init__(self, around: Around, options: SessionOptions, directory: Path) -> None:
