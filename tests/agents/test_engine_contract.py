@@ -15,11 +15,11 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.claude.agent import ClaudeAgent
-from helmsman.agents.claude.records import read_records as claude_records
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.kept_records import read_records as kept_records
 from helmsman.agents.protocol import Capability
 from helmsman.errors import (
     EngineLost,
@@ -141,7 +141,9 @@ def stage(
         fake.on("more", says("done again"))
         fake.on("long", says("begun"), waits())
         mine = OwnAgent("mine", "Mine", mode="ask", runs_repository_files=False)
-        yield Stage(AcpAgent(mine, tuple(fake.command)), settings, codex_home.env, git_repo, unenforced=True)
+        agent = AcpAgent(mine, tuple(fake.command), Owner(1))
+        yield Stage(agent, replace(settings, detach=os.name == "posix"), codex_home.env, git_repo, unenforced=True)
+        _end_kept(settings)
         return
     model.on("short", say("done"))
     model.on("more", say("done again"))
@@ -170,7 +172,11 @@ def _claude_stage(codex_home: CodexHome, model: ScriptedModel, git_repo: Path, t
     env = codex_home.env | claude_environment(model, tmp_path / "claude")
     settings = load_settings({"claude_path": str(claude), "detach": True}, env, tmp_path)
     yield Stage(ClaudeAgent(Owner(1)), settings, env, git_repo, model, unenforced=True)
-    for record in claude_records(settings.state_dir):
+    _end_kept(settings)
+
+
+def _end_kept(settings: Settings) -> None:
+    for record in kept_records(settings.state_dir):
         record.stop()
 
 

@@ -183,7 +183,7 @@ def test_detaching_says_what_it_means_and_why_it_is_not_possible(
 
 def test_engines_that_nobody_would_end_are_named_with_the_way_to_stop_them() -> None:
     def engine(name: str, status: str) -> dict[str, Any]:
-        return {"id": name, "status": status, "codexVersion": "0.163.0", "pid": 7}
+        return {"id": name, "agent": "codex", "status": status, "version": "0.163.0", "pid": 7}
 
     lines = place_checks.check_engines([engine("a", "in use"), engine("b", "orphaned"), engine("c", "not answering")])
     assert [(line.status, line.fix) for line in lines] == [

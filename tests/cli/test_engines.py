@@ -3,11 +3,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
+from helmsman import load_settings
+from helmsman.agents.acp.agent import AcpAgent
+from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached.engines import open_detached
 from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.kept_records import read_records as read_kept_records
+from helmsman.base.processes import with_variable
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +27,8 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
+
+SECONDS = 30
 
 
 @pytest.fixture
@@ -34,7 +46,7 @@ async def test_engines_are_listed_in_columns_for_programs(cli: Cli, engine: Engi
         done = await cli.run(*arguments)
         (row,) = [line.split("\t") for line in done.stdout.splitlines()]
         assert row[:6] == [engine.id, engine.binary.version, "unattended", "0", "0", str(engine.codex.pid)]
-        assert row[7] == engine.codex_home
+        assert row[7:] == [engine.codex_home, "codex"]
 
 
 async def test_json_says_which_processes_and_files_an_engine_is(cli: Cli, engine: EngineRecord) -> None:
@@ -42,7 +54,7 @@ async def test_json_says_which_processes_and_files_an_engine_is(cli: Cli, engine
         (said,) = (await cli.run(*arguments)).json
         (shown,) = said["engines"]
         assert (shown["id"], shown["pid"], shown["keeperPid"]) == (engine.id, engine.codex.pid, engine.keeper.pid)
-        assert (shown["codexPath"], shown["sessions"]) == (engine.binary.path, [])
+        assert (shown["path"], shown["sessions"]) == (engine.binary.path, [])
 
 
 async def test_a_terminal_gets_a_table(cli: Cli, engine: EngineRecord) -> None:
@@ -50,7 +62,7 @@ async def test_a_terminal_gets_a_table(cli: Cli, engine: EngineRecord) -> None:
         assert await program.exit_code() == 0
         await program.shows(engine.id)
     lines = [line.rstrip() for line in program.screen.splitlines()]
-    assert lines[0].split() == ["ID", "CODEX", "STATUS", "TURNS", "STARTED", "HOME"]
+    assert lines[0].split() == ["ID", "AGENT", "VERSION", "STATUS", "TURNS", "STARTED", "PLACE"]
     assert "unattended" in lines[1]
 
 
@@ -73,6 +85,36 @@ async def test_a_person_is_asked_before_turns_under_way_are_stopped(cli: Cli, le
     async with cli.on_terminal("engines", "stop", "--all", "--yes") as program:
         assert await program.exit_code() == 0
         await program.shows("Stopped engine")
+
+
+async def test_those_of_other_agents_are_listed_counted_and_stopped_like_codexs(
+    cli: Cli, codex_home: CodexHome, detached_engines: Path, git_repo: Path, tmp_path: Path
+) -> None:
+    mark = f"stopped-{os.getpid()}"
+    fake = FakeAcpAgent(tmp_path / "fake")
+    fake.on("run", runs(f"MARKED={mark} setsid sleep 300"), asks("execute", "rm x"))
+    mine = OwnAgent("mine", "Mine", mode="ask", runs_repository_files=False)
+    settings = load_settings({"detach": True}, codex_home.env, tmp_path)
+    options = SessionOptions(agent="mine", cwd=git_repo, unenforced=True)
+    async with AcpAgent(mine, tuple(fake.command), Owner(1)).open_engine(settings, codex_home.env) as engine:
+        session = await engine.open(options)
+        await engine.run_turn(session.session_id, options, TurnInput(text="run it"))
+    (record,) = read_kept_records(detached_engines)
+    with anyio.fail_after(SECONDS):
+        while not ask_keeper(record.socket).waiting or not with_variable("MARKED", mark):
+            await anyio.sleep(0.05)
+
+    (row,) = [line.split("\t") for line in (await cli.run("engines")).stdout.splitlines()]
+    assert row[:6] == [record.id, "1.0.0", "unattended", "0", "1", str(record.child.pid)]
+    assert row[7:] == [str(git_repo), "mine"]
+    (said,) = (await cli.run("hub", "--json")).json
+    assert [(one["id"], one["sessions"]) for one in said["engines"]] == [(record.id, [session.session_id])]
+    assert (await cli.run("engines", "stop", record.id[:6], "--yes")).exit_code == 0
+    assert not with_variable("MARKED", mark)
+    assert not record.is_kept
+    assert not record.is_running
+    assert fake.asked_for("session/cancel") == [{"sessionId": session.session_id}]
+    assert (await cli.run("engines", "--json")).json == [{"engines": []}]
 
 
 async def test_all_engines_are_stopped_at_once(cli: Cli, engine: EngineRecord) -> None:

@@ -124,7 +124,7 @@ async def test_a_later_epoch_takes_an_engine_over_and_an_earlier_one_does_not(
                 pass
         async with open_recorded(record, epoch=7) as engine:
             await one.until_lost()
-            assert "taken the Codex engine over" in str(one.lost)
+            assert "taken Codex over" in str(one.lost)
             with pytest.raises(EngineTaken):
                 async with open_recorded(record, epoch=5):  # it is stopped for a while, and goes on
                     pass

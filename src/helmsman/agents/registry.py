@@ -30,6 +30,7 @@ __all__ = [
     "fingerprint",
     "keepers",
     "spending_index",
+    "stop_engine",
     "usable",
 ]
 
@@ -57,7 +58,7 @@ class Agents:
     ) -> None:
         """`files` are the configuration files, which may name agents of the user's own."""
         self._by_name: dict[str, Agent] = {}
-        for agent in (CodexAgent(owner), ClaudeAgent(owner), *acp_agents(files), *brought):
+        for agent in (CodexAgent(owner), ClaudeAgent(owner), *acp_agents(files, owner), *brought):
             if not _NAME.fullmatch(agent.name) or agent.name in self._by_name:
                 raise InvalidInput(
                     f"An agent cannot be called {agent.name!r:.80}: a name is lower case and taken once. Choose another one."
@@ -119,19 +120,34 @@ class _Indexes(Mapping[str, "SessionIndex"]):
         return len(self._indexes())
 
 
-def engine_overviews(settings: Settings) -> list[dict[str, Any]]:
-    """The detached engines that run, oldest first. Blocks for a few seconds where one does not answer."""
+def engine_overviews(state_dir: Path) -> list[dict[str, Any]]:
+    """What runs in keepers, oldest first, of every agent. Blocks for a few seconds where one does not answer."""
     from helmsman.agents.codex.detached.overview import engine_overviews
+    from helmsman.agents.kept_records import read_records
 
-    return engine_overviews(settings.state_dir)
+    kept = [record.overview() for record in read_records(state_dir) if record.is_kept or record.is_running]
+    return sorted([*engine_overviews(state_dir), *kept], key=lambda engine: engine["startedAt"])
+
+
+def stop_engine(state_dir: Path, engine_id: str) -> None:
+    """End what runs in a keeper, and all that has been started in it. Blocks for a bounded time."""
+    from helmsman.agents.codex.detached import engines, records
+    from helmsman.agents.kept_records import read_records
+
+    for record in records.read_records(state_dir):
+        if record.id == engine_id:
+            engines.stop_engine(record)
+    for kept in read_records(state_dir):
+        if kept.id == engine_id:
+            kept.stop()
 
 
 def keepers(state_dir: Path) -> Collection[Process]:
     """The processes that own what outlives us, of every agent."""
-    from helmsman.agents.claude.records import read_records as read_claude
     from helmsman.agents.codex.detached.records import read_records
+    from helmsman.agents.kept_records import read_records as read_kept
 
-    return {record.keeper for record in read_records(state_dir)} | {one.keeper for one in read_claude(state_dir)}
+    return {record.keeper for record in read_records(state_dir)} | {one.keeper for one in read_kept(state_dir)}
 
 
 def fingerprint(env: Mapping[str, str]) -> str:

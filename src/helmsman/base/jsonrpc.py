@@ -70,11 +70,21 @@ class Transport(Protocol):
 
 
 @dataclass(slots=True)
-class _Waiter:
+class Waiter:
+    """The answer to a request, when it comes."""
+
+    id: RequestId
     method: str
     done: anyio.Event = field(default_factory=anyio.Event)
     result: Any = None
     error: HelmsmanError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outgoing:
+    text: str
+    answering: RequestId | None
+    on_sent: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +121,11 @@ class Peer:
         self._on_notification = on_notification
         self._on_request = on_request
         self._on_close = on_close
-        self._waiters: dict[RequestId, _Waiter] = {}
+        self._waiters: dict[RequestId, Waiter] = {}
         self._unanswered: set[RequestId] = set()
         self._resumed = transport.resumed
         self._next_id = 0 if self._resumed is None else self._resumed.requests
-        self._outbox, self._outgoing = anyio.create_memory_object_stream[tuple[str, RequestId | None]](math.inf)
+        self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](math.inf)
         self._closed: HelmsmanError | None = None
         self._running = anyio.CancelScope()
 
@@ -131,33 +141,56 @@ class Peer:
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
+    def new_id(self) -> RequestId:
+        """The id of a request that is sent next, for whoever writes it down before."""
+        self._next_id += 1
+        if self._resumed is None:
+            return self._next_id
+        return f"{self._resumed.epoch}.{self._next_id}"  # answers to earlier owners may still come
+
     async def request(
-        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float = REQUEST_TIMEOUT,
+        request_id: RequestId | None = None,
+        on_sent: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its answer. `on_sent` is called when the transport has it.
 
         Raises:
             EngineRefused: The other side answered with an error.
             EngineTimeout: No answer in time. A late one is dropped.
             EngineLost: The other side is gone, or goes while we wait.
         """
-        self._next_id += 1
-        request_id: RequestId = self._next_id
-        if self._resumed is not None:  # answers to earlier owners may still come
-            request_id = f"{self._resumed.epoch}.{self._next_id}"
-        waiter = self._waiters[request_id] = _Waiter(method)
+        waiter = self.expect(self.new_id() if request_id is None else request_id, method)
         try:
-            self._send({"id": request_id, "method": method, "params": params or {}})
+            self._send({"id": waiter.id, "method": method, "params": params or {}}, on_sent=on_sent)
+        except HelmsmanError:
+            del self._waiters[waiter.id]
+            raise
+        return await self.answer(waiter, timeout=timeout)
+
+    def expect(self, request_id: RequestId, method: str) -> Waiter:
+        """Be ready for the answer to a request, which an earlier owner may have sent; `answer` waits for it."""
+        waiter = self._waiters[request_id] = Waiter(request_id, method)
+        return waiter
+
+    async def answer(self, waiter: Waiter, *, timeout: float = REQUEST_TIMEOUT) -> Any:
+        """Wait for an answer; see `request`."""
+        try:
             with anyio.move_on_after(timeout):
                 await waiter.done.wait()
         finally:
-            self._waiters.pop(request_id, None)
+            self._waiters.pop(waiter.id, None)
         if waiter.error is not None:
             raise waiter.error.again()
         if not waiter.done.is_set():
             raise EngineTimeout(
-                f"{self._other} did not answer {method} within {timeout:g} s. Try again; restart the engine if it goes on.",
-                method=method,
+                f"{self._other} did not answer {waiter.method} within {timeout:g} s. Try again; restart the engine if it "
+                "goes on.",
+                method=waiter.method,
             )
         return waiter.result
 
@@ -180,7 +213,13 @@ class Peer:
         self._unanswered.discard(request_id)
         return True
 
-    def _send(self, message: Mapping[str, Any], *, answering: RequestId | None = None) -> None:
+    def _send(
+        self,
+        message: Mapping[str, Any],
+        *,
+        answering: RequestId | None = None,
+        on_sent: Callable[[], None] = lambda: None,
+    ) -> None:
         if self._closed is not None:
             raise self._closed.again()
         try:
@@ -191,7 +230,7 @@ class Peer:
             raise InvalidInput(
                 f"That cannot be sent to {self._other}: {error}. Use plain JSON values and valid text."
             ) from None
-        self._outbox.send_nowait((text, answering))
+        self._outbox.send_nowait(_Outgoing(text, answering, on_sent))
 
     # --- the two loops -----------------------------------------------------------------------------------------------
 
@@ -221,8 +260,9 @@ class Peer:
 
     async def _write(self) -> None:
         try:
-            async for message, answering in self._outgoing:
-                await self._transport.send(message, answering)
+            async for message in self._outgoing:
+                await self._transport.send(message.text, message.answering)
+                message.on_sent()
         except EngineLost as error:
             log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
 

@@ -1,4 +1,4 @@
-"""`helmsman engines`: the Codex engines that outlive the processes using them; list and stop them."""
+"""`helmsman engines`: the engines that outlive the processes using them, of every agent; list and stop them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from helmsman.errors import InvalidInput
 
 _COLUMNS: Final = (
     Column("ID", "cyan"),
-    Column("CODEX"),
+    Column("AGENT"),
+    Column("VERSION"),
     Column("STATUS"),
     Column("TURNS"),
     Column("STARTED", left_out=2),
-    Column("HOME", "dim", gives_way="at its beginning", left_out=1),
+    Column("PLACE", "dim", gives_way="at its beginning", left_out=1),
 )
-_FIELDS: Final = ("id", "codexVersion", "status", "running", "waiting", "pid", "startedAt", "codexHome")
+_FIELDS: Final = ("id", "version", "status", "running", "waiting", "pid", "startedAt", "place", "agent")
 
 
 @cli_group(
@@ -34,9 +35,10 @@ _FIELDS: Final = ("id", "codexVersion", "status", "running", "waiting", "pid", "
     "helmsman engines stop --all",
 )
 def command(as_json: bool) -> None:
-    """List and stop the Codex engines that go on working when the process that started them has ended.
+    """List and stop the engines that go on working when the process that started them has ended.
 
-    An engine that nobody uses and in which nothing runs ends by itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
+    One of Codex has all its sessions, one of another agent has one. What nobody uses and in which nothing runs ends by
+    itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
     """
     _list_engines(as_json=as_json)
 
@@ -46,13 +48,13 @@ def _list(as_json: bool) -> None:
     """List the engines that run, oldest first.
 
     Not on a terminal, the columns are separated by tabs: id, version, status, turns at work, turns that wait for an answer,
-    process id, start, CODEX_HOME.
+    process id, start, where it is (of Codex its home, else the session's directory), agent.
     """
     _list_engines(as_json=as_json)
 
 
 def _list_engines(*, as_json: bool) -> None:
-    from helmsman.agents.codex.detached.overview import engine_overviews
+    from helmsman.agents.registry import engine_overviews
 
     engines = engine_overviews(settings_of_command().state_dir)
     print_list(
@@ -80,37 +82,40 @@ def _stop(engine_id: str | None, every: bool, agreed: bool, as_json: bool) -> No
 
     At a terminal you are asked first if turns are under way.
     """
-    from helmsman.agents.codex.detached.engines import stop_engine
-    from helmsman.agents.codex.detached.overview import engine_overviews
-    from helmsman.agents.codex.detached.records import read_records
+    from helmsman.agents.registry import engine_overviews, stop_engine
 
     if (engine_id is None) is not every:
         raise InvalidInput("Name one engine, or give --all. `helmsman engines` lists them.")
     state_dir = settings_of_command().state_dir
-    found = [record for record in read_records(state_dir) if every or record.id.startswith(engine_id or "")]
+    found = [engine for engine in engine_overviews(state_dir) if every or engine["id"].startswith(engine_id or "")]
     if engine_id is not None and len(found) != 1:
         problem = "There is no engine" if not found else "There is more than one engine"
         raise InvalidInput(f"{problem} {engine_id}. `helmsman engines` lists them.")
-    meant = {record.id for record in found}
-    affected = [engine for engine in engine_overviews(state_dir) if engine["id"] in meant]
-    under_way = sum((engine["running"] or 0) + (engine["waiting"] or 0) for engine in affected)
+    under_way = sum((engine["running"] or 0) + (engine["waiting"] or 0) for engine in found)
     if under_way:
         lost = f"{counted(under_way, 'turn')} under way {'is' if under_way == 1 else 'are'} interrupted."
         agree(f"{lost} Stop?", agreed=agreed, as_json=as_json, otherwise=None)
-    for record in found:
-        stop_engine(record)
+    for engine in found:
+        stop_engine(state_dir, engine["id"])
         if not as_json:
-            click.echo(f"Stopped engine {record.id}.", err=True)
+            click.echo(f"Stopped engine {engine['id']}.", err=True)
     if as_json:
-        print_json({"stopped": [record.id for record in found]})
+        print_json({"stopped": [engine["id"] for engine in found]})
     elif not found:
         click.echo("No engine is running.", err=True)
 
 
 def _cells(engine: dict[str, Any]) -> tuple[str, ...]:
     started = ago(datetime.fromisoformat(engine["startedAt"]))
-    known = (engine["id"], engine["codexVersion"], engine["status"], _turns(engine), started)
-    return *known, one_line(engine["codexHome"])
+    known = (
+        engine["id"],
+        engine["agent"],
+        one_line(engine["version"] or ""),
+        engine["status"],
+        _turns(engine),
+        started,
+    )
+    return *known, one_line(engine["place"])
 
 
 def _turns(engine: dict[str, Any]) -> str:

@@ -42,7 +42,7 @@ def _status(as_json: bool) -> None:
 
 
 def _show(*, as_json: bool) -> None:
-    from helmsman.agents.codex.detached.overview import engine_overviews
+    from helmsman.agents.registry import engine_overviews
     from helmsman.hub.control import ask_hub
 
     state_dir = settings_of_command().state_dir

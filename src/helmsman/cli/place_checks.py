@@ -10,8 +10,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.codex.access.shell_profile import QUICK, SLOWEST, login_shell, measure_profile
-from helmsman.agents.codex.detached.overview import engine_overviews
 from helmsman.agents.codex.features import Feature
+from helmsman.agents.registry import engine_overviews
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.capabilities.notices import way_statuses
 from helmsman.cli.check_report import Check
@@ -185,7 +185,8 @@ def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
             detail = f"{engine['id']} (pid {engine['pid']}) {_STALE[engine['status']]}."
             checks.append(Check("Engines", "warning", detail, f"Run `helmsman engines stop {engine['id']}`."))
         else:
-            well.append(f"{engine['id']} (Codex {engine['codexVersion']}, {engine['status']})")
+            agent = " ".join(filter(None, (engine["agent"], engine["version"])))
+            well.append(f"{engine['id']} ({agent}, {engine['status']})")
     if well or not checks:
         checks.insert(0, Check("Engines", "ok", ", ".join(well) or "none running"))
     return checks

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.claude.records import read_records as read_claude_records
 from helmsman.agents.codex.detached.engines import need_engine, stop_engine
 from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.kept_records import read_records as read_kept_records
 from helmsman.testing import leaks
 from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex, parse_version
 from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
@@ -111,7 +111,7 @@ def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
     _let_rest(state_dir)
     for record in read_records(state_dir):
         stop_engine(record)
-    for kept in read_claude_records(state_dir):
+    for kept in read_kept_records(state_dir):
         kept.stop()
     end_hub(state_dir)
 
@@ -120,7 +120,7 @@ def _let_rest(state_dir: Path) -> None:
     """Nobody has to follow what runs in keepers, or these would start the next hub."""
     for record in read_records(state_dir):
         need_engine(record, needed=False)
-    for kept in read_claude_records(state_dir):
+    for kept in read_kept_records(state_dir):
         kept.need(needed=False)
 
 

@@ -98,8 +98,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         resumesAt?, resumesInSec?,
         elsewhere? (in a list: another process runs it, and only that one can stop it; `note` says which)}
 
-    GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
-        codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],
+    GET /api/engines → {engines: [{id, agent, status: "in use"|unattended|draining|orphaned|"not answering", running?,
+        waiting?, version?, place, path?, pid, startedAt, idleSeconds, sessions: [id]}],
         own?: {name: app-server|exec, id?, lost?: message}}; `own` is the engine this server uses, once it has one.
 
     GET /api/usage?by=day|model|directory|session&since=30d&limit=400 → {by, since?, rows: [{key?, inputTokens,

@@ -253,7 +253,7 @@ class Reading:
         return dict(safe(task_as_dict(await self._helm.tasks.get(request.path_params["task_id"]))))
 
     async def engines(self, _request: Request) -> dict[str, Any]:
-        engines = await anyio.to_thread.run_sync(engine_overviews, self._helm.settings)
+        engines = await anyio.to_thread.run_sync(engine_overviews, self._helm.settings.state_dir)
         used = {session.engine for session in self._helm.sessions.values() if session.engine is not None}
         own = min(used, key=lambda engine: engine.lost is not None, default=None)
         shown = None

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents.acp.engine import open_acp_engine
+from helmsman import load_settings
+from helmsman.agents.acp.agent import AcpAgent
+from helmsman.agents.acp.engine import AcpEngine, open_acp_engine
 from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.acp.storage.index import AgentSessions
+from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.kept_records import read_records
 from helmsman.base.processes import with_variable
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import (
@@ -38,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from helmsman.agents.acp.engine import AcpEngine
     from helmsman.model.questions import Question
+    from helmsman.settings import Settings
     from helmsman.testing import ModelRequest, ScriptedModel
     from helmsman.testing.script import Step
     from tests.real_agents import RealAgent
@@ -188,6 +192,66 @@ async def on_disk(agent: RealAgent, story: Story, repository: Path) -> None:
     turns = reader.history(info.session_id)
     assert turns is not None
     assert [item.type for item in turns[1].items] == ["user_message", "command_execution", "agent_message"]
+
+
+async def test_turn_and_question_outlive_the_hub(
+    agent: RealAgent, model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.agents.acp.test_acp_engine.SECONDS", SECONDS)
+    mark = f"{agent.name}-kept-{os.getpid()}"
+    leaving = "import subprocess, time; subprocess.Popen(['sleep', '300'], start_new_session=True)"
+    model.on("make it", [say("I try. "), run("touch made.txt")], say("made"))
+    model.on("run long", run(f'{MARK}={mark} python3 -c "{leaving}; time.sleep(300)"'), say("never said"))
+    env = {**agent.env, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    settings = load_settings({"detach": True}, env, tmp_path)
+    options = SessionOptions(agent=agent.name, cwd=git_repo, unenforced=True)
+    hubs = [AcpAgent(PROFILES[agent.name], agent.command, Owner(epoch)) for epoch in range(1, 5)]
+    try:
+        async with hubs[0].open_engine(settings, env) as engine:
+            assert isinstance(engine, AcpEngine)
+            first = await begin(engine, options, "make it")
+            asked = await first.question()
+        async with taken_over(hubs[1], settings, first.session_id, options) as (engine, second):
+            assert await second.question() == asked
+            assert await hubs[1].takes_work(settings, env, engine.id or "")
+            await engine.answer(asked, (Choice("approve"),))
+            assert (await second.end()).outcome == "completed"
+            assert (git_repo / "made.txt").exists()
+            assert [item.text for item in second.items() if isinstance(item, AgentMessage)][-1] == "made"
+            assert [event.last for event in second.events if isinstance(event, UsageReported)] == [CALL + CALL]
+            await engine.run_turn(first.session_id, options, TurnInput(text="run long"))
+            await engine.answer(await second.question(2), (Choice("approve"),))
+            await _until(lambda: len(with_variable(MARK, mark)) >= 2)
+        async with taken_over(hubs[2], settings, first.session_id, options) as (engine, third):
+            await engine.interrupt(first.session_id)
+            assert (await third.end()).outcome == "interrupted"
+            assert not with_variable(MARK, mark)
+            assert await hubs[2].takes_work(settings, env, engine.id or "")
+            await engine.run_turn(first.session_id, options, TurnInput(text="run long"))
+            await engine.answer(await third.question(), (Choice("approve"),))
+            await _until(lambda: len(with_variable(MARK, mark)) >= 2)
+            (record,) = read_records(settings.state_dir)
+            os.kill(record.keeper.pid, signal.SIGKILL)
+            await third.until(lambda event: isinstance(event, EngineGone))
+            await _until(lambda: not with_variable("KEPT_BY_HELMSMAN", str(record.directory)))
+            assert not with_variable("HOME", str(agent.home))
+    finally:
+        for record in read_records(settings.state_dir):
+            record.stop()
+    assert model.problems == []
+
+
+@asynccontextmanager
+async def taken_over(
+    hub: AcpAgent, settings: Settings, session_id: str, options: SessionOptions
+) -> AsyncIterator[tuple[AcpEngine, Followed]]:
+    """A session that an earlier hub has left in the middle of a turn."""
+    (record,) = read_records(settings.state_dir)
+    async with hub.reopen_engine(settings, record.engine_id) as engine:
+        assert isinstance(engine, AcpEngine)
+        assert await engine.running_sessions() == (session_id,)
+        assert (await engine.adopt(session_id, options)).turn_id is not None
+        yield engine, Followed(engine, session_id)
 
 
 # --- nobody gets more than was asked for -----------------------------------------------------------------------------

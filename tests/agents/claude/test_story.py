@@ -16,8 +16,8 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents import sandbox
 from helmsman.agents.claude.agent import ClaudeAgent
-from helmsman.agents.claude.records import read_records
 from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.kept_records import read_records
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.processes import with_variable
 from helmsman.errors import Unsupported

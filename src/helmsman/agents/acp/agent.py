@@ -21,23 +21,28 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
-from helmsman.agents.protocol import Agent
+from helmsman.agents.kept_agent import KeptAgent
+from helmsman.base.json_values import mapping
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import environment, expand_home
 from helmsman.errors import AgentNotFound, InvalidSetting
 from helmsman.settings import REMOTE_TOKEN, ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from helmsman.agents.acp.engine import Keep
     from helmsman.agents.acp.profile import Profile
+    from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
     from helmsman.settings import ConfigFile, Settings
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files"})
 _PLACES: Final = "agents"
 """Where in the state directory files for agents are."""
+_PREFIXES: Final = ("ANTHROPIC_", "COPILOT_", "GEMINI_", "GH_", "GITHUB_", "OPENAI_", "OPENCODE_", "QWEN_")
+"""Of the environment, what only agents read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +55,11 @@ class _Own:
     runs_repository_files: bool
 
 
-class AcpAgent(Agent):
+class AcpAgent(KeptAgent):
     """See `helmsman.agents.protocol.Agent`."""
 
-    def __init__(self, profile: Profile, command: tuple[str, ...] = ()) -> None:
+    def __init__(self, profile: Profile, command: tuple[str, ...] = (), owner: Owner | None = None) -> None:
+        super().__init__(owner)
         self._profile = profile
         self._command = command
 
@@ -70,18 +76,69 @@ class AcpAgent(Agent):
         return self._profile
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
-        return self._profile.capabilities(has_history=self._profile.reader(_env(env)) is not None)
+        has_history = self._profile.reader(_env(env)) is not None
+        return self._profile.capabilities(has_history=has_history, detached=self.detaches(settings))
 
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
         from helmsman.agents.acp.engine import open_acp_engine
 
         given = _env(env)
-        given.pop(REMOTE_TOKEN, None)  # of a Codex elsewhere, and none of the business of what runs here
         argv = await anyio.to_thread.run_sync(self.find, given)
         places = await anyio.to_thread.run_sync(_places, settings)
-        async with open_acp_engine(self._profile, argv, env=given, places=places, idle=settings.engine_idle) as engine:
-            yield engine
+        engine_id = await self.new_engine_id(settings)
+        opening = open_acp_engine(
+            self._profile,
+            argv,
+            env=given,
+            places=places,
+            idle=settings.engine_idle,
+            keep=None if engine_id is None else self._keep(settings, engine_id, _about(argv, given)),
+        )
+        async with opening as engine:
+            with self.listed(engine):
+                yield engine
+
+    @asynccontextmanager
+    async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
+        from helmsman.agents.acp.engine import open_acp_engine
+
+        left = await self.left(settings, engine_id)
+        about = {name: left[0].about.get(name) for name in ("digest", "homes")}
+        opening = open_acp_engine(
+            self._profile,
+            None,
+            env={name: str(value) for name, value in mapping(about["homes"]).items()},
+            places=await anyio.to_thread.run_sync(_places, settings),
+            idle=settings.engine_idle,
+            keep=self._keep(settings, engine_id, about),
+            left=left,
+        )
+        async with opening as engine:
+            with self.listed(engine):
+                yield engine
+
+    def _keep(self, settings: Settings, engine_id: str, about: Mapping[str, Any]) -> Keep:
+        from helmsman.agents.acp.engine import Keep
+        from helmsman.agents.keeper.owner import Owner
+
+        owner = Owner() if self._owner is None else self._owner
+        return Keep(engine_id=engine_id, owner=owner, state_dir=settings.state_dir, about=about)
+
+    async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
+        """An engine that was found again can start nothing by itself: whoever comes to use it brings what that takes."""
+        from helmsman.agents.acp.engine import AcpEngine
+        from helmsman.agents.acp.process import AgentMeans
+
+        engine, given = self.open_here(engine_id), _env(env)
+        if not isinstance(engine, AcpEngine):
+            return False
+        argv = await anyio.to_thread.run_sync(self.find, given)
+        if engine.about != _about(argv, given):
+            return False
+        if engine.means is None:
+            engine.means = AgentMeans(argv=argv, env=given, places=await anyio.to_thread.run_sync(_places, settings))
+        return True
 
     def find(self, env: Mapping[str, str]) -> list[str]:
         """The command that starts it.
@@ -107,17 +164,19 @@ class AcpAgent(Agent):
         return None if reader is None else AgentSessions(self.name, reader)
 
 
-def acp_agents(files: Iterable[ConfigFile]) -> list[AcpAgent]:
+def acp_agents(files: Iterable[ConfigFile], owner: Owner | None = None) -> list[AcpAgent]:
     """The agents that are known, and those of the user's own file.
 
     Raises:
         InvalidSetting: Something under `[agents]` makes no sense.
     """
     own = dict(_own_agents(files))
-    agents = [AcpAgent(profile, own.pop(profile.name).command if profile.name in own else ()) for profile in KNOWN]
+    agents = [
+        AcpAgent(profile, own.pop(profile.name).command if profile.name in own else (), owner) for profile in KNOWN
+    ]
     for name, said in own.items():
         profile = OwnAgent(name, said.title, mode=said.mode, runs_repository_files=said.runs_repository_files)
-        agents.append(AcpAgent(profile, said.command))
+        agents.append(AcpAgent(profile, said.command, owner))
     return agents
 
 
@@ -155,7 +214,17 @@ def _text(table: Mapping[str, Any], key: str, where: str, path: Path) -> str | N
 
 
 def _env(env: Mapping[str, str] | None) -> dict[str, str]:
-    return dict(environment() if env is None else env)
+    given = dict(environment() if env is None else env)
+    given.pop(REMOTE_TOKEN, None)  # of a Codex elsewhere, and none of the business of what runs here
+    return given
+
+
+def _about(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
+    """What an engine is for: work with another program, or in another environment, is none for it."""
+    from helmsman.agents.kept_records import digest_of
+
+    homes = {name: value for name, value in env.items() if name == "HOME" or name.endswith("_HOME")}
+    return {"digest": digest_of(env, _PREFIXES, list(argv)), "homes": homes}
 
 
 def _places(settings: Settings) -> Path:

@@ -4,69 +4,63 @@ The protocol has no turn ids and no "turn started": a turn is a prompt that has 
 turn has an id, one beginning and one end; the mode that asks is set after every load, before the first prompt; a question is
 answered once, and always; an interrupt has stopped the turn and all it had started; and a process that dies takes its own
 session with it, and no other.
+
+In a hub each process is in a keeper of its own: leaving the engine only lets go of those in which a turn runs, and the next
+hub finds them again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.acp import permissions
 from helmsman.agents.acp.asked import model_in, prompt_content, refuse_danger, refuse_unknown
-from helmsman.agents.acp.failures import turn_failure
-from helmsman.agents.acp.held import AgentTurn, HeldSession
-from helmsman.agents.acp.process import open_agent
-from helmsman.agents.acp.updates import TurnItems
+from helmsman.agents.acp.held import Around, HeldSession, not_open
+from helmsman.agents.acp.process import AgentMeans, Hearing, open_agent, open_kept_agent, plan_launch, start_kept_agent
 from helmsman.agents.event_router import EventRouter
+from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.json_values import mapping, optional_text, text
+from helmsman.base.json_values import mapping, text
 from helmsman.errors import (
+    ClientAway,
     EngineLost,
     EngineRefused,
     EngineStartFailed,
     HelmsmanError,
     InvalidInput,
-    QuestionNotOpen,
     SessionBusy,
     SessionIdle,
     SessionNotFound,
 )
-from helmsman.model.answered_by import TURN_ENDED
-from helmsman.model.events import (
-    EngineGone,
-    Failure,
-    Notice,
-    QuestionAsked,
-    QuestionClosed,
-    SessionRenamed,
-    TurnEnded,
-    TurnStarted,
-    Unknown,
-    UsageReported,
-)
-from helmsman.model.options import approval_word, sandbox_word
+from helmsman.model.events import Failure
+from helmsman.model.options import SessionOptions, approval_word, sandbox_word
 from helmsman.model.questions import ABORT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from helmsman.agents.acp.process import AgentProcess
+    from helmsman.agents.acp.process import AgentLaunch, AgentProcess
     from helmsman.agents.acp.profile import Profile
+    from helmsman.agents.keeper.owner import Owner
+    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities, PastTurn
-    from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.model.events import Event
-    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.model.options import TurnInput
     from helmsman.model.questions import Choice, Question
+
+    Opening = Callable[[Hearing, TaskGroup], AbstractAsyncContextManager[AgentProcess]]
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +70,23 @@ INTERRUPT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 2.0
 """How long it may take when the engine is closed; then it is ended anyway."""
 
+END_SECONDS: Final = 20.0
+"""How long a keeper may take to end it."""
+
+REPLAY_SECONDS: Final = 10.0
+"""How long it may take to hear again what has ended while nobody was there."""
+
 _LOOK_FOR_IDLE: Final = 30.0
-_QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update", "config_option_update"})
-"""Updates that change nothing Helmsman shows. One agent sends half a megabyte of commands with each session."""
-_STEERING: Final = "craft/drainMidTurnQueue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """How the processes of an engine are kept. `about` is what their records say of it; see `AcpAgent`."""
+
+    engine_id: str
+    owner: Owner
+    state_dir: Path
+    about: Mapping[str, Any]
 
 
 class AcpEngine(Engine):
@@ -89,21 +96,21 @@ class AcpEngine(Engine):
         self,
         tasks: TaskGroup,
         profile: Profile,
-        argv: Sequence[str],
+        means: AgentMeans | None,
         env: Mapping[str, str],
-        places: Path,
         idle: float,
+        keep: Keep | None,
     ) -> None:
         self._tasks = tasks
         self._profile = profile
-        self._argv = argv
-        self._env = env
-        self._places = places
+        self.means = means
         self._idle = idle
+        self._keep = keep
         self._router = EventRouter()
         self._sessions: dict[str, HeldSession] = {}
         self._reader = profile.reader(env)
-        self._capabilities = profile.capabilities(has_history=self._reader is not None)
+        self._around = Around(tasks, self._router, profile, self._reader)
+        self._capabilities = profile.capabilities(has_history=self._reader is not None, detached=keep is not None)
         self._lost: HelmsmanError | None = None
 
     @property
@@ -113,6 +120,15 @@ class AcpEngine(Engine):
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    @property
+    def id(self) -> str | None:
+        return None if self._keep is None else self._keep.engine_id
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What it is for, as the records of its processes say."""
+        return {} if self._keep is None else self._keep.about
 
     @property
     def lost(self) -> HelmsmanError | None:
@@ -128,28 +144,37 @@ class AcpEngine(Engine):
     def detach(self, session_id: str) -> None:
         self._router.detach(session_id)
 
-    def _tell(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._router.deliver(event)
-
     def _check(self) -> None:
         if self._lost is not None:
             raise self._lost.again()
+
+    def _bring(self) -> AgentMeans:
+        if self.means is None:
+            raise ClientAway(
+                "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
+            )
+        return self.means
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     async def open(self, options: SessionOptions) -> Opened:
         session = await self._start(options)
         try:
-            made = await self._ask(session, "session/new", self._place(session))
+            made = await session.ask("session/new", self._place(session))
             session.id = self._id_in(made)
             await self._apply(session, options)
         except BaseException:
             await self._stop(session)
             raise
-        self._sessions[session.id] = session
-        session.model = options.model or model_in(made)
+        self._hold(session, made)
         return self._opened(session)
+
+    def _hold(self, session: HeldSession, made: Mapping[str, Any]) -> None:
+        """A session was made or loaded."""
+        session.model = session.options.model or model_in(made)
+        self._sessions[session.id] = session
+        if session.process is not None:
+            session.process.note(session_id=session.id, version=session.process.version)
 
     def _place(self, session: HeldSession) -> dict[str, Any]:
         meta = self._profile.session_meta(session.options)
@@ -180,7 +205,7 @@ class AcpEngine(Engine):
             notes.append(f"Nothing holds {self._profile.title} to a sandbox: what is approved can write anywhere.")
         return Opened(
             session_id=session.id,
-            turn_id=None if session.turn is None else session.turn.id,
+            turn_id=session.left_turn if session.turn is None else session.turn.id,
             directory=str(session.directory),
             model=session.model,
             approval_policy=approval_word(options.asks or "unless_harmless"),
@@ -192,9 +217,9 @@ class AcpEngine(Engine):
         """A session in a process that was started for these options."""
         session = self._sessions.get(session_id)
         if session is not None and session.process is not None:
-            if session.turn is not None or session.options == options:
+            if session.turn is not None or (session.options == options and not session.was_left):
                 return session
-            if self._launch(session.options) == self._launch(options):
+            if self.means is None or session.launch == (await self._plan(options, session.directory)).digest:
                 await self._apply(session, options)
                 return session
             await self._stop(session)
@@ -203,7 +228,7 @@ class AcpEngine(Engine):
     async def _load(self, session_id: str, options: SessionOptions) -> HeldSession:
         if self._reader is not None and await anyio.to_thread.run_sync(self._reader.find, session_id) is None:
             raise self._not_found(session_id)  # some agents begin a session of that id
-        await self._profile.may_load(session_id, self._env)
+        await self._profile.may_load(session_id, self._bring().env)
         session = await self._start(options)
         session.id, session.loading = session_id, True
         can = {} if session.process is None else session.process.session_capabilities
@@ -211,7 +236,7 @@ class AcpEngine(Engine):
         try:
             params = {"sessionId": session_id, **self._place(session)}
             try:
-                made = await self._ask(session, method, params)
+                made = await session.ask(method, params)
             except EngineRefused as error:
                 raise self._not_found(session_id) from error
             await self._apply(session, options)
@@ -221,13 +246,8 @@ class AcpEngine(Engine):
         session.loading = False
         if self._profile.counting == "files" and self._reader is not None:
             session.counted = await anyio.to_thread.run_sync(self._reader.spent, session_id)
-        session.model = options.model or model_in(made)
-        self._sessions[session_id] = session
+        self._hold(session, made)
         return session
-
-    def _launch(self, options: SessionOptions) -> object:
-        """What of the options is in the process itself."""
-        return options.cwd, self._profile.environment(self._env, options, self._places)
 
     async def _apply(self, session: HeldSession, options: SessionOptions) -> None:
         """Set what no agent keeps: the mode, before anything else is said, and the model.
@@ -238,23 +258,23 @@ class AcpEngine(Engine):
         access = self._profile.access(options)
         if access.mode is not None:
             try:
-                await self._ask(session, "session/set_mode", {"sessionId": session.id, "modeId": access.mode})
+                await session.ask("session/set_mode", {"sessionId": session.id, "modeId": access.mode})
             except EngineRefused as error:
                 raise EngineStartFailed(
                     f"{self._profile.title} does not take the mode {access.mode!r}, so nobody can say what it would do "
                     f"unasked: {error.details.get('rpc_message')}. Use a version that Helmsman knows."
                 ) from error
         if options.model is not None and self._profile.model_by == "set_model":
-            await self._ask(session, "session/set_model", {"sessionId": session.id, "modelId": options.model})
+            await session.ask("session/set_model", {"sessionId": session.id, "modelId": options.model})
         elif options.model is not None and self._profile.model_by == "set_config_option":
-            await self._ask(
-                session,
-                "session/set_config_option",
-                {"sessionId": session.id, "configId": "model", "value": options.model},
-            )
-        session.options, session.access = options, access
+            params = {"sessionId": session.id, "configId": "model", "value": options.model}
+            await session.ask("session/set_config_option", params)
+        session.options, session.access, session.was_left = options, access, False
 
     # --- processes ---------------------------------------------------------------------------------------------------
+
+    async def _plan(self, options: SessionOptions, directory: Path) -> AgentLaunch:
+        return await anyio.to_thread.run_sync(plan_launch, self._profile, self._bring(), options, directory)
 
     async def _start(self, options: SessionOptions) -> HeldSession:
         """A process for a session under these options.
@@ -268,63 +288,78 @@ class AcpEngine(Engine):
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         refuse_unknown(self._profile, options)
         await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
-        session = HeldSession(options, options.cwd, self._profile.access(options))
-        await self._tasks.start(self._serve, session)
+        launch = await self._plan(options, options.cwd)
+        session = HeldSession(self._around, options, options.cwd)
+        session.launch = launch.digest
+        opening: Opening = partial(open_agent, self._profile, launch)
+        if self._keep is not None:
+            opening = await self._kept(launch, self._keep)
+        await self._tasks.start(self._serve, session, opening)
         return session
 
-    async def _serve(self, session: HeldSession, *, task_status: TaskStatus[None]) -> None:
-        env = await anyio.to_thread.run_sync(self._profile.environment, self._env, session.options, self._places)
+    async def _kept(self, launch: AgentLaunch, keep: Keep) -> Opening:
+        record = await start_kept_agent(
+            self._profile,
+            launch,
+            state_dir=keep.state_dir,
+            idle=self._idle,
+            owner=keep.owner,
+            about={**keep.about, "engine_id": keep.engine_id},
+        )
+        return self._owning(record, keep)
+
+    def _owning(self, record: KeptRecord, keep: Keep) -> Opening:
+        return lambda hearing, _: open_kept_agent(self._profile, record, hearing, epoch=keep.owner.epoch)
+
+    async def _serve(
+        self,
+        session: HeldSession,
+        opening: Opening,
+        noted: Mapping[str, Any] | None = None,
+        *,
+        task_status: TaskStatus[None],
+    ) -> None:
+        """From the start of a process to its end, or from where an earlier owner has left it, with what that has noted."""
         reason: HelmsmanError | None = None
+        is_told = True
 
         def closed(why: HelmsmanError) -> None:
-            nonlocal reason
+            nonlocal reason, is_told
             reason = why
             if session.process is not None:  # else whoever greets it is told
+                is_told = not session.process.is_taken_over
                 session.scope.cancel()
 
+        hearing = Hearing(on_notification=session.on_notification, on_request=session.on_request, on_close=closed)
         try:
             with session.scope:
-                async with (
-                    background_tasks() as tasks,
-                    open_agent(
-                        self._profile,
-                        self._argv,
-                        env=env,
-                        directory=session.directory,
-                        on_notification=lambda method, params: self._on_notification(session, method, params),
-                        on_request=lambda request: self._on_request(session, request),
-                        on_close=closed,
-                        tasks=tasks,
-                    ) as process,
-                ):
+                async with background_tasks() as tasks, opening(hearing, tasks) as process:
                     session.process = process
                     session.idle_since = anyio.current_time()
+                    if noted is not None:
+                        await process.recall_own()
+                        session.recall(noted)
+                    if self._keep is not None:
+                        tasks.start_soon(process.peer.run)
                     task_status.started()
                     await anyio.sleep_forever()
         finally:
             was_up, session.process = session.process is not None, None
             session.gone.set()
             if was_up:
-                self._on_gone(session, reason)
+                session.on_gone(reason, told=is_told and self._lost is None and not session.leaving)
         if not was_up:
             raise reason or EngineStartFailed(f"{self._profile.title} did not come up. Start it by hand to see why.")
 
     async def _stop(self, session: HeldSession) -> None:
         """End the process of a session, with all it has started."""
         session.leaving = True
-        session.scope.cancel()
         with anyio.CancelScope(shield=True):
+            if session.process is not None and await session.process.end():
+                with anyio.move_on_after(END_SECONDS):
+                    await session.gone.wait()
+            session.scope.cancel()
             await session.gone.wait()
-
-    def _on_gone(self, session: HeldSession, reason: HelmsmanError | None) -> None:
-        session.questions.clear()
-        turn, session.turn = session.turn, None
-        if turn is not None:
-            turn.ended.set()
-        if self._lost is None and not session.leaving and session.id:
-            why = reason or EngineLost(f"{self._profile.title} has ended. Send the next message to start it again.")
-            failure = Failure(code=why.code, message=why.message, retryable=True)
-            self._router.deliver(EngineGone(session_id=session.id, failure=failure))
 
     async def end_idle(self) -> None:
         """End the processes of sessions in which nothing has run for long; they load again."""
@@ -336,12 +371,20 @@ class AcpEngine(Engine):
                     await self._stop(session)
 
     async def close(self) -> None:
-        """Stop what runs and end all processes."""
+        """Stop what runs and end all processes; of those that are kept only the ones in which nothing runs."""
         self._lost = EngineLost("The engine was closed. Open another one; sessions continue from disk.")
         async with anyio.create_task_group() as tasks:
             for session in self._sessions.values():
-                tasks.start_soon(self._cancel_and_stop, session)
-        self._router.engine_gone(Failure(code=self._lost.code, message=self._lost.message, retryable=True))
+                tasks.start_soon(self._leave if self._keep is not None else self._cancel_and_stop, session)
+        if self._keep is None:  # else it goes on without us
+            self._router.engine_gone(Failure(code=self._lost.code, message=self._lost.message, retryable=True))
+
+    async def _leave(self, session: HeldSession) -> None:
+        if session.turn is None and session.left_turn is None:
+            await self._stop(session)
+        else:
+            session.scope.cancel()
+            await session.gone.wait()
 
     async def _cancel_and_stop(self, session: HeldSession) -> None:
         turn, process = session.turn, session.process
@@ -352,10 +395,47 @@ class AcpEngine(Engine):
                 await turn.ended.wait()
         await self._stop(session)
 
-    async def _ask(self, session: HeldSession, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if session.process is None:
-            raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
-        return mapping(await session.process.request(method, params))
+    # --- what others left running ------------------------------------------------------------------------------------
+
+    async def follow_left(self, record: KeptRecord) -> None:
+        """Follow a process that an earlier hub has left, if it has left a turn in it; what that has done comes as events.
+
+        Raises:
+            EngineLost: It has ended, or is not ours to have.
+        """
+        assert self._keep is not None
+        activity = await anyio.to_thread.run_sync(ask_keeper, record.socket)
+        notes = await anyio.to_thread.run_sync(record.notes)
+        place = Path(record.place)
+        session = HeldSession(self._around, SessionOptions(agent=self._profile.name, cwd=place, unenforced=True), place)
+        session.id, session.launch = record.session_id, text(record.about.get("launch"))
+        await self._tasks.start(self._serve, session, self._owning(record, self._keep), mapping(notes.get("turn")))
+        turn = session.turn
+        if turn is not None and not any(activity):  # it has ended, and its answer is on its way
+            with anyio.move_on_after(REPLAY_SECONDS):
+                await turn.ended.wait()
+        if session.left_turn is None or (session.turn is not None and not any(activity)):
+            session.turn = None  # it never began; the next one has another process
+            await self._stop(session)
+            return
+        self._sessions[session.id] = session
+        if turn is not None and turn.interrupted:
+            self._tasks.start_soon(self.interrupt, session.id)  # whoever had begun with that is gone
+
+    async def running_sessions(self) -> tuple[str, ...]:
+        found = self._sessions.values()
+        return tuple(one.id for one in found if one.turn is not None or one.left_turn is not None)
+
+    async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
+        self._check()
+        session = self._sessions.get(session_id)
+        if session is None or (session.turn is None and session.left_turn is None):
+            raise self._not_found(session_id)
+        session.options, session.model = options, options.model
+        session.access = replace(session.access, notes=self._profile.access(options).notes)
+        opened = self._opened(session)
+        session.left_turn = None
+        return opened
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
@@ -372,61 +452,9 @@ class AcpEngine(Engine):
         await process.remember_own()
         if session.turn is not None:
             raise SessionBusy(f"A turn is running in session {session_id}. Wait for it, or interrupt it.")
-        turn_id = str(uuid.uuid4())
-        items = TurnItems(self._profile, session_id, turn_id, str(session.directory))
-        running = session.turn = AgentTurn(turn_id, items)
-        self._router.deliver(TurnStarted(session_id=session_id, turn_id=turn_id))
-        self._send(session, process, running, content)
+        running = await session.begin(content)
         notes = (f"{self._profile.title} cannot be told how hard to think.",) if turn.effort is not None else ()
-        return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
-
-    def _send(
-        self, session: HeldSession, process: AgentProcess, turn: AgentTurn, content: Sequence[Mapping[str, Any]]
-    ) -> None:
-        turn.prompts += 1
-        self._tasks.start_soon(self._prompt, session, process, turn, content)
-
-    async def _prompt(
-        self, session: HeldSession, process: AgentProcess, turn: AgentTurn, content: Sequence[Mapping[str, Any]]
-    ) -> None:
-        try:
-            answer = await process.prompt(session.id, content)
-            turn.answer = answer
-            await self._count(session, turn, answer)
-        except EngineRefused as error:
-            turn.failure = turn_failure(error)
-        except HelmsmanError:
-            return  # the process has gone, and the session was told
-        finally:
-            turn.prompts -= 1
-        if turn.prompts or session.turn is not turn:
-            return
-        if (turn.later or turn.reasons) and not turn.interrupted and turn.failure is None:
-            said, turn.later, turn.reasons = "\n\n".join((*turn.reasons, *turn.later)), [], []
-            self._tell(turn.items.pause())
-            self._send(session, process, turn, [{"type": "text", "text": said}])
-            return
-        self._end(session, turn)
-
-    def _end(self, session: HeldSession, turn: AgentTurn) -> None:
-        """The turn is over: all that is open in it is closed, and it is told once."""
-        outcome, failure = turn.outcome(self._profile.title)
-        for question_id, request in list(session.questions.items()):
-            self._withdraw(session, question_id, request)
-        self._tell(turn.items.end(completed=outcome == "completed"))
-        if turn.usage is not None:
-            self._router.deliver(UsageReported(session_id=session.id, turn_id=turn.id, last=turn.usage))
-        session.turn = None
-        session.idle_since = anyio.current_time()
-        self._router.deliver(TurnEnded(session_id=session.id, turn_id=turn.id, outcome=outcome, failure=failure))
-        turn.ended.set()
-
-    async def _count(self, session: HeldSession, turn: AgentTurn, answer: Mapping[str, Any]) -> None:
-        if self._profile.counting == "files" and self._reader is not None:
-            total = await anyio.to_thread.run_sync(self._reader.spent, session.id)
-            turn.count(session.since_last(total))
-        elif (used := self._profile.prompt_usage(answer)) is not None:
-            turn.count(session.since_last(used) if self._profile.counting == "process" else used)
+        return Begun(session_id=session_id, turn_id=running.id, notes=notes)
 
     async def steer(self, session_id: str, text: str) -> None:
         self._check()
@@ -436,12 +464,13 @@ class AcpEngine(Engine):
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         match self._profile.steering:
             case "second prompt":
-                self._send(session, session.process, turn, [{"type": "text", "text": text}])
+                session.send(turn, [{"type": "text", "text": text}])
             case "when asked":
                 turn.later.append(text)
+                session.note(turn)
             case "request":
                 content = [{"type": "text", "text": text}]
-                await self._ask(session, "_session/steering", {"sessionId": session_id, "prompt": content})
+                await session.ask("_session/steering", {"sessionId": session_id, "prompt": content})
             case _:
                 await super().steer(session_id, text)
 
@@ -452,125 +481,28 @@ class AcpEngine(Engine):
             return
         turn, process = session.turn, session.process
         turn.interrupted = True
+        session.note(turn)
         noted = await process.commands()  # those that leave their parents are found by this alone on some systems
         if session.turn is turn:
-            for question_id, request in list(session.questions.items()):
-                self._withdraw(session, question_id, request)
+            session.withdraw_all()
             process.peer.notify("session/cancel", {"sessionId": session_id})
         with anyio.move_on_after(INTERRUPT_SECONDS):
             await turn.ended.wait()
         if session.turn is turn:  # it does not listen, for example while it waits to ask its model again
             await self._stop(session)
             session.turn = turn
-            self._end(session, turn)
+            session.end(turn)
             return
         await process.end_commands(noted)
-
-    # --- what the agent says -----------------------------------------------------------------------------------------
-
-    def _on_notification(self, session: HeldSession, method: str, params: Mapping[str, Any]) -> None:
-        if method != "session/update" or session.loading or not session.id:
-            return
-        update = mapping(params.get("update"))
-        kind, turn = text(update.get("sessionUpdate")), session.turn
-        if kind == "session_info_update" and (title := optional_text(update.get("title"))) is not None:
-            self._router.deliver(SessionRenamed(session_id=session.id, name=title))
-        elif kind == "current_mode_update":
-            self._on_mode(session, optional_text(update.get("currentModeId")))
-        elif kind in _QUIET or turn is None:
-            return
-        elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
-            self._tell(turn.items.take(update))
-            turn.count(self._profile.update_usage(update))
-        else:
-            self._router.deliver(Unknown(session_id=session.id, turn_id=turn.id, name=kind, payload=update))
-
-    def _on_mode(self, session: HeldSession, mode: str | None) -> None:
-        wanted = session.access.mode
-        if wanted is None or mode == wanted or session.process is None:
-            return
-        # Only an answer that Helmsman never gives was seen to lead to this.
-        message = f"{self._profile.title} changed its mode to {mode}; it is set back to {wanted}."
-        self._router.deliver(Notice(session_id=session.id, kind="warning", message=message))
-        self._tasks.start_soon(self._set_back, session, wanted)
-
-    async def _set_back(self, session: HeldSession, mode: str) -> None:
-        try:
-            await self._ask(session, "session/set_mode", {"sessionId": session.id, "modeId": mode})
-        except HelmsmanError as error:
-            log.warning("%s stays in a mode that was not asked for, so it is ended: %s", self._profile.title, error)
-            session.scope.cancel()
-
-    # --- questions ---------------------------------------------------------------------------------------------------
-
-    def _on_request(self, session: HeldSession, request: IncomingRequest) -> bool:
-        if request.method == _STEERING and self._profile.steering == "when asked":
-            return self._give_later(session, request)
-        if request.method != permissions.REQUEST or session.process is None:
-            return False
-        turn = session.turn
-        if turn is None or turn.interrupted:
-            return session.process.peer.respond(request.id, permissions.CANCELLED)
-        asked = mapping(request.params.get("toolCall"))
-        self._tell(turn.items.call(asked))
-        answers = session.access.answers
-        if answers is not None:
-            return self._answer_unasked(session, turn, request, answers == "yes")
-        call = turn.items.known(text(asked.get("toolCallId")))
-        asking = permissions.Asking(
-            title=self._profile.title,
-            session_id=session.id,
-            turn_id=turn.id,
-            directory=str(session.directory),
-            request_id=request.id,
-        )
-        question = permissions.read_question(request.params, {} if call is None else call.fields, asking)
-        session.questions[question.id] = request
-        self._router.deliver(
-            QuestionAsked(session_id=session.id, turn_id=turn.id, question=question, raw=request.params)
-        )
-        return True
-
-    def _answer_unasked(self, session: HeldSession, turn: AgentTurn, request: IncomingRequest, yes: bool) -> bool:
-        assert session.process is not None
-        result = permissions.unasked(request.params, yes=yes)
-        if result == permissions.refusing(request.params):
-            turn.decline(request)
-        return session.process.peer.respond(request.id, result)
-
-    def _give_later(self, session: HeldSession, request: IncomingRequest) -> bool:
-        assert session.process is not None
-        messages: list[str] = []
-        if session.turn is not None:
-            messages, session.turn.later = session.turn.later, []
-        return session.process.peer.respond(request.id, {"messages": messages, "hasQueuedPrompt": False})
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         self._check()
         session = self._sessions.get(question.session_id)
-        request = None if session is None else session.questions.pop(question.id, None)
-        if session is None or request is None or session.process is None:
-            raise _not_open(question)
-        turn = session.turn
-        result = permissions.write_answer(request.params, choices)
-        granted = result not in (permissions.CANCELLED, permissions.refusing(request.params))
-        if turn is not None and not granted:
-            turn.decline(request)
-            reason = choices[0].reason if choices else None
-            if reason is not None and choices is not None and choices[0].value != ABORT:
-                turn.reasons.append(reason)  # a refusal has no place for it: it is the next thing the model reads
-        if not session.process.peer.respond(request.id, result):
-            raise _not_open(question)
+        if session is None:
+            raise not_open(question)
+        session.answer(question, choices)
         if choices and choices[0].value == ABORT:
             await self.interrupt(question.session_id)
-
-    def _withdraw(self, session: HeldSession, question_id: str, request: IncomingRequest) -> None:
-        session.questions.pop(question_id, None)
-        if session.process is not None:
-            session.process.peer.respond(request.id, permissions.CANCELLED)
-        self._router.deliver(
-            QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
-        )
 
     def _not_found(self, session_id: str) -> SessionNotFound:
         return SessionNotFound(
@@ -580,20 +512,30 @@ class AcpEngine(Engine):
 
 @asynccontextmanager
 async def open_acp_engine(
-    profile: Profile, argv: Sequence[str], *, env: Mapping[str, str], places: Path, idle: float
+    profile: Profile,
+    argv: Sequence[str] | None,
+    *,
+    env: Mapping[str, str],
+    places: Path,
+    idle: float,
+    keep: Keep | None = None,
+    left: Sequence[KeptRecord] = (),
 ) -> AsyncIterator[AcpEngine]:
-    """An engine for the length of the block; its processes end with it."""
+    """An engine for the length of the block; its processes end with it, unless they are kept: `left` are those already.
+
+    Without a command it can start nothing, and `env` has to say only where the agent keeps its sessions.
+    """
+    means = None if argv is None else AgentMeans(argv=argv, env=env, places=places)
     async with background_tasks() as tasks:
-        engine = AcpEngine(tasks, profile, argv, env, places, idle)
+        engine = AcpEngine(tasks, profile, means, env, idle, keep)
         tasks.start_soon(engine.end_idle)
         try:
+            for record in left:
+                try:
+                    await engine.follow_left(record)
+                except HelmsmanError as error:
+                    log.info("%s of session %s is not reached: %s", profile.title, record.session_id, error)
             yield engine
         finally:
             with anyio.CancelScope(shield=True):
                 await engine.close()
-
-
-def _not_open(question: Question) -> QuestionNotOpen:
-    return QuestionNotOpen(
-        f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
-    )

@@ -1,96 +1,351 @@
-"""What an engine knows of a session and of the turn that runs in it."""
+"""A session while a process has it: what that says and asks, and the turn that runs in it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+import uuid
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 
-from helmsman.base.json_values import mapping, text
-from helmsman.model.events import Failure, Usage
+from helmsman.agents.acp import permissions
+from helmsman.agents.acp.failures import turn_failure
+from helmsman.agents.acp.process import REQUEST_SECONDS
+from helmsman.agents.acp.profile import AgentAccess
+from helmsman.agents.acp.turn import AgentTurn
+from helmsman.agents.acp.updates import TurnItems
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, text
+from helmsman.errors import EngineLost, EngineRefused, HelmsmanError, QuestionNotOpen
+from helmsman.model.answered_by import TURN_ENDED
+from helmsman.model.events import (
+    EngineGone,
+    Failure,
+    Notice,
+    QuestionAsked,
+    QuestionClosed,
+    SessionRenamed,
+    TurnEnded,
+    TurnStarted,
+    Unknown,
+    Usage,
+    UsageReported,
+)
+from helmsman.model.questions import ABORT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from anyio.abc import TaskGroup
+
     from helmsman.agents.acp.process import AgentProcess
-    from helmsman.agents.acp.profile import AgentAccess
-    from helmsman.agents.acp.updates import TurnItems
+    from helmsman.agents.acp.profile import Profile
+    from helmsman.agents.acp.storage.reader import SessionReader
+    from helmsman.agents.event_router import EventRouter
     from helmsman.base.jsonrpc import IncomingRequest
-    from helmsman.model.events import TurnOutcome
+    from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
+    from helmsman.model.questions import Choice, Question
 
-_OUTCOMES: Final[Mapping[str, TurnOutcome]] = {"end_turn": "completed", "cancelled": "interrupted"}
+log = logging.getLogger(__name__)
 
-
-@dataclass(slots=True, eq=False)
-class AgentTurn:
-    """A turn that runs. `prompts` are those sent and not answered.
-
-    `later` is what the agent is given when it asks, and else what is sent when they are answered; `reasons` are sent only
-    then, since an agent that was refused may ask and stop all the same.
-    """
-
-    id: str
-    items: TurnItems
-    prompts: int = 0
-    later: list[str] = field(default_factory=list[str])
-    reasons: list[str] = field(default_factory=list[str])
-    interrupted: bool = False
-    usage: Usage | None = None
-    answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    failure: Failure | None = None
-    ended: anyio.Event = field(default_factory=anyio.Event)
-
-    def decline(self, request: IncomingRequest) -> None:
-        """What this asked for was refused."""
-        call = self.items.known(text(mapping(request.params.get("toolCall")).get("toolCallId")))
-        if call is not None:
-            call.declined = True
-
-    def count(self, used: Usage | None) -> None:
-        """Take in what was used, if that was told."""
-        if used is not None:
-            self.usage = used if self.usage is None else self.usage + used
-
-    def outcome(self, title: str) -> tuple[TurnOutcome, Failure | None]:
-        """How it has ended, now that all its prompts are answered."""
-        if self.interrupted:
-            return "interrupted", None
-        if self.failure is not None:
-            return "failed", self.failure
-        if self.items.failure is not None:
-            return "failed", Failure(code="agent_error", message=self.items.failure)
-        reason = text(self.answer.get("stopReason"))
-        if reason in _OUTCOMES:
-            return _OUTCOMES[reason], None
-        return "failed", Failure(
-            code=reason or "unknown", message=f"{title} stopped: {reason or 'it does not say why'}."
-        )
+_QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update", "config_option_update"})
+"""Updates that change nothing Helmsman shows. One agent sends half a megabyte of commands with each session."""
+_STEERING: Final = "craft/drainMidTurnQueue"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the sessions of an engine have in common."""
+
+    tasks: TaskGroup
+    router: EventRouter
+    profile: Profile
+    reader: SessionReader | None
+
+
 class HeldSession:
-    """A session and the process that holds it, while one does."""
+    """One session. Its engine starts and ends its process; what that says comes here, and goes on as events."""
 
-    options: SessionOptions
-    directory: Path
-    access: AgentAccess
-    id: str = ""
-    process: AgentProcess | None = None
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    gone: anyio.Event = field(default_factory=anyio.Event)
-    loading: bool = False
-    turn: AgentTurn | None = None
-    questions: dict[str, IncomingRequest] = field(default_factory=dict[str, "IncomingRequest"])
-    counted: Usage = field(default_factory=Usage)
-    """What has been counted so far, where it is told as a sum."""
-    idle_since: float = 0.0
-    leaving: bool = False
-    model: str | None = None
+    def __init__(self, around: Around, options: SessionOptions, directory: Path) -> None:
+        self._around = around
+        self._profile = around.profile
+        self._router = around.router
+        self.options = options
+        self.directory = directory
+        self.access = around.profile.access(options)
+        self.id = ""
+        self.process: AgentProcess | None = None
+        self.launch = ""
+        """How the process was started, for comparing."""
+        self.scope = anyio.CancelScope()
+        self.gone = anyio.Event()
+        self.loading = False
+        self.turn: AgentTurn | None = None
+        self.left_turn: str | None = None
+        """The turn that an earlier owner has left, for as long as nobody has asked for it; it may have ended."""
+        self.was_left = False
+        """Whether it is not known by what options its process was started."""
+        self.questions: dict[str, IncomingRequest] = {}
+        self.counted = Usage()
+        """What has been counted so far, where it is told as a sum."""
+        self.idle_since = 0.0
+        self.leaving = False
+        self.model: str | None = None
 
-    def since_last(self, total: Usage) -> Usage:
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask something of the process."""
+        if self.process is None:
+            raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
+        return mapping(await self.process.request(method, params))
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._router.deliver(event)
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def begin(self, content: Sequence[Mapping[str, Any]]) -> AgentTurn:
+        """Begin a turn with a prompt; the process has it then, or has gone."""
+        turn = self._new_turn(str(uuid.uuid4()))
+        self.send(turn, content)
+        with anyio.move_on_after(REQUEST_SECONDS):
+            await turn.sent.wait()
+        return turn
+
+    def _new_turn(self, turn_id: str) -> AgentTurn:
+        turn = AgentTurn(turn_id, TurnItems(self._profile, self.id, turn_id, str(self.directory)))
+        self.turn = turn
+        self._router.deliver(TurnStarted(session_id=self.id, turn_id=turn_id))
+        return turn
+
+    def send(self, turn: AgentTurn, content: Sequence[Mapping[str, Any]]) -> None:
+        """Send a prompt that belongs to a turn."""
+        assert self.process is not None
+        prompt = self.process.new_prompt()
+        turn.prompts.append(prompt)
+        self.note(turn)
+        self._await_answer(turn, partial(self.process.prompt, prompt[0], self.id, content, turn.sent.set))
+
+    def _await_answer(self, turn: AgentTurn, ask: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        turn.unanswered += 1
+        self._around.tasks.start_soon(self._prompt, turn, ask)
+
+    async def _prompt(self, turn: AgentTurn, ask: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        try:
+            turn.answer = await ask()
+            await self._count(turn, turn.answer)
+        except EngineRefused as error:
+            turn.failure = turn_failure(error)
+        except HelmsmanError:
+            return  # the process has gone, and the session was told
+        finally:
+            turn.unanswered -= 1
+            turn.sent.set()
+        if turn.unanswered or self.turn is not turn:
+            return
+        if (turn.later or turn.reasons) and not turn.interrupted and turn.failure is None:
+            said, turn.later, turn.reasons = "\n\n".join((*turn.reasons, *turn.later)), [], []
+            self._tell(turn.items.pause())
+            self.send(turn, [{"type": "text", "text": said}])
+            return
+        self.end(turn)
+
+    def end(self, turn: AgentTurn) -> None:
+        """The turn is over: all that is open in it is closed, and it is told once."""
+        outcome, failure = turn.outcome(self._profile.title)
+        self.withdraw_all()
+        self._tell(turn.items.end(completed=outcome == "completed"))
+        if turn.usage is not None:
+            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=turn.usage))
+        self.turn = None
+        self.idle_since = anyio.current_time()
+        self._router.deliver(TurnEnded(session_id=self.id, turn_id=turn.id, outcome=outcome, failure=failure))
+        turn.ended.set()
+        if self.process is not None:
+            self.process.turn_ended()
+
+    async def _count(self, turn: AgentTurn, answer: Mapping[str, Any]) -> None:
+        reader, counting = self._around.reader, self._profile.counting
+        if counting == "files" and reader is not None:
+            turn.count(self._since_last(await anyio.to_thread.run_sync(reader.spent, self.id)))
+        elif (used := self._profile.prompt_usage(answer)) is not None:
+            turn.count(self._since_last(used) if counting == "process" else used)
+
+    def _since_last(self, total: Usage) -> Usage:
         """What of a sum is new."""
         used, self.counted = total - self.counted, total
         return used
+
+    def on_gone(self, reason: HelmsmanError | None, *, told: bool) -> None:
+        """The process has ended, or is ours no more; `told` is whether the session is to hear of it."""
+        self.questions.clear()
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            turn.ended.set()
+        if told and self.id:
+            why = reason or EngineLost(f"{self._profile.title} has ended. Send the next message to start it again.")
+            failure = Failure(code=why.code, message=why.message, retryable=True)
+            self._router.deliver(EngineGone(session_id=self.id, failure=failure))
+
+    # --- what an earlier owner has left ------------------------------------------------------------------------------
+
+    def note(self, turn: AgentTurn) -> None:
+        """Note what the next owner has to know of a turn, and under which terms it runs."""
+        if self.process is None:
+            return
+        terms = {"mode": self.access.mode, "answers": self.access.answers, "counted": self.counted.counts}
+        self.process.note(turn={**turn.noted(), **terms})
+
+    def recall(self, noted: Mapping[str, Any]) -> AgentTurn | None:
+        """Go on with the turn that was noted, of which all that is known comes again; None if it never began.
+
+        To be called before anything of it is heard.
+        """
+        process, answers = self.process, noted.get("answers")
+        assert process is not None
+        self.access = AgentAccess(optional_text(noted.get("mode")), answers if answers in ("no", "yes") else None)
+        self.counted = Usage(*(integer(one) or 0 for one in sequence(noted.get("counted"))[:4]))
+        prompts = [(one[0], int(one[1])) for one in sequence(noted.get("prompts"))]
+        waiters = [process.expect(*prompt) for prompt in prompts]
+        sent = [waiter for waiter in waiters if waiter is not None]
+        if not sent:
+            return None
+        self.left_turn, self.was_left = text(noted.get("id")), True
+        turn = self._new_turn(self.left_turn)
+        turn.recall(noted)
+        turn.prompts = prompts
+        for waiter in sent:
+            self._await_answer(turn, partial(process.answer, waiter))
+        for asked in turn.only_asked:
+            self._tell(turn.items.call(asked))
+        if len(sent) < len(prompts):
+            message = f"A message did not reach {self._profile.title}, since the hub had ended. Send it again."
+            self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
+        return turn
+
+    # --- what the agent says -----------------------------------------------------------------------------------------
+
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        """It tells something."""
+        if method != "session/update" or self.loading or not self.id:
+            return
+        update = mapping(params.get("update"))
+        kind, turn = text(update.get("sessionUpdate")), self.turn
+        if kind == "session_info_update" and (title := optional_text(update.get("title"))) is not None:
+            self._router.deliver(SessionRenamed(session_id=self.id, name=title))
+        elif kind == "current_mode_update":
+            self._on_mode(optional_text(update.get("currentModeId")))
+        elif kind in _QUIET or turn is None:
+            return
+        elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
+            self._tell(turn.items.take(update))
+            turn.count(self._profile.update_usage(update))
+        else:
+            self._router.deliver(Unknown(session_id=self.id, turn_id=turn.id, name=kind, payload=update))
+
+    def _on_mode(self, mode: str | None) -> None:
+        wanted = self.access.mode
+        if wanted is None or mode == wanted or self.process is None:
+            return
+        # Only an answer that Helmsman never gives was seen to lead to this.
+        message = f"{self._profile.title} changed its mode to {mode}; it is set back to {wanted}."
+        self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
+        self._around.tasks.start_soon(self._set_back, wanted)
+
+    async def _set_back(self, mode: str) -> None:
+        try:
+            await self.ask("session/set_mode", {"sessionId": self.id, "modeId": mode})
+        except HelmsmanError as error:
+            log.warning("%s stays in a mode that was not asked for, so it is ended: %s", self._profile.title, error)
+            if self.process is not None:
+                await self.process.end()
+            self.scope.cancel()
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def on_request(self, request: IncomingRequest) -> bool:
+        """It asks something; False where that is nothing anybody answers."""
+        if request.method == _STEERING and self._profile.steering == "when asked":
+            return self._give_later(request)
+        if request.method != permissions.REQUEST or self.process is None:
+            return False
+        turn = self.turn
+        if turn is None or turn.interrupted:
+            return self.process.peer.respond(request.id, permissions.CANCELLED)
+        asked = mapping(request.params.get("toolCall"))
+        if turn.items.known(text(asked.get("toolCallId"))) is None:
+            turn.only_asked.append(asked)
+            self.note(turn)
+        self._tell(turn.items.call(asked))
+        answers = self.access.answers
+        if answers is not None:
+            return self._answer_unasked(turn, request, answers == "yes")
+        call = turn.items.known(text(asked.get("toolCallId")))
+        asking = permissions.Asking(
+            title=self._profile.title,
+            session_id=self.id,
+            turn_id=turn.id,
+            directory=str(self.directory),
+            request_id=request.id,
+        )
+        question = permissions.read_question(request.params, {} if call is None else call.fields, asking)
+        self.questions[question.id] = request
+        self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn.id, question=question, raw=request.params))
+        return True
+
+    def _answer_unasked(self, turn: AgentTurn, request: IncomingRequest, yes: bool) -> bool:
+        assert self.process is not None
+        result = permissions.unasked(request.params, yes=yes)
+        if result == permissions.refusing(request.params):
+            turn.decline(request)
+            self.note(turn)
+        return self.process.peer.respond(request.id, result)
+
+    def _give_later(self, request: IncomingRequest) -> bool:
+        assert self.process is not None
+        messages: list[str] = []
+        if self.turn is not None and self.turn.later:
+            messages, self.turn.later = self.turn.later, []
+            self.note(self.turn)
+        return self.process.peer.respond(request.id, {"messages": messages, "hasQueuedPrompt": False})
+
+    def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        """Give an answer to a question.
+
+        Raises:
+            QuestionNotOpen: It was answered, or its turn has ended.
+        """
+        request = self.questions.pop(question.id, None)
+        if request is None or self.process is None:
+            raise not_open(question)
+        turn = self.turn
+        result = permissions.write_answer(request.params, choices)
+        granted = result not in (permissions.CANCELLED, permissions.refusing(request.params))
+        if turn is not None and not granted:
+            turn.decline(request)
+            reason = choices[0].reason if choices else None
+            if reason is not None and choices is not None and choices[0].value != ABORT:
+                turn.reasons.append(reason)  # a refusal has no place for it: it is the next thing the model reads
+            self.note(turn)
+        if not self.process.peer.respond(request.id, result):
+            raise not_open(question)
+
+    def withdraw_all(self) -> None:
+        """Nobody is to answer any more what is open."""
+        for question_id, request in list(self.questions.items()):
+            del self.questions[question_id]
+            if self.process is not None:
+                self.process.peer.respond(request.id, permissions.CANCELLED)
+            self._router.deliver(
+                QuestionClosed(session_id=self.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
+            )
+
+
+def not_open(question: Question) -> QuestionNotOpen:
+    return QuestionNotOpen(
+        f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
+    )

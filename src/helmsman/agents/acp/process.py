@@ -3,24 +3,33 @@
 A session has a process of its own. What an agent may do is partly in its environment, some keep what was allowed for all
 sessions of a process, one that is stuck with a question answers no other, and some show their own directory in place of the
 session's. It costs memory, and what is idle for long is ended: a session loads again from the agent's own files.
+
+It is our own child, or in a keeper. Then it goes on without us, and has in its notes what its next owner must know.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
 from helmsman._version import __version__
-from helmsman.agents.child_process import MARK, open_child
+from helmsman.agents.acp.keeping import TurnLines
+from helmsman.agents.acp.updates import joined
+from helmsman.agents.child_process import open_child
+from helmsman.agents.kept_child import BelowChild, BelowKept, own_kept, start_kept
+from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
-from helmsman.base.processes import descendants, kill, with_variable
-from helmsman.errors import EngineStartFailed, HelmsmanError
+from helmsman.base.processes import kill
+from helmsman.errors import EngineLost, EngineStartFailed, HelmsmanError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -29,14 +38,19 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.child_process import Child
-    from helmsman.base.jsonrpc import IncomingRequest
+    from helmsman.agents.keeper.owner import KeptChild, Owner
+    from helmsman.agents.kept_records import KeptRecord
+    from helmsman.base.jsonrpc import IncomingRequest, RequestId, Transport, Waiter
     from helmsman.base.processes import Process
+    from helmsman.model.options import SessionOptions
 
 PROTOCOL_VERSION: Final = 1
 REQUEST_SECONDS: Final = 60.0
+_PROMPT: Final = "session/prompt"
 _LEFT_SECONDS: Final = 5.0
 _LEFT_POLL: Final = 0.02
+_WATCHER: Final = "helmsman.agents.acp.watching:AcpOnPipe"
+_GREETING_ID: Final = "helmsman"
 
 # No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
 _CLIENT: Final = {
@@ -46,15 +60,72 @@ _CLIENT: Final = {
 }
 
 
-class AgentProcess:
-    """A running agent. Made by `open_agent` only."""
+# --- how it is started -----------------------------------------------------------------------------------------------
 
-    def __init__(self, child: Child, mark: str, peer: Peer, about: Mapping[str, Any]) -> None:
-        self._child = child
-        self._mark = mark
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentMeans:
+    """What it takes to start an agent. An engine that was found again has none, until somebody brings them.
+
+    `places` is a directory for files of ours.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    places: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLaunch:
+    """How the process of a session is started."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    directory: Path
+
+    @property
+    def digest(self) -> str:
+        """What of a session's options is in its process itself, for comparing."""
+        told = json.dumps([list(self.argv), dict(self.env), str(self.directory)], sort_keys=True)
+        return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def plan_launch(profile: Profile, means: AgentMeans, options: SessionOptions, directory: Path) -> AgentLaunch:
+    """The one place where it is decided what is run for a session, and in which environment. Blocks, briefly."""
+    env = profile.environment(means.env, options, means.places)
+    return AgentLaunch(argv=means.argv, env=env, directory=directory)
+
+
+# --- a running one ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hearing:
+    """Who hears what an agent says."""
+
+    on_notification: Callable[[str, Mapping[str, Any]], None]
+    on_request: Callable[[IncomingRequest], bool]
+    on_close: Callable[[HelmsmanError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    child: KeptChild
+    record: KeptRecord
+    keeping: TurnLines
+
+
+class AgentProcess:
+    """A running agent. Made by `open_agent` and `open_kept_agent` only."""
+
+    def __init__(
+        self, peer: Peer, about: Mapping[str, Any], below: BelowChild | BelowKept, kept: _Kept | None = None
+    ) -> None:
         self.peer = peer
         self.about = about
         """What it said of itself when it was greeted."""
+        self._below = below
+        self._kept = kept
         self._own: frozenset[Process] = frozenset()
 
     @property
@@ -70,14 +141,77 @@ class AgentProcess:
     async def request(self, method: str, params: Mapping[str, Any], *, seconds: float = REQUEST_SECONDS) -> Any:
         return await self.peer.request(method, params, timeout=seconds)
 
-    async def prompt(self, session_id: str, content: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    # --- prompts -----------------------------------------------------------------------------------------------------
+
+    def new_prompt(self) -> tuple[RequestId, int]:
+        """The id of a prompt that is about to be sent, and how much the process has been told before it."""
+        prompt_id = self.peer.new_id()
+        if self._kept is None:
+            return prompt_id, 0
+        self._kept.keeping.prompted(prompt_id)
+        return prompt_id, self._kept.child.inputs
+
+    async def prompt(
+        self,
+        prompt_id: RequestId,
+        session_id: str,
+        content: Sequence[Mapping[str, Any]],
+        on_sent: Callable[[], None],
+    ) -> Mapping[str, Any]:
         """Send a prompt. It is answered when the turn has ended, whenever that is."""
         params = {"sessionId": session_id, "prompt": list(content)}
-        return mapping(await self.peer.request("session/prompt", params, timeout=math.inf))
+        return mapping(
+            await self.peer.request(_PROMPT, params, timeout=math.inf, request_id=prompt_id, on_sent=on_sent)
+        )
+
+    def expect(self, prompt_id: RequestId, told_before: int) -> Waiter | None:
+        """Be ready for the answer to a prompt of an earlier owner; None if that owner died before it was sent."""
+        assert self._kept is not None
+        if self._kept.child.inputs <= told_before:
+            return None
+        self._kept.keeping.prompted(prompt_id)
+        return self.peer.expect(prompt_id, _PROMPT)
+
+    async def answer(self, waiter: Waiter) -> Mapping[str, Any]:
+        """The answer to a prompt of an earlier owner."""
+        return mapping(await self.peer.answer(waiter, timeout=math.inf))
+
+    # --- what the next owner has to know -----------------------------------------------------------------------------
+
+    def note(self, **notes: Any) -> None:
+        """Note something for the next owner, where there can be one."""
+        if self._kept is not None:
+            self._kept.record.note(**notes)
+
+    def turn_ended(self) -> None:
+        """Nobody needs to hear of the turn again."""
+        if self._kept is not None:
+            self._kept.record.note(turn=None)
+            self._kept.keeping.turn_ended()
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Once it is closed: whether it goes on with another owner."""
+        return self._kept is not None and self._kept.child.newer_epoch is not None
+
+    async def end(self) -> bool:
+        """Have its keeper end it; False of one that ends when its block does."""
+        if self._kept is None:
+            return False
+        with suppress(EngineLost):
+            await self._kept.child.end()
+        return True
+
+    # --- what it has started -----------------------------------------------------------------------------------------
 
     async def remember_own(self) -> None:
         """What runs now belongs to the agent itself, and is no command of a turn."""
-        self._own = await anyio.to_thread.run_sync(self._started)
+        self._own = await anyio.to_thread.run_sync(self._below.note_own)
+
+    async def recall_own(self) -> None:
+        """What an earlier owner has noted so belongs to the agent itself."""
+        if isinstance(self._below, BelowKept):
+            self._own = await anyio.to_thread.run_sync(self._below.noted_own)
 
     async def end_commands(self, noted: frozenset[Process]) -> None:
         """End what a turn has started and not ended, also what has left its parents. Returns when it is gone."""
@@ -88,63 +222,109 @@ class AgentProcess:
 
     async def commands(self) -> frozenset[Process]:
         """What the turn has started and is still there."""
-        return await anyio.to_thread.run_sync(self._started) - self._own
+        return await anyio.to_thread.run_sync(self._below.now) - self._own
 
     def _end(self, noted: frozenset[Process]) -> frozenset[Process]:
-        return kill((noted | self._started()) - self._own)
-
-    def _started(self) -> frozenset[Process]:
-        below = descendants(self._child.pid)
-        marked = {process for process in with_variable(MARK, self._mark) if process.pid != self._child.pid}
-        return below | marked
+        return kill((noted | self._below.now()) - self._own)
 
 
 @asynccontextmanager
 async def open_agent(
-    profile: Profile,
-    argv: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    directory: Path,
-    on_notification: Callable[[str, Mapping[str, Any]], None],
-    on_request: Callable[[IncomingRequest], bool],
-    on_close: Callable[[HelmsmanError], None],
-    tasks: TaskGroup,
+    profile: Profile, launch: AgentLaunch, hearing: Hearing, tasks: TaskGroup
 ) -> AsyncIterator[AgentProcess]:
     """An agent for the length of the block, greeted. Nothing that it has started is left afterwards.
 
     Raises:
         EngineStartFailed: It does not come up, or speaks another version of the protocol.
     """
-    async with open_child(tasks, argv, env=env, cwd=directory) as child:
+    async with open_child(tasks, launch.argv, env=launch.env, cwd=launch.directory) as child:
         transport = StdioTransport(child, profile.title)
         tasks.start_soon(transport.close_output_after_exit)
-        peer = Peer(
-            transport,
-            on_notification=on_notification,
-            on_request=on_request,
-            on_close=on_close,
-            other=profile.title,
-            with_version=True,
-        )
+        peer = _peer(profile, transport, hearing)
         tasks.start_soon(peer.run)
         try:
             about = mapping(await peer.request("initialize", _CLIENT, timeout=profile.start_seconds))
         except HelmsmanError as error:
-            raise _not_up(profile, error, child) from error
-        if about.get("protocolVersion") != PROTOCOL_VERSION:
-            raise EngineStartFailed(
-                f"{profile.title} speaks version {about.get('protocolVersion')!r:.20} of the Agent Client Protocol, and "
-                f"Helmsman version {PROTOCOL_VERSION}. Install a version of it that speaks that."
-            )
-        yield AgentProcess(child, child.mark, peer, about)
+            raise _not_up(profile, error, child.exit_code, child.stderr_tail) from error
+        _check_version(profile, about)
+        yield AgentProcess(peer, about, BelowChild(child))
 
 
-def _not_up(profile: Profile, error: HelmsmanError, child: Child) -> EngineStartFailed:
-    lines = child.stderr_tail.splitlines()
+async def start_kept_agent(
+    profile: Profile, launch: AgentLaunch, *, state_dir: Path, idle: float, owner: Owner, about: Mapping[str, Any]
+) -> KeptRecord:
+    """Have a keeper start an agent, and greet it.
+
+    Raises:
+        EngineStartFailed: It does not come up.
+    """
+    greeting = {"jsonrpc": "2.0", "id": _GREETING_ID, "method": "initialize", "params": _CLIENT}
+    try:
+        return await start_kept(
+            launch.argv,
+            env=launch.env,
+            directory=launch.directory,
+            state_dir=state_dir,
+            idle=idle,
+            owner=owner,
+            watcher=_WATCHER,
+            greeting=json.dumps(greeting),
+            greeting_id=_GREETING_ID,
+            about={**about, "agent": profile.name, "launch": launch.digest},
+            ready_seconds=profile.start_seconds,
+        )
+    except EngineLost as error:
+        raise _not_up(profile, error, error.details.get("exit_code"), str(error.details.get("stderr") or "")) from error
+
+
+@asynccontextmanager
+async def open_kept_agent(
+    profile: Profile, record: KeptRecord, hearing: Hearing, *, epoch: int
+) -> AsyncIterator[AgentProcess]:
+    """Own an agent in a keeper for the length of the block. It is heard as soon as somebody runs its `peer`.
+
+    Raises:
+        EngineLost: It has ended, or is not ours to have.
+        EngineStartFailed: It refuses us, or speaks another version of the protocol.
+    """
+    async with own_kept(record, epoch=epoch, title=profile.title) as child:
+        keeping = TurnLines()
+        try:
+            transport = KeptTransport(child, keeping, profile.title)
+            about = mapping(transport.resumed.answer)
+            _check_version(profile, about)
+        except HelmsmanError as error:
+            await child.end()
+            raise EngineStartFailed(error.message) from error
+        peer = _peer(profile, transport, hearing)
+        yield AgentProcess(peer, about, BelowKept(record), _Kept(child, record, keeping))
+
+
+def _peer(profile: Profile, transport: Transport, hearing: Hearing) -> Peer:
+    return Peer(
+        transport,
+        on_notification=hearing.on_notification,
+        on_request=hearing.on_request,
+        on_close=hearing.on_close,
+        join=lambda messages: joined(profile, messages),
+        other=profile.title,
+        with_version=True,
+    )
+
+
+def _check_version(profile: Profile, about: Mapping[str, Any]) -> None:
+    if about.get("protocolVersion") != PROTOCOL_VERSION:
+        raise EngineStartFailed(
+            f"{profile.title} speaks version {about.get('protocolVersion')!r:.20} of the Agent Client Protocol, and "
+            f"Helmsman version {PROTOCOL_VERSION}. Install a version of it that speaks that."
+        )
+
+
+def _not_up(profile: Profile, error: HelmsmanError, exit_code: object, stderr: str) -> EngineStartFailed:
+    lines = stderr.strip().splitlines()
     said = f" It said: {lines[-1]:.300}" if lines else ""
     return EngineStartFailed(
         f"{profile.title} did not come up: {error.message.partition('. ')[0]}.{said} Start it by hand to see why.",
-        exit_code=child.exit_code,
-        stderr=child.stderr_tail or None,
+        exit_code=exit_code,
+        stderr=stderr or None,
     )

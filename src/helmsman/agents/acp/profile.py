@@ -152,9 +152,11 @@ class Profile:
 
     # --- what it can do ----------------------------------------------------------------------------------------------
 
-    def capabilities(self, *, has_history: bool) -> Capabilities:
+    def capabilities(self, *, has_history: bool, detached: bool = False) -> Capabilities:
         """What its engine can do."""
         can = set(_OF_EVERY_AGENT)
+        if detached:
+            can.add(Capability.DETACH)
         if self.steering != "no":
             can.add(Capability.STEER)
         if has_history:
@@ -164,5 +166,7 @@ class Profile:
         lacking = {capability: "Codex can." for capability in Capability if capability not in can}
         if Capability.STEER in lacking:
             lacking[Capability.STEER] = "Wait for the turn to end, or interrupt it and send the message then."
+        if Capability.DETACH in lacking:
+            lacking[Capability.DETACH] = "Set HELMSMAN_DETACH=1, and start it through the hub."
         lacking[Capability.SANDBOX] = UNENFORCED
         return Capabilities(self.name, self.title, lacking)

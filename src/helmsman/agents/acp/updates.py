@@ -60,7 +60,6 @@ class AgentCall:
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
     began: bool = False
     ended: bool = False
-    declined: bool = False
     changes: tuple[PathChange, ...] = ()
 
     def changed(self) -> tuple[PathChange, ...]:
@@ -102,6 +101,8 @@ class TurnItems:
         self._texts = 0
         self._calls: dict[str, AgentCall] = {}
         self._has_plan = False
+        self.declined = set[str]()
+        """The calls that were refused."""
         self.failure: str | None = None
         """What went wrong, where the agent says it in its text only."""
 
@@ -150,7 +151,7 @@ class TurnItems:
         for call in self._calls.values():
             if not call.ended:
                 call.ended = True
-                call.fields["status"] = "completed" if completed and not call.declined else "failed"
+                call.fields["status"] = "completed" if completed and call.id not in self.declined else "failed"
                 yield ItemEnded(session_id=self._session_id, turn_id=self._turn_id, item=self._item(call))
 
     # --- text --------------------------------------------------------------------------------------------------------
@@ -196,10 +197,10 @@ class TurnItems:
                 directory=optional_text(given.get("cwd")) or self._directory,
                 output=output if output is not None else "",
                 exit_code=code if status in ("completed", "failed") else None,
-                declined=call.declined,
+                declined=call.id in self.declined,
             )
         if kind in EDITS:
-            return FileChange(id=call.id, status=status, changes=call.changed(), declined=call.declined)
+            return FileChange(id=call.id, status=status, changes=call.changed(), declined=call.id in self.declined)
         if kind == "fetch":
             return WebSearch(
                 id=call.id, status=status, query=text(given.get("url")) or text(given.get("query")) or _title(fields)
@@ -214,6 +215,34 @@ class TurnItems:
         made = ItemUpdated if self._has_plan else ItemStarted
         self._has_plan = True
         yield made(session_id=self._session_id, turn_id=self._turn_id, item=item)
+
+
+def joined(profile: Profile, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same with fewer messages: pieces of one text that follow each other are one piece.
+
+    Not those that a profile knows by how they begin: they say something else than the model does.
+    """
+    made: list[tuple[dict[str, Any], list[str]]] = []
+    newest: tuple[object, ...] = ()
+    for message in messages:
+        params = mapping(message.get("params"))
+        update = mapping(params.get("update"))
+        kind, said = text(update.get("sessionUpdate")), text(mapping(update.get("content")).get("text"))
+        is_plain = kind in _PIECES and profile.update_usage(update) is None and not profile.is_remark(said)
+        about: tuple[object, ...] = ()
+        if is_plain and said and profile.failure_in(said) is None:
+            about = (kind, params.get("sessionId"), update.get("messageId"))
+        if about and about == newest:
+            made[-1][1].append(said)
+        else:
+            made.append((message, [said]))
+        newest = about
+    return [message if len(pieces) == 1 else _with_text(message, "".join(pieces)) for message, pieces in made]
+
+
+def _with_text(message: dict[str, Any], said: str) -> dict[str, Any]:
+    params = message["params"]
+    return {**message, "params": {**params, "update": {**params["update"], "content": {"type": "text", "text": said}}}}
 
 
 def command_of(fields: Mapping[str, Any]) -> str:

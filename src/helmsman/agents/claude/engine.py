@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.binary import ClaudeBinary
     from helmsman.agents.claude.live_session import LiveTurn
     from helmsman.agents.claude.pipes import ClaudePipe
-    from helmsman.agents.claude.records import KeptRecord
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.keeper.owner import Owner
+    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities, PastTurn
     from helmsman.model.events import Event
     from helmsman.model.options import TurnInput

@@ -8,31 +8,18 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 import signal
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
-import anyio.to_thread
 
-from helmsman.agents.child_process import MARK as CHILD_MARK
 from helmsman.agents.child_process import open_child
-from helmsman.agents.claude.records import KEPT, read_record
-from helmsman.agents.keeper.below import MARK as KEPT_MARK
-from helmsman.agents.keeper.owner import own_child
-from helmsman.agents.keeper.places import (
-    forget,
-    private_directory,
-    socket_path,
-    try_attach,
-    try_own,
-)
-from helmsman.agents.keeper.starting import start_keeper
-from helmsman.base.files import replace_file
+from helmsman.agents.claude.binary import CLAUDE, TITLE
+from helmsman.agents.kept_child import BelowChild, BelowKept, own_kept
+from helmsman.agents.kept_child import start_kept as start_in_keeper
 from helmsman.base.json_values import mapping, text
 from helmsman.base.line_framer import LineFramer
-from helmsman.base.processes import Process, descendants, with_variable
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed
 
 if TYPE_CHECKING:
@@ -42,8 +29,9 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.agents.child_process import Child
-    from helmsman.agents.claude.records import KeptRecord
     from helmsman.agents.keeper.owner import KeptChild, Owner, Said
+    from helmsman.agents.kept_records import KeptRecord
+    from helmsman.base.processes import Process
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +43,6 @@ _GREETING_ID: Final = "helmsman"
 _GREETING: Final = json.dumps(
     {"type": "control_request", "request_id": _GREETING_ID, "request": {"subtype": "initialize", "hooks": None}}
 )
-_ATTACH_TIMEOUT: Final = 10.0
-_POLL: Final = 0.02
-_OWN: Final = "own.json"
 
 
 class ClaudePipe(Protocol):
@@ -131,9 +116,9 @@ def _ended(code: int | None, stderr: str) -> EngineLost:
 class ChildPipe:
     """See `ClaudePipe`. Made by `open_child_pipe` only."""
 
-    def __init__(self, child: Child, mark: str) -> None:
+    def __init__(self, child: Child) -> None:
         self._child = child
-        self._mark = mark
+        self._below = BelowChild(child)
         self._framer = LineFramer()
         self._early: list[Mapping[str, Any]] = []
         self.answer: Mapping[str, Any] = {}
@@ -186,10 +171,10 @@ class ChildPipe:
         return True
 
     def note_own(self) -> frozenset[Process]:
-        return self.below()
+        return self._below.note_own()
 
     def below(self) -> frozenset[Process]:
-        return _below(self._child.pid, CHILD_MARK, self._mark)
+        return self._below.now()
 
 
 @asynccontextmanager
@@ -202,7 +187,7 @@ async def open_child_pipe(
         EngineStartFailed: It did not come up.
     """
     async with open_child(tasks, argv, env=env, cwd=directory) as child:
-        pipe = ChildPipe(child, child.mark)
+        pipe = ChildPipe(child)
         try:
             try:
                 with anyio.fail_after(START_TIMEOUT):
@@ -226,10 +211,6 @@ def _not_up(error: EngineLost | TimeoutError) -> EngineStartFailed:
         exit_code=error.details.get("exit_code"),
         stderr=stderr or None,
     )
-
-
-def _below(root: int, variable: str, value: str) -> frozenset[Process]:
-    return frozenset(one for one in descendants(root) | with_variable(variable, value) if one.pid != root)
 
 
 # --- in a keeper -----------------------------------------------------------------------------------------------------
@@ -283,7 +264,7 @@ class KeptPipe:
 
     def __init__(self, child: KeptChild, record: KeptRecord) -> None:
         self._child = child
-        self._record = record
+        self._below = BelowKept(record)
         self._keeping = _Keeping()
         self.answer = _said_of_itself(parsed(child.answer.encode()) or {})
 
@@ -323,22 +304,13 @@ class KeptPipe:
         return self._child.newer_epoch is None
 
     def note_own(self) -> frozenset[Process]:
-        """Written down too: whoever finds it later, in the middle of a turn, cannot tell any more."""
-        own = self.below()
-        replace_file(self._record.directory / _OWN, json.dumps(sorted(own)), durable=False)
-        return own
+        return self._below.note_own()
 
     def noted_own(self) -> frozenset[Process]:
-        """What was noted before; where that is lost, everything, so that nothing of its own is taken for a command."""
-        try:
-            noted = json.loads((self._record.directory / _OWN).read_bytes())
-            return frozenset(Process(int(pid), str(started)) for pid, started in noted)
-        except (OSError, ValueError, TypeError):
-            return self.below()
+        return self._below.noted_own()
 
     def below(self) -> frozenset[Process]:
-        found = _below(self._record.keeper.pid, KEPT_MARK, str(self._record.directory))
-        return found - {self._record.child}
+        return self._below.now()
 
 
 async def start_kept(
@@ -356,27 +328,21 @@ async def start_kept(
     Raises:
         EngineStartFailed: It did not come up. No process is left behind.
     """
-    place = await anyio.to_thread.run_sync(lambda: private_directory(state_dir.resolve() / KEPT))
-    kept = place / secrets.token_hex(4)
-    order = {
-        "argv": list(argv),
-        "env": dict(env),
-        "cwd": str(directory),
-        "idle": idle,
-        "watcher": "helmsman.agents.claude.watching:ClaudeOnPipe",
-        "pipe": {"greeting": [_GREETING], "answer": _GREETING_ID, "epoch": owner.epoch},
-        "successor": owner.successor,
-        "about": {**about, "place": str(directory)},
-    }
     try:
-        await start_keeper(kept, order)
+        return await start_in_keeper(
+            argv,
+            env=env,
+            directory=directory,
+            state_dir=state_dir,
+            idle=idle,
+            owner=owner,
+            watcher="helmsman.agents.claude.watching:ClaudeOnPipe",
+            greeting=_GREETING,
+            greeting_id=_GREETING_ID,
+            about={**about, "agent": CLAUDE},
+        )
     except EngineLost as error:
         raise _not_up(error) from error
-    record = await anyio.to_thread.run_sync(read_record, kept)
-    if record is None:
-        forget(kept, socket_path(kept))
-        raise EngineStartFailed("Claude Code ended at once. Run `helmsman doctor` to find out why.")
-    return record
 
 
 @asynccontextmanager
@@ -386,16 +352,5 @@ async def open_kept_pipe(record: KeptRecord, *, epoch: int) -> AsyncIterator[Kep
     Raises:
         EngineLost: It has ended, or is not ours to have.
     """
-    deadline = anyio.current_time() + _ATTACH_TIMEOUT
-    with try_own(record.directory, epoch) as owned:
-        if not owned:
-            raise EngineLost("Another Helmsman process has this Claude Code. Wait until that has ended.")
-        while True:
-            with try_attach(record.directory) as attached:
-                if attached:
-                    async with own_child(record.socket, epoch=epoch) as child:
-                        yield KeptPipe(child, record)
-                    return
-            if not record.is_kept or anyio.current_time() > deadline:
-                raise EngineLost("This Claude Code has ended. Send the next message to go on from what was saved.")
-            await anyio.sleep(_POLL)
+    async with own_kept(record, epoch=epoch, title=TITLE) as child:
+        yield KeptPipe(child, record)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.keeper.watcher import Activity
+from helmsman.agents.keeper.watcher import Activity, read_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,17 +34,17 @@ class ClaudeOnPipe:
     def heard(self, line: bytes) -> None:
         head = line[:_LOOKED_AT]
         if _REQUEST in head:
-            self._open.add(str(_read(line).get("request_id")))
+            self._open.add(str(read_line(line).get("request_id")))
         elif _CANCELLED in head:
-            self._open.discard(str(_read(line).get("request_id")))
+            self._open.discard(str(read_line(line).get("request_id")))
         elif _INIT in head:
-            self._session = str(_read(line).get("session_id"))
-        elif _RESULT in line and _read(line).get("type") == "result":
-            self._is_running = bool(_read(line).get("queued_turn_count"))
+            self._session = str(read_line(line).get("session_id"))
+        elif _RESULT in line and read_line(line).get("type") == "result":
+            self._is_running = bool(read_line(line).get("queued_turn_count"))
             self._open.clear()
 
     def told(self, line: bytes) -> None:
-        message = _read(line)
+        message = read_line(line)
         if message.get("type") == "user":
             self._is_running = True
         elif message.get("type") == "control_response" and isinstance(message.get("response"), dict):
@@ -57,11 +57,3 @@ class ClaudeOnPipe:
 
     def interrupt(self) -> Sequence[bytes]:
         return [json.dumps(_INTERRUPT).encode()] if self._is_running else []
-
-
-def _read(line: bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return message if isinstance(message, dict) else {}

@@ -61,6 +61,8 @@ class KeptChild:
         """What it answered to the greeting it got when it was started."""
         self.ended: Ended | None = None
         self.newer_epoch: int | None = None
+        self.is_lost = False
+        """Its keeper has gone without a word."""
 
     async def lines(self) -> AsyncIterator[list[Said]]:
         """What the child says, until it has ended or is ours no more; first what earlier owners have left."""
@@ -76,7 +78,9 @@ class KeptChild:
                     return
                 while b"\n" not in parts[-1]:
                     parts.append(await self._stream.receive(_READ_BYTES))
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            self.is_lost = True
+        except anyio.ClosedResourceError:
             return
 
     def _read(self, frame: bytes) -> Said | None:

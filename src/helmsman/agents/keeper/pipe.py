@@ -287,9 +287,8 @@ class Pipe:
             "kept": sorted(self._backlog.kept),
             "answer": self.answer,
         }
-        self._send(connection, json.dumps(hello).encode() + b"\n")
-        for number, line in sorted(self._backlog.kept.items()):
-            self._send(connection, b"o%d %s\n" % (number, line))
+        kept = [b"o%d %s\n" % one for one in sorted(self._backlog.kept.items())]
+        self._send(connection, json.dumps(hello).encode() + b"\n" + b"".join(kept))
         self._say_more()
 
     def _say_more(self, *, everything: bool = False) -> None:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from helmsman.base.processes import Process
 
 READY_TIMEOUT: Final = 30.0
-"""How long a child may take until it listens, or answers; a tenth of a second was seen, or seconds on a busy machine."""
+"""How long a child may take until it listens, or answers, unless the order says otherwise; a tenth of a second was seen, or
+seconds on a busy machine."""
 
 _READY_POLL: Final = 0.01
 _LOOK_SECONDS: Final = 60.0
@@ -269,7 +270,7 @@ class Keeper:
         return child.returncode is None
 
     def _wait_until_it_is_up(self, child: subprocess.Popen[bytes]) -> bool:
-        deadline = time.monotonic() + READY_TIMEOUT
+        deadline = time.monotonic() + float(self._order.get("ready_seconds", READY_TIMEOUT))
         while self._reap(child) and not self._told_to_end and time.monotonic() < deadline:
             if _listens(self._socket) if self._pipe is None else self._pipe.answer is not None:
                 return True

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_TIMEOUT: Final = 60.0
-"""How long the keeper may take to say whether its child came up: more than it gives the child itself."""
+"""How long the keeper may take to say whether its child came up: twice what it gives the child, and so much at least."""
 
 STOP_TIMEOUT: Final = 20.0
 """How long a keeper may take to end its child: it interrupts, terminates and kills, each within bounds."""
@@ -52,7 +52,7 @@ async def start_keeper(directory: Path, order: Mapping[str, Any]) -> None:
     except OSError as error:
         raise _did_not_start(f"There is no place for its socket: {error}") from error
     said = b""
-    with anyio.move_on_after(START_TIMEOUT):
+    with anyio.move_on_after(max(START_TIMEOUT, 2 * float(order.get("ready_seconds", 0)))):
         # Not from the current directory (-P), where a repository could put a module of any name.
         process = await anyio.run_process(
             [sys.executable, "-P", "-m", "helmsman.agents.keeper.process"],
@@ -105,8 +105,13 @@ def stop_kept(directory: Path, socket: Path, keeper: Process, child: Process) ->
     if child.is_alive():
         started |= descendants(child.pid)
         end(child, CHILD_GRACE)
-    for process in kill(started):
-        gone_within(process, KILLED_GRACE)
+    deadline = time.monotonic() + KILLED_GRACE
+    while True:
+        for process in kill(started):
+            gone_within(process, KILLED_GRACE)
+        started = left_by(directory)  # what was just starting something may have done so
+        if not started or time.monotonic() > deadline:
+            break
     forget(directory, socket)
 
 

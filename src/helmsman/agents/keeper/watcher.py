@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,3 +52,12 @@ class Watcher(Protocol):
             EngineError: The child does not stop in time.
         """
         ...
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """A line of JSON that a child said or was told; empty where it is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}

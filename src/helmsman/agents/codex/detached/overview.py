@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from helmsman.agents.codex.binary import CODEX
 from helmsman.agents.codex.detached.activity import read_activity
 from helmsman.agents.codex.detached.records import EngineRecord, read_records
+from helmsman.agents.engine_overview import engine_overview
 from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.keeper.places import is_attached
-from helmsman.errors import EngineError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,29 +31,15 @@ def activity_of(record: EngineRecord) -> Activity:
 
 
 def _overview(record: EngineRecord) -> dict[str, Any]:
-    try:
-        activity = activity_of(record)
-    except EngineError:
-        activity = None
-    if not record.is_kept:
-        status = "orphaned"
-    elif activity is None:
-        status = "not answering"
-    elif record.is_draining:
-        status = "draining"
-    else:
-        status = "in use" if is_attached(record.directory) else "unattended"
-    return {
-        "id": record.id,
-        "status": status,
-        "running": None if activity is None else len(activity.working),
-        "waiting": None if activity is None else len(activity.waiting),
-        "codexVersion": record.binary.version,
-        "codexPath": record.binary.path,
-        "codexHome": record.codex_home,
-        "pid": record.codex.pid,
-        "keeperPid": record.keeper.pid,
-        "startedAt": datetime.fromtimestamp(record.started_at, UTC).isoformat(timespec="seconds"),
-        "idleSeconds": record.idle,
-        "sessions": [] if activity is None else [*activity.working, *activity.waiting],
-    }
+    return engine_overview(
+        record.directory,
+        agent=CODEX,
+        version=record.binary.version,
+        place=record.codex_home,
+        keeper=record.keeper,
+        child=record.codex,
+        started_at=record.started_at,
+        idle=record.idle,
+        ask=lambda: activity_of(record),
+        path=record.binary.path,
+    )

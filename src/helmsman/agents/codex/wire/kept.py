@@ -1,8 +1,7 @@
-"""A Codex on a pipe in a keeper, as a transport: it goes on without us, and what it says is not lost with us.
+"""A Codex on a pipe in a keeper, as a transport.
 
-What has been read is taken, but for what the next owner needs to have the same picture: of each running turn its beginning,
-its items and the newest of what replaces itself, and every question that is open. The answer to a question and the dropping
-of it are one step, so it is answered once, whoever dies.
+The next owner needs, to have the same picture: of each running turn its beginning, its items and the newest of what replaces
+itself, and every question that is open.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from collections import OrderedDict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.owner import KeptChild, Said, own_child
-from helmsman.base.jsonrpc import RequestId, Resumed
-from helmsman.errors import EngineLost, EngineProtocolError
+from helmsman.agents.keeper.owner import own_child
+from helmsman.agents.kept_transport import KeptTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from helmsman.agents.keeper.owner import Said
+    from helmsman.base.jsonrpc import RequestId
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """So much of a turn is kept for the next owner, and of a longer one its end."""
@@ -108,54 +108,6 @@ def _newest_item(turn: OrderedDict[str, tuple[int, int]]) -> str:
     return next(about for about in reversed(turn) if about not in _REPLACED)
 
 
-class KeptTransport:
-    """See `base.jsonrpc.Transport`."""
-
-    def __init__(self, child: KeptChild) -> None:
-        self._child = child
-        self._keeping = Keeping()
-        try:
-            answer = json.loads(child.answer)["result"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise EngineProtocolError("Codex refused the handshake. Run `helmsman doctor` to find out why.") from error
-        self._resumed = Resumed(epoch=child.epoch, requests=child.inputs, answer=answer)
-
-    @property
-    def resumed(self) -> Resumed:
-        return self._resumed
-
-    async def messages(self) -> AsyncIterator[list[bytes]]:
-        async for lines in self._child.lines():
-            for said in lines:
-                self._keeping.read(said)
-            yield [said.line for said in lines]
-            # Whoever asks for more has dealt with these.
-            keep, drop = self._keeping.keep, self._keeping.drop
-            self._keeping.keep, self._keeping.drop = [], []
-            try:
-                await self._child.take(lines[-1].number, keep=keep, drop=drop)
-            except EngineLost:
-                continue  # its last words may still come
-
-    async def send(self, message: str, answering: RequestId | None = None) -> None:
-        question = None if answering is None else self._keeping.answered(answering)
-        await self._child.tell(message, answering=question)
-
-    async def loss(self) -> EngineLost:
-        ended = self._child.ended
-        if ended is not None:
-            code = ended.exit_code
-            how = f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
-            return EngineLost(
-                f"The Codex engine {how}. Send the next message to start it again; sessions continue from disk.",
-                exit_code=code,
-                stderr=ended.stderr or None,
-            )
-        if self._child.newer_epoch is not None:
-            return EngineLost("Another Helmsman has taken the Codex engine over. Connect again to go on.")
-        return EngineLost("The keeper of the Codex engine is gone. Send the next message to start another.")
-
-
 @asynccontextmanager
 async def open_kept(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptTransport]:
     """Own a Codex that a keeper has on a pipe. It goes on after the block.
@@ -164,4 +116,4 @@ async def open_kept(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptTrans
         EngineLost: There is none, or it is not ours to have.
     """
     async with own_child(address, epoch=epoch) as child:
-        yield KeptTransport(child)
+        yield KeptTransport(child, Keeping(), "Codex")

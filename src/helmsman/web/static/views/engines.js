@@ -104,10 +104,10 @@ function engineCard(engine, isOwn) {
     h(
       "dl",
       { class: "pairs" },
-      ...pair("Codex", engine.codexVersion),
+      ...pair("Agent", engine.version ? `${engine.agent} ${engine.version}` : engine.agent),
       ...pair("Working", [engine.running, engine.waiting].some((number) => number !== undefined) ? `${count(engine.running ?? 0, "turn")}, ${engine.waiting ?? 0} waiting` : "not known"),
       ...pair("Process", `${engine.pid}, started `, timeAgo(engine.startedAt)),
-      ...pair("Home", h("span", { title: engine.codexHome }, shortPath(engine.codexHome))),
+      ...pair(engine.agent === "codex" ? "Home" : "Directory", h("span", { title: engine.place }, shortPath(engine.place))),
     ),
     engine.sessions?.length
       ? h("p", { class: "facts" }, engine.sessions.slice(0, 12).map((id) => h("a", { href: `#/s/${id}` }, store.summary(id) ?? `…${id.slice(-12)}`)))

@@ -1,0 +1,84 @@
+"""An agent that speaks JSON-RPC on a pipe in a keeper, as a transport: it goes on without us, and what it says is not lost.
+
+What has been read is taken, but for what the next owner needs to have the same picture: a `KeptLines` knows. The answer
+to a question and the dropping of it are one step, so it is answered once, whoever dies.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Protocol
+
+from helmsman.base.jsonrpc import RequestId, Resumed
+from helmsman.errors import EngineLost, EngineProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from helmsman.agents.keeper.owner import KeptChild, Said
+
+
+class KeptLines(Protocol):
+    """Which lines the next owner will need: `keep` and `drop` are the numbers since they were last asked for."""
+
+    keep: list[int]
+    drop: list[int]
+
+    def read(self, said: Said) -> None:
+        """Take note of a line, and of what is to be kept or dropped after it."""
+        ...
+
+    def answered(self, request_id: RequestId) -> int | None:
+        """The line in which this was asked."""
+        ...
+
+
+class KeptTransport:
+    """See `base.jsonrpc.Transport`. The agent is called `title` when it is lost."""
+
+    def __init__(self, child: KeptChild, keeping: KeptLines, title: str) -> None:
+        self._child = child
+        self._keeping = keeping
+        self._title = title
+        try:
+            answer = json.loads(child.answer)["result"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise EngineProtocolError(
+                f"{title} refused the handshake. Run `helmsman doctor` to find out why."
+            ) from error
+        self._resumed = Resumed(epoch=child.epoch, requests=child.inputs, answer=answer)
+
+    @property
+    def resumed(self) -> Resumed:
+        return self._resumed
+
+    async def messages(self) -> AsyncIterator[list[bytes]]:
+        async for lines in self._child.lines():
+            for said in lines:
+                self._keeping.read(said)
+            yield [said.line for said in lines]
+            # Whoever asks for more has dealt with these.
+            keep, drop = self._keeping.keep, self._keeping.drop
+            self._keeping.keep, self._keeping.drop = [], []
+            try:
+                await self._child.take(lines[-1].number, keep=keep, drop=drop)
+            except EngineLost:
+                continue  # its last words may still come
+
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
+        question = None if answering is None else self._keeping.answered(answering)
+        await self._child.tell(message, answering=question)
+
+    async def loss(self) -> EngineLost:
+        ended = self._child.ended
+        if ended is not None:
+            code = ended.exit_code
+            how = f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
+            return EngineLost(
+                f"{self._title} {how}. Send the next message to start it again; sessions continue from disk.",
+                exit_code=code,
+                stderr=ended.stderr or None,
+            )
+        if self._child.newer_epoch is not None:
+            return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to go on.")
+        return EngineLost(f"The keeper of {self._title} is gone. Send the next message to start another.")

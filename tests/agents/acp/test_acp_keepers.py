@@ -1,0 +1,300 @@
+"""Agents of the Agent Client Protocol in keepers: what runs in them and what they ask outlives whoever began it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman import load_settings
+from helmsman.agents.acp.agent import AcpAgent
+from helmsman.agents.acp.engine import AcpEngine
+from helmsman.agents.acp.keeping import TurnLines
+from helmsman.agents.acp.profiles import Copilot
+from helmsman.agents.acp.updates import joined
+from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.keeper.owner import Owner, Said
+from helmsman.agents.kept_records import read_records
+from helmsman.agents.protocol import Capability
+from helmsman.base.processes import with_variable
+from helmsman.errors import ClientAway, QuestionNotOpen
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    EngineGone,
+    Notice,
+    TurnEnded,
+    Usage,
+    UsageReported,
+)
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import Choice
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, ends, runs, says, updates, waits
+from tests.agents.acp.test_acp_engine import Fake, Followed, _until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from helmsman.agents.acp.profile import Profile
+    from helmsman.agents.kept_records import KeptRecord
+    from helmsman.settings import Settings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
+
+
+@dataclass
+class Place:
+    """A state directory, and the hubs that follow one another in it."""
+
+    fake: FakeAcpAgent
+    settings: Settings
+    env: dict[str, str]
+    options: SessionOptions
+    profile: Profile
+    agent: AcpAgent = field(init=False)
+
+    def hub(self, epoch: int) -> AcpAgent:
+        self.agent = AcpAgent(self.profile, tuple(self.fake.command), Owner(epoch))
+        return self.agent
+
+    @asynccontextmanager
+    async def reopened(self, epoch: int = 2) -> AsyncIterator[AcpEngine]:
+        """What is there, as the next hub finds it."""
+        async with self.hub(epoch).reopen_engine(self.settings, self.record.engine_id) as engine:
+            assert isinstance(engine, AcpEngine)
+            yield engine
+
+    @property
+    def record(self) -> KeptRecord:
+        (record,) = read_records(self.settings.state_dir)
+        return record
+
+    async def left(self, prompt: str, *, asking: bool = True) -> Followed:
+        """A turn that the first hub has begun and left, in the middle of a question where it has one."""
+        async with self.hub(1).open_engine(self.settings, self.env) as engine:
+            assert isinstance(engine, AcpEngine)
+            followed = await begun(engine, self.options, prompt)
+            if asking:
+                await followed.question()
+            return followed
+
+
+async def begun(engine: AcpEngine, options: SessionOptions, prompt: str) -> Followed:
+    opened = await engine.open(options)
+    followed = Followed(engine, opened.session_id)
+    await engine.run_turn(opened.session_id, options, TurnInput(text=prompt))
+    return followed
+
+
+@pytest.fixture
+def place(tmp_path: Path, git_repo: Path) -> Iterator[Place]:
+    env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    settings = load_settings({"detach": True}, env, tmp_path)
+    options = SessionOptions(agent="fake", cwd=git_repo, unenforced=True)
+    yield Place(FakeAcpAgent(tmp_path / "fake"), settings, env, options, Fake())
+    for record in read_records(settings.state_dir):
+        record.stop()
+        assert not with_variable("KEPT_BY_HELMSMAN", str(record.directory))
+
+
+async def adopted(engine: AcpEngine, place: Place, session_id: str) -> tuple[Followed, str | None]:
+    assert await engine.running_sessions() == (session_id,)
+    opened = await engine.adopt(session_id, place.options)
+    return Followed(engine, session_id), opened.turn_id
+
+
+async def test_the_next_hub_has_the_turn_and_its_question(place: Place) -> None:
+    place.fake.on(
+        "run",
+        says("I ", "try"),
+        asks("execute", "rm x", rawInput={"command": "rm x"}, allowed=[says("gone")]),
+        ends(usage={"inputTokens": 100, "outputTokens": 10}),
+    )
+    place.fake.on("more", says("again"))
+    first = await place.left("run it")
+    (asked,) = [event.question for event in first.events if hasattr(event, "question")]
+    turn_id = first.events[0].turn_id
+    assert not [event for event in first.events if isinstance(event, TurnEnded | EngineGone)]
+    assert ask_keeper(place.record.socket).waiting == (first.session_id,)
+
+    engine_id = place.record.engine_id
+    assert place.agent.engine_is_alive(place.settings, engine_id)
+    async with place.reopened() as engine:
+        again, adopted_turn = await adopted(engine, place, first.session_id)
+        assert Capability.DETACH in engine.capabilities
+        assert (adopted_turn, again.events[0].turn_id) == (turn_id, turn_id)
+        assert await again.question() == asked
+        await engine.answer(asked, (Choice("approve"),))
+        assert (await again.end()).outcome == "completed"
+        said, command, last = again.items()
+        assert isinstance(said, AgentMessage)
+        assert isinstance(command, CommandExecution)
+        assert isinstance(last, AgentMessage)
+        assert (said.text, command.command, last.text) == ("I try", "rm x", "gone")
+        used = [event.last for event in again.events if isinstance(event, UsageReported)]
+        assert used == [Usage(100, 0, 10)]
+
+        with pytest.raises(ClientAway):
+            await engine.open(place.options)
+        await engine.run_turn(first.session_id, place.options, TurnInput(text="more"))  # in the process that is there
+        assert (await again.end(2)).outcome == "completed"
+        assert not await place.agent.takes_work(place.settings, {**place.env, "SOME_API_KEY": "another"}, engine_id)
+        assert await place.agent.takes_work(place.settings, place.env, engine_id)
+        await engine.run_turn(first.session_id, place.options, TurnInput(text="more"))
+        assert (await again.end(3)).outcome == "completed"
+    asked_for = [one for one in place.fake.received if "method" in one]
+    ids = [one["id"] for one in asked_for if "id" in one]
+    assert len(ids) == len(set(ids))
+    assert [one["method"] for one in asked_for].count("initialize") == 1
+    await _until(lambda: not read_records(place.settings.state_dir))  # nothing ran in it any more
+
+
+async def test_what_ended_while_nobody_was_there_is_told(place: Place) -> None:
+    pieces = [f"{number} " for number in range(3000)]
+    place.fake.on("alone", says(*pieces))
+    first = await place.left("alone", asking=False)
+    await _until(lambda: not any(ask_keeper(place.record.socket)))
+    async with place.reopened() as engine:
+        again, turn_id = await adopted(engine, place, first.session_id)
+        end = await again.end()
+        assert (end.outcome, end.turn_id) == ("completed", turn_id)
+        (said,) = again.items()
+        assert isinstance(said, AgentMessage)
+        assert said.text == "".join(pieces)
+
+
+async def test_a_message_that_never_left_is_no_turn(place: Place) -> None:
+    async with place.hub(1).open_engine(place.settings, place.env) as earlier:
+        opened = await earlier.open(place.options)
+        place.record.note(turn={"id": "T", "prompts": [["1.9", 99]]})  # as by one who is killed before it is sent
+        async with place.reopened() as engine:
+            assert await engine.running_sessions() == ()
+        await _until(lambda: not read_records(place.settings.state_dir))
+    assert place.fake.asked_for("session/prompt") == []
+    assert opened.turn_id is None
+
+
+async def test_an_interrupt_ends_what_was_begun_before_the_takeover(place: Place) -> None:
+    mark = f"kept-{os.getpid()}"
+    place.fake.on("run", runs(f"MARKED={mark} setsid sleep 300 & MARKED={mark} sleep 300"), asks("execute", "rm x"))
+    first = await place.left("run it")
+    await _until(lambda: len(with_variable("MARKED", mark)) == 2)
+    async with place.reopened() as engine:
+        again, _ = await adopted(engine, place, first.session_id)
+        await again.question()
+        await engine.interrupt(first.session_id)
+        assert (await again.end()).outcome == "interrupted"
+        assert not with_variable("MARKED", mark)
+        assert place.record.is_kept  # the agent itself goes on
+    answers = [one["result"] for one in place.fake.received if one.get("id") == 0 and "result" in one]
+    assert answers == [{"outcome": {"outcome": "cancelled"}}]
+
+
+@pytest.mark.parametrize("killed", ["keeper", "child"])
+async def test_nothing_is_left_when_one_of_them_is_killed(place: Place, killed: str) -> None:
+    mark = f"killed-{os.getpid()}"
+    place.fake.on("run", runs(f"MARKED={mark} setsid sleep 300"), asks("execute", "rm x"))
+    place.fake.on("more", says("again"))
+    first = await place.left("run it")
+    await _until(lambda: len(with_variable("MARKED", mark)) == 1)
+    async with place.reopened() as engine:
+        again, _ = await adopted(engine, place, first.session_id)
+        await again.question()
+        record = place.record
+        os.kill(getattr(record, killed).pid, signal.SIGKILL)
+        gone = await again.until(lambda event: isinstance(event, EngineGone))
+        assert isinstance(gone, EngineGone)
+        assert ("The keeper of Fake is gone" if killed == "keeper" else "ended by signal 9") in gone.failure.message
+        await _until(lambda: not with_variable("KEPT_BY_HELMSMAN", str(record.directory)))
+        assert not with_variable("MARKED", mark)
+        assert await place.agent.takes_work(place.settings, place.env, record.engine_id)
+        await engine.run_turn(first.session_id, place.options, TurnInput(text="more"))
+        assert (await again.end()).outcome == "completed"
+
+
+async def test_what_is_still_to_be_said_and_was_refused_is_not_forgotten(place: Place) -> None:
+    place.profile.steering = "when asked"
+    place.fake.on("two", asks("execute", "rm x"), asks("execute", "rm y"), says("stopped"))
+    place.fake.on("because", says("I see"))
+    async with place.hub(1).open_engine(place.settings, place.env) as engine:
+        assert isinstance(engine, AcpEngine)
+        first = await begun(engine, place.options, "two")
+        await engine.answer(await first.question(), (Choice("deny", "because of x"),))
+        await first.question(2)
+        await engine.steer(first.session_id, "look here")
+    async with place.reopened() as engine:
+        again, _ = await adopted(engine, place, first.session_id)
+        await engine.answer(await again.question(), (Choice("approve"),))
+        assert (await again.end()).outcome == "completed"
+        commands = [item for item in again.items() if isinstance(item, CommandExecution)]
+        assert [command.declined for command in commands] == [True, False]
+    assert place.fake.asked_for("session/prompt")[-1]["prompt"][0]["text"] == "because of x\n\nlook here"
+
+
+async def test_a_policy_goes_on_to_hold_while_nobody_has_asked_for_the_session(place: Place) -> None:
+    place.options = replace(place.options, asks="never")
+    changed = {"sessionUpdate": "current_mode_update", "currentModeId": "wild"}
+    place.fake.on("run", runs("sleep 0.5"), updates(changed), asks("execute", "rm x", refused=[waits()]))
+    first = await place.left("run it", asking=False)
+    async with place.reopened() as engine:
+        await _until(lambda: len(place.fake.asked_for("session/set_mode")) == 2)
+        again, _ = await adopted(engine, place, first.session_id)
+        await engine.interrupt(first.session_id)
+        assert any(isinstance(event, Notice) and "set back to ask" in event.message for event in again.events)
+    answers = [one["result"] for one in place.fake.received if one.get("id") == 0 and "result" in one]
+    assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
+
+
+async def test_an_earlier_hub_lets_go_and_says_nothing(place: Place) -> None:
+    place.fake.on("run", asks("execute", "rm x", allowed=[says("gone")]))
+    async with place.hub(1).open_engine(place.settings, place.env) as earlier:
+        assert isinstance(earlier, AcpEngine)
+        first = await begun(earlier, place.options, "run it")
+        question = await first.question()
+        async with place.reopened() as engine:
+            again, _ = await adopted(engine, place, first.session_id)
+            await engine.answer(await again.question(), (Choice("approve"),))
+            assert (await again.end()).outcome == "completed"
+            with pytest.raises(QuestionNotOpen):
+                await earlier.answer(question, (Choice("approve"),))
+    assert not [event for event in first.events if isinstance(event, TurnEnded | EngineGone)]
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_of_a_long_turn_its_end_and_all_answers_and_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helmsman.agents.acp.keeping.KEPT_BYTES", 250)
+    keeping = TurnLines()
+
+    def says_line(number: int, line: str) -> None:
+        keeping.read(Said(number, line.encode()))
+
+    chunk = '{"method":"session/update","params":{"update":{"sessionUpdate":"%s"}}}'
+    says_line(1, chunk % "agent_message_chunk")  # of no turn
+    keeping.prompted("1.4")
+    says_line(2, '{"id":0,"method":"session/request_permission","params":{}}')
+    for number in range(3, 8):
+        says_line(number, chunk % "tool_call")
+    says_line(8, chunk % "available_commands_update")
+    says_line(9, '{"id":"1.4","result":{}}')
+    says_line(10, '{"id":"1.3","result":{}}')
+    assert sorted(set(keeping.keep) - set(keeping.drop)) == [2, 5, 6, 7, 9]
+    assert keeping.answered(0) == 2
+    keeping.turn_ended()
+    assert sorted(set(keeping.keep) - set(keeping.drop)) == [2]
+
+
+def test_pieces_are_joined_and_nothing_else() -> None:
+    def piece(said: str, kind: str = "agent_message_chunk") -> dict[str, Any]:
+        update = {"sessionUpdate": kind, "content": {"type": "text", "text": said}}
+        return {"method": "session/update", "params": {"sessionId": "S", "update": update}}
+
+    messages = [piece("a"), piece("b"), piece("Info: x"), piece("c"), piece("d"), piece("e", "agent_thought_chunk")]
+    said = [one["params"]["update"]["content"]["text"] for one in joined(Copilot(), [*messages, {"id": 1}])[:-1]]
+    assert said == ["ab", "Info: x", "cd", "e"]
