@@ -71,7 +71,8 @@ class ClaudeAgent(Agent):
 
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-        from helmsman.agents.claude.engine import Means, open_claude
+        from helmsman.agents.claude.about import Means
+        from helmsman.agents.claude.engine import open_claude
         from helmsman.agents.claude.records import clear_away
 
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
@@ -119,7 +120,7 @@ class ClaudeAgent(Agent):
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         """An engine that was found again can start nothing by itself: whoever comes to use it brings what that takes."""
-        from helmsman.agents.claude.engine import Means
+        from helmsman.agents.claude.about import Means
 
         engine = self._engines.get(engine_id)
         if engine is None or engine.lost is not None:
