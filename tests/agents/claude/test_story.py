@@ -216,7 +216,7 @@ async def test_a_repository_runs_nothing_until_it_is_trusted(place: Place, model
     for name in ("settings.json", "settings.local.json"):
         (place.repo / ".claude" / name).write_text(json.dumps(hostile), encoding="utf-8")
     (place.repo / ".mcp.json").write_text(json.dumps(server), encoding="utf-8")
-    place.home.mkdir()  # the user trusts it in the terminal, which does not count here
+    place.home.mkdir(exist_ok=True)  # the user trusts it in the terminal, which does not count here
     own = {"projects": {str(place.repo): {"hasTrustDialogAccepted": True, "enabledMcpjsonServers": ["bad"]}}}
     (place.home / ".claude.json").write_text(json.dumps(own), encoding="utf-8")
     model.on("work", run("touch made.txt"), say("done"))
