@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from helmsman import Settings
 
-ROUNDS = 40
+ROUNDS = 20
 PAUSE = 0.1
 _SECONDS = 120
 
