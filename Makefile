@@ -54,7 +54,7 @@ cover: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests, the long ones to
 matrix: $(VENV)/.dev ## Run the matrix of Codex versions and the stories of the other agents, and write docs/compatibility.md
 	$(BIN)/python scripts/fetch_codex.py
 	-$(BIN)/python scripts/fetch_agents.py
-	$(BIN)/pytest -m matrix -n $(WORKERS) $(TEST)
+	$(BIN)/pytest -m "matrix or story" -n $(WORKERS) $(TEST)
 	$(BIN)/python scripts/compatibility.py
 
 bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and write docs/performance.md

@@ -18,7 +18,20 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from bench import answering, commands, crowd, intake, listing, routing, run_request, schemas, startup, turns, usage
+from bench import (
+    agents,
+    answering,
+    commands,
+    crowd,
+    intake,
+    listing,
+    routing,
+    run_request,
+    schemas,
+    startup,
+    turns,
+    usage,
+)
 from bench.figures import Row, as_table
 from bench.peers import NPM_SERVER, PYTHON_SDK
 from bench.place import LAST_WITH_SERVER, NothingToMeasure
@@ -29,7 +42,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
-MEASUREMENTS = (startup, commands, turns, crowd, intake, answering, listing, routing, run_request, usage, schemas)
+MEASUREMENTS = (
+    startup,
+    commands,
+    turns,
+    agents,
+    crowd,
+    intake,
+    answering,
+    listing,
+    routing,
+    run_request,
+    usage,
+    schemas,
+)
 """Each gives rows for the table."""
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"

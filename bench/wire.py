@@ -53,12 +53,14 @@ class Wire:
                 line = await lines.receive_until(b"\n", _LONGEST_LINE)
             except (anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
                 return
-            message: Message = json.loads(line)
-            if "method" in message:
-                self.on_message(message)
-            elif (waiting := self._answers.pop(message["id"], None)) is not None:
-                waiting[1].append(message)
-                waiting[0].set()
+            self.take(json.loads(line))
+
+    def take(self, message: Message) -> None:
+        if "method" in message:
+            self.on_message(message)
+        elif (waiting := self._answers.pop(message["id"], None)) is not None:
+            waiting[1].append(message)
+            waiting[0].set()
 
     async def send(self, message: Message) -> None:
         assert self._process.stdin is not None

@@ -1,4 +1,7 @@
-"""Makes docs/compatibility.md from what the matrix recorded (`make matrix`), and prints the table."""
+"""Makes docs/compatibility.md from what the matrix recorded (`make matrix`), and prints it.
+
+It has a part for the versions of Codex and one for the other agents. Of what was not recorded, the page keeps what it says.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / ".cache" / "matrix"
+AGENT_RECORDS = ROOT / ".cache" / "stories"
 PAGE = ROOT / "docs" / "compatibility.md"
 
 STORIES = {
@@ -49,6 +57,30 @@ STORIES = {
     "usage_counted_once": "usage, each turn once",
 }
 
+AGENT_STORIES = {
+    "start": "start a session",
+    "question_yes": "command approval: accept",
+    "question_no": "command approval: decline",
+    "question_with_reason": "decline with a reason for the model",
+    "exit_code": "output and exit code of a command",
+    "patch": "patch approval with its diff",
+    "steer": "steer a running turn",
+    "interrupt": "interrupt a turn and a command that left its group",
+    "resume_after_kill": "resume after the process was killed",
+    "list": "list sessions of every origin, with their history",
+    "usage": "tokens used",
+    "hostile_repository": "a repository runs nothing",
+    "sandbox": "a sandbox that holds what was approved",
+}
+
+AGENTS = """\
+## Other agents
+
+The same stories, told to each agent in the version of its column (`tests/agents/test_stories.py`). A tick means that the
+story was told to its end; a number is explained below, with what a user is told. Older versions were not tried; Claude Code
+is taken from 2.1.300 on.
+"""
+
 INTRODUCTION = """\
 # Which Codex versions work
 
@@ -58,16 +90,29 @@ that the story was told to its end; a number is explained below, with what a use
 
 
 def main() -> int:
-    records = (
-        {folder.name: read(folder) for folder in sorted(RECORDS.iterdir(), key=version_of)} if RECORDS.is_dir() else {}
-    )
-    if not records:
+    versions = {folder.name: read(folder) for folder in folders(RECORDS, version_of)}
+    agents = {heading(folder): read(folder) for folder in folders(AGENT_RECORDS, str)}
+    if not versions and not agents:
         print("There are no records. Run the matrix first: make matrix", file=sys.stderr)
         return 1
-    page = render(records)
+    heads = AGENTS.partition("\n")[0]
+    codex, _, others = PAGE.read_text(encoding="utf-8").partition(heads)
+    codex = render(INTRODUCTION, STORIES, versions) if versions else codex.rstrip("\n") + "\n"
+    others = render(AGENTS, AGENT_STORIES, agents) if agents else heads + others
+    page = f"{codex}\n{others}"
     PAGE.write_text(page, encoding="utf-8")
     print(page)
     return 0
+
+
+def folders(records: Path, order: Callable[[Path], Any]) -> list[Path]:
+    return sorted(records.iterdir(), key=order) if records.is_dir() else []
+
+
+def heading(folder: Path) -> str:
+    """An agent with the version that was told the stories."""
+    told = json.loads(next(folder.glob("*.json")).read_text(encoding="utf-8"))
+    return f"{told['agent']} {told['version']}"
 
 
 def version_of(folder: Path) -> tuple[int, ...]:
@@ -79,14 +124,14 @@ def read(folder: Path) -> dict[str, str | None]:
     return {record["story"]: record["refusal"] for record in files}
 
 
-def render(records: dict[str, dict[str, str | None]]) -> str:
+def render(introduction: str, stories: dict[str, str], records: dict[str, dict[str, str | None]]) -> str:
     notes: list[str] = []
     rows = [["", *records], ["---", *("---" for _ in records)]]
-    for story, title in STORIES.items():
+    for story, title in stories.items():
         rows.append([title, *(cell(told, story, notes) for told in records.values())])
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     footnotes = "\n".join(f"{number}. {note}" for number, note in enumerate(notes, 1))
-    return f"{INTRODUCTION}\n{table}\n" + (f"\n{footnotes}\n" if footnotes else "")
+    return f"{introduction}\n{table}\n" + (f"\n{footnotes}\n" if footnotes else "")
 
 
 def cell(told: dict[str, str | None], story: str, notes: list[str]) -> str:
@@ -97,6 +142,7 @@ def cell(told: dict[str, str | None], story: str, notes: list[str]) -> str:
         return "✓"
     # The page speaks of versions in its columns, and of no machine's paths.
     refusal = re.sub(r"^Codex [\d.]+", "This Codex", re.sub(r" \(in use: [^)]*\)", "", refusal))
+    refusal = re.sub(r": /\S+(, /\S+)*\.", " (they are named).", refusal)
     if refusal not in notes:
         notes.append(refusal)
     return f"({notes.index(refusal) + 1})"

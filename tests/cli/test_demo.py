@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.claude import claude_binary
+from tests.real_agents import find_agent_command
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -110,3 +114,37 @@ async def test_without_codex_the_exit_code_is_3(bare_cli: Cli) -> None:
     done = await bare_cli.run("demo")
     assert done.exit_code == 3
     assert "Install Codex" in done.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "agent",
+    [
+        pytest.param("claude", marks=pytest.mark.long),
+        # OpenCode, too, but its first start may take longer than a command has here.
+        *(pytest.param(name, marks=pytest.mark.matrix) for name in ("gemini", "qwen", "copilot")),
+    ],
+)
+async def test_another_agent_shows_the_same_and_leaves_nothing(bare_cli: Cli, tmp_path: Path, agent: str) -> None:
+    temporary, config = tmp_path / "tmp", Path(bare_cli.env["HOME"]) / ".config" / "helmsman"
+    temporary.mkdir()
+    config.mkdir(parents=True)
+    if agent == "claude":
+        bare_cli.env["CLAUDE_CLI_PATH"] = str(claude_binary())
+    else:
+        command = find_agent_command(agent)
+        if command is None:
+            pytest.skip("The agents are not here: python scripts/fetch_agents.py")
+        (config / "helmsman.toml").write_text(f"[agents.{agent}]\ncommand = {json.dumps(command)}\n", encoding="utf-8")
+    done = await bare_cli.run("demo", "--agent", agent, TMPDIR=str(temporary))
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.endswith("3 of 3 checks pass. The greeting is published.\n")
+    assert "add greet.sh  +1 -0" in done.stderr
+    assert f"run --agent {agent}" in done.stderr
+    assert list(temporary.iterdir()) == []
+
+
+async def test_an_agent_that_is_not_there_is_named(bare_cli: Cli) -> None:
+    done = await bare_cli.run("demo", "--agent", "qwen")
+    assert done.exit_code == 1
+    assert "Install it" in done.stderr

@@ -169,7 +169,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """A session as listings show it."""
+    """A session as listings show it. `open_elsewhere` is one that a person has open in the agent's own program."""
 
     session_id: str
     agent: str = DEFAULT_AGENT
@@ -184,6 +184,7 @@ class SessionInfo:
     engine_version: str | None = None
     parent_id: str | None = None
     archived: bool = False
+    open_elsewhere: bool = False
     path: Path | None = None
 
 

@@ -1,4 +1,4 @@
-"""`helmsman demo`: a real Codex at work, on the built-in scripted model. No account, no cost, nothing left behind."""
+"""`helmsman demo`: a real agent at work, on the built-in scripted model. No account, no cost, nothing left behind."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, message_console, settings_of_command
+from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,13 +46,18 @@ echo "$passed/3 checks passed"
 [ "$passed" = 3 ]
 """,
 }
+_GREETING: Final = 'echo "Hello, ${1:-world}!"\n'
+_AGENTS: Final = (DEFAULT_AGENT, "claude", "gemini", "opencode", "qwen", "copilot")
 _PUBLISH: Final = 'mkdir -p "$HOME/published" && cp greet.sh "$HOME/published/"'
 _REASON: Final = "Publishing writes outside the repository, which the sandbox does not allow."
 
 
 @cli_command("demo", "See a real Codex at work, without an account.", "helmsman demo --auto")
-@click.option("--auto", is_flag=True, help="Answer the one approval by itself, as happens without a terminal.")
-def command(auto: bool, as_json: bool) -> int:
+@click.option("--auto", is_flag=True, help="Answer approvals by itself, as happens without a terminal.")
+@click.option(
+    "--agent", type=click.Choice(_AGENTS), default=DEFAULT_AGENT, help="Which agent is at work, if it is installed."
+)
+def command(auto: bool, agent: str, as_json: bool) -> int:
     """See a real Codex at work, without an account: it runs a command, fixes a file and asks for an approval.
 
     Its model is a script that comes with Helmsman; everything else is real. It works in a scratch directory with a
@@ -61,7 +67,62 @@ def command(auto: bool, as_json: bool) -> int:
 
     with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as name:
         # Resolved, because Codex names files so; a temporary directory may lie behind a link.
-        return anyio.run(_demo, Path(name).resolve(), auto, as_json)
+        demo = _demo if agent == DEFAULT_AGENT else partial(_demo_of, agent)
+        return anyio.run(demo, Path(name).resolve(), auto, as_json)
+
+
+async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
+    """The same with another agent. It has no sandbox of its own, so it asks before all it does."""
+    from helmsman.base.concurrency import background_tasks
+    from helmsman.cli.follow import follow
+    from helmsman.service import Helmsman
+    from helmsman.step import run_step
+    from helmsman.testing.agents import agent_environment
+    from helmsman.testing.home import CodexHome
+    from helmsman.testing.model import ScriptedModel
+
+    console, settings = message_console(), settings_of_command()
+    repository, home = _make_repository(scratch / "greeting"), scratch / "home"
+    (repository / "greet.sh").unlink()  # a new file: one that is there, agents first want to read
+    temporary = scratch / "tmp"
+    temporary.mkdir()
+    settings = replace(
+        settings,
+        claude_home=home / ".claude",
+        state_dir=scratch / "state",
+        detach=False,
+        files=tuple(
+            replace(file, content={"agents": file.content["agents"]})
+            for file in settings.files
+            if file.trusted and "agents" in file.content
+        ),
+    )
+    env = CodexHome(home).env | {"TMPDIR": str(temporary)}
+    async with Helmsman(settings, env=env, inside=True) as helm:
+        await helm.engine(agent=agent)  # one that is not there says so before anything is said of it
+    async with ScriptedModel() as model, background_tasks() as tasks:
+        env |= agent_environment(agent, model.address, home)
+        paced = is_terminal(console) and not as_json
+        tasks.start_soon(_open_one_by_one, _write_script(model, paced=paced, made=repository / "greet.sh"))
+        async with Helmsman(settings, env=env, inside=True) as helm:
+            found = helm.agents[agent]
+            installed = await found.installed(settings, env)
+            if not as_json:
+                _introduce(console, f"{found.title}{f' {installed.version}' if installed else ''}")
+            step = partial(
+                run_step,
+                _PROMPT,
+                cwd=repository,
+                agent=agent,
+                sandbox="workspace-write",
+                unenforced=True,
+                attempts=1,
+                helm=helm,
+            )
+            outcome = await follow(step, _display(settings, auto=auto, as_json=as_json))
+        if not as_json:
+            _conclude(console, outcome, agent)
+    return outcome.exit_code
 
 
 async def _demo(scratch: Path, auto: bool, as_json: bool) -> int:
@@ -137,15 +198,24 @@ def _make_repository(folder: Path) -> Path:
 # --- the script ------------------------------------------------------------------------------------------------------
 
 
-def _write_script(model: ScriptedModel, *, paced: bool) -> list[Gate]:
-    """What the model is going to do. The gates, in the order in which it comes to them, set the pace of its words."""
-    from helmsman.testing.script import patch, run, say, think, update
+def _write_script(model: ScriptedModel, *, paced: bool, made: Path | None = None) -> list[Gate]:
+    """What the model is going to do. The gates, in the order in which it comes to them, set the pace of its words.
+
+    `made` is the file that it makes, where there is none to mend.
+    """
+    from helmsman.testing.script import add, patch, run, say, think, update
 
     gates: list[Gate] = []
 
     def speak(text: str) -> Sequence[Chunk]:
         return _words(text, gates) if paced else [text]
 
+    fault = "The greeting is misspelled: `Helo` instead of `Hello`. I will fix that."
+    change = patch(update("greet.sh", 'echo "Helo, ${1:-world}!"', 'echo "Hello, ${1:-world}!"'))
+    cause = "because of a typo in greet.sh"
+    if made is not None:
+        fault, cause = "There is no greet.sh. I will write one.", "because greet.sh was missing"
+        change = patch(add(str(made), _GREETING))
     model.on(
         _PROMPT,
         [
@@ -153,21 +223,18 @@ def _write_script(model: ScriptedModel, *, paced: bool) -> list[Gate]:
             say(*speak("I will run the check to see what it expects."), phase="commentary"),
             run("sh check.sh"),
         ],
-        [
-            say(*speak("The greeting is misspelled: `Helo` instead of `Hello`. I will fix that."), phase="commentary"),
-            patch(update("greet.sh", 'echo "Helo, ${1:-world}!"', 'echo "Hello, ${1:-world}!"')),
-        ],
+        [say(*speak(fault), phase="commentary"), change],
         run("sh check.sh"),
         run(_PUBLISH, escalate=_REASON),
-        lambda request: say(*speak(_final_message(request.tool_outputs[-1])), phase="final_answer"),
+        lambda request: say(*speak(_final_message(cause, request.tool_outputs[-1])), phase="final_answer"),
     )
     return gates
 
 
-def _final_message(output: str) -> str:
-    refused = "rejected" in output.lower() or "not allowed" in output.lower()
+def _final_message(cause: str, output: str) -> str:
+    refused = any(word in output.lower() for word in ("rejected", "refused", "not allowed"))
     published = "I did not publish it, as you decided." if refused else "The greeting is published."
-    return f"The check failed because of a typo in greet.sh. It is fixed: 3 of 3 checks pass. {published}"
+    return f"The check failed {cause}. It is fixed: 3 of 3 checks pass. {published}"
 
 
 def _words(text: str, gates: list[Gate]) -> list[Chunk]:
@@ -198,9 +265,9 @@ async def _open_one_by_one(gates: list[Gate]) -> None:
 # --- what is said around it ------------------------------------------------------------------------------------------
 
 
-def _introduce(console: Console, codex: str, *, sandboxed: bool) -> None:
+def _introduce(console: Console, agent: str, *, sandboxed: bool = True) -> None:
     console.print(
-        f"A real {codex} works in a scratch directory, on a scripted model: no account, no cost.", style="bold"
+        f"A real {agent} works in a scratch directory, on a scripted model: no account, no cost.", style="bold"
     )
     if not sandboxed:
         console.print(
@@ -210,7 +277,7 @@ def _introduce(console: Console, codex: str, *, sandboxed: bool) -> None:
         )
 
 
-def _conclude(console: Console, outcome: Outcome) -> None:
+def _conclude(console: Console, outcome: Outcome, agent: str = DEFAULT_AGENT) -> None:
     from rich.text import Text
 
     from helmsman.terminal.diffs import diff_lines
@@ -224,9 +291,11 @@ def _conclude(console: Console, outcome: Outcome) -> None:
     # As one has to type it: in a clone it is not on the PATH.
     is_away = Path(sys.argv[0]).name == "helmsman" and shutil.which("helmsman") is None
     helmsman = os.path.relpath(sys.argv[0]) if is_away else "helmsman"
-    for command_line, what in (
-        ("doctor", "is your own Codex there, and logged in?"),
-        ('run "Explain this project"', "the same with your own Codex, where you are"),
-        ("list", "your sessions; `run --session` continues one"),
-    ):
+    if agent == DEFAULT_AGENT:
+        first = ("doctor", "is your own Codex there, and logged in?")
+        then = ('run "Explain this project"', "the same with your own Codex, where you are")
+    else:
+        first = ("agents", "which agents are here, and what each cannot do")
+        then = (f'run --agent {agent} "…"', "the same with your own model, where you are")
+    for command_line, what in (first, then, ("list", "your sessions; `run --session` continues one")):
         console.print(Text(f"  {helmsman} {command_line:<26}  {what}"))

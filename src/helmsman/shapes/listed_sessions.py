@@ -42,6 +42,8 @@ def listed_session(
         ended: How its last turn ended by what is on disk, where nobody knows more.
     """
     status = _known_status(session, tasks) or ended
+    if info is not None and info.open_elsewhere and status != "awaiting_approval":
+        status = "active"
     shown: dict[str, Any] = {}
     if tasks:
         shown |= {"sessionId": tasks[0].session_id, "agent": tasks[0].agent, "directory": tasks[0].directory}

@@ -3,6 +3,7 @@
 - `ScriptedModel` and the words of its scripts (`say`, `run`, `patch`, …): what Codex's model answers.
 - `ScriptedCloud`: the backend of `codex cloud`. `FakeAppServer`: an app-server that misbehaves as told.
 - `FakeAcpAgent`: an agent of the Agent Client Protocol that does.
+- `agent_environment`: the same model for Claude Code, Gemini, OpenCode, Qwen and Copilot (`SCRIPTED_AGENTS`).
 - `CodexHome`: a Codex configuration of its own for each test; `codex_versions`: the binaries to test with.
 - `helmsman.testing.plugin`: pytest fixtures around all of it; load it with `pytest_plugins`.
 
@@ -15,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from helmsman.testing.agents import SCRIPTED_AGENTS, agent_environment
     from helmsman.testing.binaries import codex_version, codex_versions, installed_codex
     from helmsman.testing.cloud import ScriptedCloud
     from helmsman.testing.fake_acp_agent import FakeAcpAgent
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "SCRIPTED_AGENTS",
     "CodexHome",
     "FakeAcpAgent",
     "FakeAppServer",
@@ -62,6 +65,7 @@ __all__ = [
     "ScriptedCloud",
     "ScriptedModel",
     "add",
+    "agent_environment",
     "always",
     "ask_user",
     "call",
@@ -95,6 +99,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "agents": ("SCRIPTED_AGENTS", "agent_environment"),
     "binaries": ("codex_version", "codex_versions", "installed_codex"),
     "cloud": ("ScriptedCloud",),
     "fake_acp_agent": ("FakeAcpAgent",),

@@ -9,6 +9,7 @@ names them, `matrix(changed_in=["0.163.0"])`: it runs on the oldest, on the newe
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import uuid
@@ -21,14 +22,16 @@ from helmsman.agents.codex.detached.engines import need_engine, stop_engine
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.kept_records import read_records as read_kept_records
 from helmsman.testing import leaks
+from helmsman.testing.agents import agent_environment
 from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex, parse_version
+from helmsman.testing.fake_acp_agent import FakeAcpAgent
 from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
 from helmsman.testing.hubs import end_hub, hub_pid
 from helmsman.testing.model import ScriptedModel
 from helmsman.testing.repository import make_repository
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,6 +102,18 @@ def codex_home(
     if hub_pid(state_dir) is not None:
         end_hub(state_dir)
         pytest.fail("The test left a hub behind.", pytrace=False)
+
+
+@pytest.fixture
+def agent_env(tmp_path: Path, model: ScriptedModel) -> Callable[[str], dict[str, str]]:
+    """The environment in which an agent uses the scripted model and a home of its own: `agent_env("qwen")`."""
+    return lambda agent: {**os.environ, **agent_environment(agent, model.address, tmp_path / f"{agent}-home")}
+
+
+@pytest.fixture
+def fake_acp_agent(tmp_path: Path) -> FakeAcpAgent:
+    """An agent of the Agent Client Protocol that does as the test says."""
+    return FakeAcpAgent(tmp_path / "fake-acp-agent")
 
 
 @pytest.fixture

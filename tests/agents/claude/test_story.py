@@ -7,7 +7,6 @@ import os
 import signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -29,6 +28,7 @@ from tests.claude import claude_binary, claude_environment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from helmsman import Session, Settings
     from helmsman.model.questions import Question
@@ -85,9 +85,6 @@ async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place,
     )
     model.on("colour", ask_user(question("Which colour?", "red", "blue")), say("painted"))
     model.on("broken", *[fail(500, message="no luck")] * 8)
-    model.on("wait", run("python3 -c 'import time; time.sleep(1)'"), say("not heard"))
-    model.on("look there", say("looked"))
-    model.on("leave", run("bash -c 'sleep 371 & setsid sleep 372 & (setsid sleep 373 &) ; sleep 374'"), say("never"))
     async with opened(place) as helm:
         session = await helm.start("change", cwd=place.repo, agent="claude", sandbox="workspace-write")
         asked = await next_question(session)
@@ -130,23 +127,6 @@ async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place,
         await ended(session)
         assert '"Which colour?"="blue"' in model.requests[-1].tool_output
 
-        await session.say("wait")
-        asked = await next_question(session)
-        await session.steer("look there")
-        await session.respond(asked.id, "approve")
-        await ended(session)
-        assert (session.result, model.requests[-1].new_user_texts) == ("looked", ("look there",))
-
-        await session.say("leave")
-        asked = await next_question(session)
-        await session.respond(asked.id, "approve")
-        with anyio.fail_after(SECONDS):
-            while not _running("sleep\x00374"):
-                await anyio.sleep(0.05)
-        await session.interrupt()
-        assert session.status == "interrupted"
-        assert not _running("sleep\x0037")
-
         await session.say("broken")
         await ended(session)
         assert session.error is not None
@@ -154,10 +134,8 @@ async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place,
         assert (session.error.http_status, session.error.code) == (500, "internal_server_error")
         model.problems.clear()  # how often it tries again is its own affair
 
-        (listed,), _ = await helm.list(directory=place.repo, agent="claude")
-        assert (listed.agent, listed.directory, listed.first_prompt) == ("claude", str(place.repo), "change")
         history = await helm.history(session.id)
-        assert [turn.status for turn in history] == ["completed"] * 4 + ["interrupted", "failed"]
+        assert [turn.status for turn in history] == ["completed"] * 3 + ["failed"]
 
 
 async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model: ScriptedModel) -> None:
@@ -238,6 +216,9 @@ async def test_a_repository_runs_nothing_until_it_is_trusted(place: Place, model
     for name in ("settings.json", "settings.local.json"):
         (place.repo / ".claude" / name).write_text(json.dumps(hostile), encoding="utf-8")
     (place.repo / ".mcp.json").write_text(json.dumps(server), encoding="utf-8")
+    place.home.mkdir(exist_ok=True)  # the user trusts it in the terminal, which does not count here
+    own = {"projects": {str(place.repo): {"hasTrustDialogAccepted": True, "enabledMcpjsonServers": ["bad"]}}}
+    (place.home / ".claude.json").write_text(json.dumps(own), encoding="utf-8")
     model.on("work", run("touch made.txt"), say("done"))
     options = SessionOptions(
         agent="claude", cwd=place.repo, writes="anything", asks="never" if trusted else None, trust_repository=trusted
@@ -332,17 +313,3 @@ class Heard:
             while len(found := [event for event in self.events if isinstance(event, kind)]) < count:
                 await self._news.wait()
         return found[-1]
-
-
-def _running(words: str) -> list[int]:
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                line = (entry / "cmdline").read_text(encoding="utf-8")
-                state = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if words in line and "bash" not in line and state != "Z":
-                found.append(int(entry.name))
-    return found

@@ -1,13 +1,14 @@
 """What a session may do, as a command line: worked out anew for each process, so that nothing of an earlier one holds.
 
-Claude Code asks before all but commands that only read, in its mode `default`; that mode is named every time, since its
-settings may name another. What it asks is answered by whoever holds the session (`SessionAccess.answers`). Of a
-repository it reads nothing but the files that it is asked to work on: no settings, hooks, plugins, MCP servers or
-instructions, which would run or hold before anybody was asked, until the caller trusts it.
+Claude Code asks before all but commands that only read, in its mode `default`; that mode (or, for a plan, `plan`) is named
+every time, since its settings may name another. What it asks is answered by whoever holds the session
+(`SessionAccess.answers`). Of a repository it reads nothing but the files that it is asked to work on: no settings, hooks,
+plugins, MCP servers or instructions, which would run or hold before anybody was asked, until the caller trusts it.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.claude.binary import ClaudeBinary
+    from helmsman.agents.claude.questions import Asked
     from helmsman.model.options import Asks, SessionOptions, TurnInput
 
 _PROTOCOL: Final = (
     *("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
-    *("--permission-prompt-tool", "stdio", "--include-partial-messages", "--permission-mode", "default"),
+    *("--permission-prompt-tool", "stdio", "--include-partial-messages"),
 )
 _ALWAYS_LEFT_OUT: Final = ("CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "ScheduleWakeup")
 """Tools that begin turns by themselves, or leave the session's directory."""
@@ -47,7 +49,13 @@ class SessionAccess:
     asks: Asks
     writes: Writes
     enforced: bool
+    plans: bool = False
     notes: tuple[str, ...] = ()
+
+    def asks_about(self, asked: Asked) -> bool:
+        """Whether somebody is asked; what plans is refused whatever it would have to ask for, but may ask the user."""
+        may_ask_user = self.plans and self.asks != "never" and asked.question.type == "user_input"
+        return self.answers == "ask" or may_ask_user
 
     @property
     def approval_policy(self) -> str | None:
@@ -68,9 +76,9 @@ class Launch:
     access: SessionAccess
 
 
-def access_of(options: SessionOptions, *, enforced: bool) -> SessionAccess:
-    """What the options of a session come to."""
-    writes: Writes = options.writes or "workspace"
+def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -> SessionAccess:
+    """What the options of a session come to, in a turn that works or one that plans."""
+    writes: Writes = "nothing" if plans else options.writes or "workspace"
     asks: Asks = options.asks or "when_needed"
     notes: list[str] = []
     if asks == "after_failure":
@@ -83,7 +91,9 @@ def access_of(options: SessionOptions, *, enforced: bool) -> SessionAccess:
     answers: Literal["ask", "refuse", "allow"] = "ask"
     if asks == "never":
         answers = "allow" if writes == "anything" else "refuse"
-    return SessionAccess(answers=answers, asks=asks, writes=writes, enforced=enforced, notes=tuple(notes))
+    if plans:
+        answers = "refuse"
+    return SessionAccess(answers=answers, asks=asks, writes=writes, enforced=enforced, plans=plans, notes=tuple(notes))
 
 
 def plan_launch(
@@ -97,15 +107,15 @@ def plan_launch(
     for name, value in (("profile", options.profile), ("config", options.config)):
         if value:
             raise InvalidInput(f"Claude Code has no {name} as Codex has it. Leave it out.", parameter=name)
-    access = access_of(options, enforced=enforced)
+    access = access_of(options, enforced=enforced, plans=turn.plan)
     left_out = [*_ALWAYS_LEFT_OUT]
     if access.writes == "nothing":
-        left_out += [*_WRITING, *(() if enforced else _RUNNING)]
-    arguments = [*_PROTOCOL, f"--disallowedTools={','.join(left_out)}"]
-    if options.trust_repository:
-        arguments += ["--setting-sources", "user,project,local"]
-    else:
-        arguments += ["--setting-sources", "user", "--strict-mcp-config"]
+        # A plan is a file in its own home: its mode asks before it writes to any other, and gets no.
+        left_out += [*(() if turn.plan else _WRITING), *(() if enforced else _RUNNING)]
+    arguments = [*_PROTOCOL, "--permission-mode", "plan" if turn.plan else "default"]
+    arguments.append(f"--disallowedTools={','.join(left_out)}")
+    # Also of MCP servers these are all: those of the user, and of a repository only where it is trusted.
+    arguments += ["--setting-sources", "user,project,local" if options.trust_repository else "user"]
     for flag, value in (
         ("--model", options.model),
         ("--effort", turn.effort),
@@ -114,6 +124,8 @@ def plan_launch(
     ):
         if value:
             arguments.append(f"{flag}={value}")
+    if turn.output_schema is not None and not turn.plan:
+        arguments.append(f"--json-schema={json.dumps(turn.output_schema)}")
     arguments += [f"--add-dir={root}" for root in options.writable_roots]
     roots: Sequence[Path] = () if access.writes == "nothing" else (directory, *options.writable_roots)
     confined = None

@@ -45,7 +45,8 @@ class ClaudeAgent(KeptAgent):
 
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-        from helmsman.agents.claude.engine import Means, open_claude
+        from helmsman.agents.claude.about import Means
+        from helmsman.agents.claude.engine import open_claude
 
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         engine_id = await self.new_engine_id(settings)
@@ -86,7 +87,8 @@ class ClaudeAgent(KeptAgent):
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         """An engine that was found again can start nothing by itself: whoever comes to use it brings what that takes."""
-        from helmsman.agents.claude.engine import ClaudeEngine, Means
+        from helmsman.agents.claude.about import Means
+        from helmsman.agents.claude.engine import ClaudeEngine
 
         engine = self.open_here(engine_id)
         if not isinstance(engine, ClaudeEngine):

@@ -126,15 +126,9 @@ def _version(path: str, _size: int, _changed_ns: int) -> str:
 
 _USE_CODEX: Final = "Use the agent codex."
 _CANNOT: Final = {
-    Capability.OUTPUT_SCHEMA: _USE_CODEX,
     Capability.REVIEW: "Send it a message that asks for a review, or use the agent codex.",
-    Capability.PLAN: "Send it a message that asks for a plan, with a read-only sandbox.",
     Capability.CLIENT_TOOLS: _USE_CODEX,
-    Capability.FORK: _USE_CODEX,
-    Capability.FORK_AT_TURN: _USE_CODEX,
     Capability.ROLL_BACK: _USE_CODEX,
-    Capability.COMPACT: "It compacts a session by itself when that is needed.",
-    Capability.RENAME: "Name it with `claude --resume` and /rename.",
     Capability.ARCHIVE: _USE_CODEX,
     Capability.GOALS: _USE_CODEX,
     Capability.LOGIN: "Run `claude auth login`.",

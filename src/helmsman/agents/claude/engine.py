@@ -10,34 +10,36 @@ which a turn still runs.
 
 from __future__ import annotations
 
-import base64
 import logging
-import mimetypes
 import uuid
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.claude.about import account_in, ask_about, models_in, said_of_itself
 from helmsman.agents.claude.access import access_of, plan_launch
 from helmsman.agents.claude.binary import CLAUDE
-from helmsman.agents.claude.live_session import LiveProcess, LiveSession
+from helmsman.agents.claude.live_session import ForkPoint, LiveProcess, LiveSession
+from helmsman.agents.claude.messages import control, prompt_message, user_message
+from helmsman.agents.claude.open_sessions import refuse_if_open
 from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_kept
 from helmsman.agents.claude.questions import refused, write_answer
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.protocol import Account, Begun, Engine, Model, Opened
+from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.agents.sandbox import find_sandbox
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
-from helmsman.base.json_values import mapping, optional_text, sequence, text, texts
+from helmsman.base.json_values import text
 from helmsman.base.processes import kill
 from helmsman.errors import (
     ClientAway,
     EngineLost,
+    EngineRefused,
+    EngineTimeout,
     HelmsmanError,
     InvalidInput,
     QuestionNotOpen,
@@ -49,25 +51,23 @@ from helmsman.model.events import (
     Failure,
     TurnStarted,
 )
-from helmsman.model.options import SessionOptions
+from helmsman.model.options import SessionOptions, TurnInput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from helmsman.agents.claude.about import Means
     from helmsman.agents.claude.access import Launch
-    from helmsman.agents.claude.binary import ClaudeBinary
     from helmsman.agents.claude.live_session import LiveTurn
     from helmsman.agents.claude.pipes import ClaudePipe
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.kept_records import KeptRecord
-    from helmsman.agents.protocol import Capabilities, PastTurn
+    from helmsman.agents.protocol import Account, Capabilities, Model, PastTurn
     from helmsman.model.events import Event
-    from helmsman.model.options import TurnInput
     from helmsman.model.questions import Choice, Question
-    from helmsman.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -82,15 +82,8 @@ TAKEN_UP_SECONDS: Final = 10.0
 """How long Claude Code may take to begin with a message, and to say the name of a turn that was left running."""
 KILLED_SECONDS: Final = 5.0
 _KILLED_POLL: Final = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What it takes to start a Claude Code. An engine that was found again has none, until somebody brings them."""
-
-    settings: Settings
-    binary: ClaudeBinary
-    env: Mapping[str, str] | None
+_REPLY_SECONDS: Final = 10.0
+_COMPACT: Final = "/compact"
 
 
 class ClaudeEngine(Engine):
@@ -159,9 +152,13 @@ class ClaudeEngine(Engine):
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.", parameter="cwd")
         enforced = await self._enforced(options)
-        session = LiveSession(str(uuid.uuid4()), options.cwd, self._router)
+        return _opened(self._new(options.cwd, options), options, enforced=enforced)
+
+    def _new(self, directory: Path | None, options: SessionOptions, fork: ForkPoint | None = None) -> LiveSession:
+        session = LiveSession(str(uuid.uuid4()), directory, self._router)
+        session.options, session.forked_from = options, fork
         self._sessions[session.id] = session
-        return _opened(session, options, enforced=enforced)
+        return session
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         self._check()
@@ -170,14 +167,31 @@ class ClaudeEngine(Engine):
             return _opened(session, options, enforced=session.process.access.enforced)
         return _opened(session, options, enforced=await self._enforced(options))
 
+    async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
+        """It is written down with its first turn."""
+        self._check()
+        source = await self._known(session_id, options)
+        line = await anyio.to_thread.run_sync(self._stored.last_line, session_id, last_turn_id)
+        if line is None:
+            raise InvalidInput(f"Nothing has been said yet in session {session_id}. Start a new one instead.")
+        enforced = await self._enforced(options)
+        fork = ForkPoint(session_id, last_turn_id, None if last_turn_id is None else line)
+        return _opened(self._new(source.directory, options, fork), options, enforced=enforced)
+
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         self._check()
         turns = await anyio.to_thread.run_sync(self._stored.history, session_id)
-        if turns is None:
-            if session_id in self._sessions:
-                return ()
+        if turns is not None:
+            return turns
+        session = self._sessions.get(session_id)
+        if session is None:
             raise _not_found(session_id)
-        return turns
+        if session.forked_from is None:
+            return ()
+        shared = await self.history(session.forked_from.session_id)
+        ids = [turn.id for turn in shared]
+        last = session.forked_from.last_turn_id
+        return shared if last not in ids else shared[: ids.index(last) + 1]
 
     async def _known(self, session_id: str, options: SessionOptions) -> LiveSession:
         session = self._sessions.get(session_id)
@@ -187,7 +201,7 @@ class ClaudeEngine(Engine):
                 raise _not_found(session_id)
             session = LiveSession(session_id, Path(info.directory) if info.directory else None, self._router)
             session = self._sessions.setdefault(session_id, session)
-        session.directory = session.directory or options.cwd
+        session.directory, session.options = session.directory or options.cwd, options
         return session
 
     async def _enforced(self, options: SessionOptions) -> bool:
@@ -221,7 +235,7 @@ class ClaudeEngine(Engine):
         async with session.starting:
             self._refuse_if_running(session)
             process = await self._process(session, options, turn, directory)
-            message = await anyio.to_thread.run_sync(_message, turn)
+            message = await anyio.to_thread.run_sync(prompt_message, turn)
             turn_id = str(uuid.uuid4())
             session.begin(turn_id)
             try:
@@ -240,7 +254,7 @@ class ClaudeEngine(Engine):
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         message_id = str(uuid.uuid4())
         turn.steered.add(message_id)
-        await process.pipe.tell({**_user(text), "uuid": message_id})
+        await process.pipe.tell({**user_message(text), "uuid": message_id})
 
     async def interrupt(self, session_id: str) -> None:
         self._check()
@@ -252,14 +266,14 @@ class ClaudeEngine(Engine):
         with anyio.CancelScope(shield=True):
             try:
                 for message_id in turn.steered:  # or they would be taken up next
-                    await process.pipe.tell(_control("cancel_async_message", message_uuid=message_id))
+                    await process.pipe.tell(control("cancel_async_message", message_uuid=message_id))
                 for asked in list(session.questions.values()):
                     session.questions.pop(asked.question.id)
                     session.withdraw(asked)
                     await process.pipe.tell(refused(asked, "Stopped.", stop=True), answering=asked.request_id)
                 with anyio.move_on_after(TAKEN_UP_SECONDS):
                     await turn.taken_up.wait()  # what is only queued would begin after the interrupt
-                await process.pipe.tell(_control("interrupt"))
+                await process.pipe.tell(control("interrupt"))
                 with anyio.move_on_after(INTERRUPT_SECONDS):
                     await turn.ended.wait()
             except EngineLost:
@@ -285,6 +299,37 @@ class ClaudeEngine(Engine):
         if session.turn is not None:
             raise SessionBusy(f"A turn is running in session {session.id}. Wait for it, or interrupt it.")
 
+    # --- upkeep ------------------------------------------------------------------------------------------------------
+
+    async def compact(self, session_id: str) -> None:
+        session = self._sessions.get(session_id)
+        if session is None or session.options is None:
+            raise _not_found(session_id)
+        await self.run_turn(session_id, session.options, TurnInput(text=_COMPACT))
+
+    async def rename(self, session_id: str, name: str) -> None:
+        self._check()
+        request = control("rename_session", title=name)
+        session = self._sessions.get(session_id)
+        with anyio.move_on_after(_REPLY_SECONDS):
+            if session is not None and session.process is not None:
+                reply = await session.request(session.process, request)
+            else:
+                reply = await self._ask_about(session_id, request)
+            if reply.get("subtype") != "success":
+                raise EngineRefused(f"Claude Code did not take the name: {text(reply.get('error'))}. Try another one.")
+            return
+        raise EngineTimeout(
+            f"Claude Code did not say within {_REPLY_SECONDS:g} s whether it took the name. Look, try again."
+        )
+
+    async def _ask_about(self, session_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        info = await anyio.to_thread.run_sync(self._stored.find, session_id)
+        if info is None:
+            raise _not_found(session_id)
+        await refuse_if_open(self._stored.home, session_id)
+        return await ask_about(self._bring(), session_id, Path(info.directory or "/"), request)
+
     # --- what others left running --------------------------------------------------------------------------------------
 
     async def running_sessions(self) -> tuple[str, ...]:
@@ -294,10 +339,11 @@ class ClaudeEngine(Engine):
         session = self._sessions.get(session_id)
         if session is None or session.turn is None or session.process is None:
             raise _not_found(session_id)
-        access = access_of(options, enforced=session.process.access.enforced)
-        session.process.access = access
+        before = session.process.access
+        session.process.access = access = access_of(options, enforced=before.enforced, plans=before.plans)
+        session.options = options
         for asked in list(session.questions.values()):  # they were read before anybody knew who answers them
-            if access.answers != "ask":
+            if not access.asks_about(asked):
                 session.withdraw(session.questions.pop(asked.question.id))
                 await session.decide(session.process, asked)
         return _opened(session, options, enforced=access.enforced)
@@ -305,40 +351,15 @@ class ClaudeEngine(Engine):
     # --- about the agent ---------------------------------------------------------------------------------------------
 
     async def models(self) -> tuple[Model, ...]:
-        listed = map(mapping, sequence((await self._about_itself()).get("models")))
-        return tuple(
-            Model(
-                id=text(one.get("value")),
-                name=text(one.get("displayName")),
-                description=optional_text(one.get("description")),
-                is_default=one.get("value") == "default",
-                efforts=tuple(texts(one.get("supportedEffortLevels"))),
-                default_effort=None,
-            )
-            for one in listed
-        )
+        return models_in(await self._about_itself())
 
     async def account(self) -> Account:
-        about = mapping((await self._about_itself()).get("account"))
-        source = optional_text(about.get("apiKeySource")) or optional_text(about.get("tokenSource"))
-        kind = None if source in (None, "none") else source
-        return Account(
-            kind=kind,
-            email=optional_text(about.get("email")),
-            plan=optional_text(about.get("subscriptionType")),
-            requires_login=kind is None,
-        )
+        return account_in(await self._about_itself())
 
     async def _about_itself(self) -> Mapping[str, Any]:
-        """What Claude Code says of itself when it starts; one is started for it where none was yet."""
         self._check()
         if not self._said_of_itself:
-            means = self._bring()
-            argv = [str(means.binary.path), "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
-            argv += ["--verbose", "--no-session-persistence", "--setting-sources", "user", "--strict-mcp-config"]
-            env = means.binary.environment(means.env)
-            async with background_tasks() as tasks, open_child_pipe(tasks, argv, env=env, directory=Path("/")) as pipe:
-                self._said_of_itself = pipe.answer
+            self._said_of_itself = await said_of_itself(self._bring())
         return self._said_of_itself
 
     # --- processes -----------------------------------------------------------------------------------------------------
@@ -358,8 +379,9 @@ class ClaudeEngine(Engine):
             if session.process.launch == launch:
                 return session.process
             await self._end_process(session)
+        await refuse_if_open(self._stored.home, session.id)
         is_stored = await anyio.to_thread.run_sync(self._stored.path, session.id) is not None
-        identity = ("--resume" if is_stored else "--session-id", session.id)
+        identity = ("--resume", session.id) if is_stored else session.identity
         argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
         if launch.confined is not None:
             sandbox = await find_sandbox(means.settings, means.env)
@@ -402,6 +424,7 @@ class ClaudeEngine(Engine):
                         "engine_id": self._id,
                         "session_id": session.id,
                         "enforced": launch.access.enforced,
+                        "plans": launch.access.plans,
                     },
                 )
                 pipe = await stack.enter_async_context(open_kept_pipe(record, epoch=self._owner.epoch))
@@ -424,7 +447,8 @@ class ClaudeEngine(Engine):
             turn = session.begin("")
             self._sessions[record.session_id] = session
             policy = SessionOptions(agent=CLAUDE, cwd=session.directory)  # until somebody adopts it, all is asked
-            running = LiveProcess(pipe, None, access_of(policy, enforced=record.about.get("enforced") is True))
+            enforced, plans = (record.about.get(key) is True for key in ("enforced", "plans"))
+            running = LiveProcess(pipe, None, access_of(policy, enforced=enforced, plans=plans))
             running.own = await anyio.to_thread.run_sync(pipe.noted_own)
             try:
                 self._tasks.start_soon(self._say_when_taken_up, turn, task_status)
@@ -555,24 +579,3 @@ def _opened(session: LiveSession, options: SessionOptions, *, enforced: bool) ->
 
 def _not_found(session_id: str) -> SessionNotFound:
     return SessionNotFound(f"Claude Code knows no session {session_id}. List the sessions to find the right id.")
-
-
-def _control(subtype: str, **more: Any) -> dict[str, Any]:
-    return {"type": "control_request", "request_id": str(uuid.uuid4()), "request": {"subtype": subtype, **more}}
-
-
-def _user(content: Any) -> dict[str, Any]:
-    message = {"role": "user", "content": content}
-    return {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"}
-
-
-def _message(turn: TurnInput) -> dict[str, Any]:
-    """A prompt with its images. Blocks, to read these."""
-    if not turn.images:
-        return _user(turn.text)
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": turn.text}]
-    for image in turn.images:
-        kind = mimetypes.guess_type(image.name)[0] or "image/png"
-        data = base64.b64encode(image.read_bytes()).decode("ascii")
-        blocks.append({"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}})
-    return _user(blocks)

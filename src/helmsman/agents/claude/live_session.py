@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from helmsman.agents.claude.normalise import TurnReader, failure_of, usage_of, was_interrupted
-from helmsman.agents.claude.questions import NOBODY_ASKED, allowed, not_answered, read_question, refused
+from helmsman.agents.claude.questions import EXIT_PLAN, NOBODY_ASKED, allowed, not_answered, read_question, refused
 from helmsman.base.json_values import integer, mapping, optional_text, text
 from helmsman.model.events import (
     Failure,
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from anyio.streams.memory import MemoryObjectSendStream
+
     from helmsman.agents.claude.access import Launch, SessionAccess
     from helmsman.agents.claude.pipes import ClaudePipe
     from helmsman.agents.claude.questions import Asked
@@ -30,6 +32,16 @@ if TYPE_CHECKING:
     from helmsman.base.processes import Process
     from helmsman.errors import EngineLost
     from helmsman.model.events import TurnOutcome
+    from helmsman.model.options import SessionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """Where a session branches off: after a turn of another, whose last line is named, or at the end."""
+
+    session_id: str
+    last_turn_id: str | None
+    line: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +49,8 @@ class LiveTurn:
     id: str
     reader: TurnReader
     interrupted: bool = False
+    planned: bool = False
+    """It has proposed its plan, and was stopped there."""
     steered: set[str] = field(default_factory=set[str])
     """Messages that were put into it, and that Claude Code has not taken up yet."""
     taken_up: anyio.Event = field(default_factory=anyio.Event)
@@ -62,12 +76,36 @@ class LiveSession:
     def __init__(self, session_id: str, directory: Path | None, router: EventRouter) -> None:
         self.id = session_id
         self.directory = directory
+        self.options: SessionOptions | None = None
+        """Those it was last used with."""
+        self.forked_from: ForkPoint | None = None
         self.process: LiveProcess | None = None
         self.turn: LiveTurn | None = None
         self.questions: dict[str, Asked] = {}
         self.last_used = 0.0
         self.starting = anyio.Lock()
         self._router = router
+        self._replies: dict[str, MemoryObjectSendStream[Mapping[str, Any]]] = {}
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """How a process is told which session it begins."""
+        own = ("--session-id", self.id)
+        if self.forked_from is None:
+            return own
+        line = () if self.forked_from.line is None else ("--resume-session-at", self.forked_from.line)
+        return ("--resume", self.forked_from.session_id, "--fork-session", *line, *own)
+
+    async def request(self, running: LiveProcess, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask the process for something, and wait for its answer. The caller bounds the wait."""
+        send, receive = anyio.create_memory_object_stream["Mapping[str, Any]"](1)
+        with send, receive:
+            self._replies[request["request_id"]] = send
+            try:
+                await running.pipe.tell(request)
+                return await receive.receive()
+            finally:
+                del self._replies[request["request_id"]]
 
     def begin(self, turn_id: str) -> LiveTurn:
         """A turn, of which the process is about to be told; without an id, one that was left running."""
@@ -84,6 +122,10 @@ class LiveSession:
                 for asked in [one for one in self.questions.values() if one.request_id == line.get("request_id")]:
                     self.questions.pop(asked.question.id)
                     self.withdraw(asked)
+            case "control_response" if (
+                waiting := self._replies.get(text(mapping(line.get("response")).get("request_id")))
+            ) is not None:
+                waiting.send_nowait(mapping(line.get("response")))
             case "command_lifecycle":
                 self._take_lifecycle(line)
             case "result":
@@ -118,7 +160,10 @@ class LiveSession:
             subtype = text(mapping(line.get("request")).get("subtype"))
             answer = not_answered(request_id, subtype) if asked is None else refused(asked, "Stopped.", stop=True)
             await running.pipe.tell(answer, answering=request_id)
-        elif running.access.answers != "ask":
+        elif running.access.plans and asked.tool == EXIT_PLAN:
+            turn.planned = True
+            await running.pipe.tell(refused(asked, "Stopped.", stop=True), answering=request_id)
+        elif not running.access.asks_about(asked):
             await self.decide(running, asked)
         else:
             self.questions[asked.question.id] = asked
@@ -157,6 +202,8 @@ class LiveSession:
         if result is not None:
             failure = failure_of(result)
             interrupted = was_interrupted(result) or (turn.interrupted and failure is not None)
+            if turn.planned and not turn.interrupted:
+                failure, interrupted = None, False
             final = None if failure is not None or interrupted else optional_text(result.get("result"))
         elif loss is not None:
             failure = Failure(code=loss.code, message=loss.message, retryable=loss.retryable)

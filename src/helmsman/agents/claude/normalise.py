@@ -8,6 +8,7 @@ therefore named by the message and the place of the block in it. Tools are named
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,7 @@ from helmsman.model.events import (
     PlanStep,
     ProposedPlan,
     Reasoning,
+    SessionRenamed,
     SettingsApplied,
     TodoList,
     Unknown,
@@ -54,6 +56,9 @@ EDITS: Final = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 SYNTHETIC: Final = "<synthetic>"
 """The model of messages that no model has written."""
 
+_ANSWER: Final = "StructuredOutput"
+"""The tool with which the model gives an answer that keeps to a schema."""
+
 _EXIT_CODE: Final = re.compile(r"\A(?:Error: )?Exit code (-?\d+)\n?")
 _NO_OUTPUT: Final = "(Bash completed with no output)"
 _INTERRUPTED: Final = ("aborted_streaming", "aborted_tools")
@@ -62,6 +67,8 @@ _KNOWN_SYSTEM: Final = frozenset(
         "hook_progress",
         "hook_response",
         "hook_started",
+        "informational",
+        "permission_denied",
         "session_state_changed",
         "status",
         "task_notification",
@@ -171,6 +178,8 @@ class TurnReader:
                 yield SettingsApplied(**where, model=optional_text(line.get("model")))
             case "api_retry":
                 yield Notice(**where, kind=_retry_kind(line), message=_retry_words(line))
+            case "session_title_changed":
+                yield SessionRenamed(**where, name=text(line.get("title")))
             case "compact_boundary":
                 yield ItemEnded(**where, item=ContextCompaction(id=text(line.get("uuid")) or "compaction"))
             case kind if kind in _KNOWN_SYSTEM:
@@ -189,6 +198,10 @@ def item_of_block(block: Mapping[str, Any], item_id: str, directory: str | None)
             return AgentMessage(id=item_id, text=text(block.get("text")))
         case "thinking":
             return Reasoning(id=item_id, text=text(block.get("thinking")))
+        case "tool_use" if block.get("name") == _ANSWER:
+            return AgentMessage(
+                id=text(block.get("id")) or item_id, text=json.dumps(block.get("input"), ensure_ascii=False)
+            )
         case "tool_use":
             return _tool(
                 text(block.get("id")) or item_id, text(block.get("name")), mapping(block.get("input")), directory
@@ -253,6 +266,8 @@ def ended(item: Item, result: Mapping[str, Any], line: Mapping[str, Any], direct
             return replace(item, status=status, result=None if failed else said, error=said if failed else None)
         case DynamicToolCall():
             return replace(item, status=status, result=said)
+        case ProposedPlan():
+            return replace(item, status="completed")  # it is stopped there, so that somebody can look at it
         case _:
             return replace(item, status=status)
 

@@ -38,6 +38,8 @@ NOBODY_ASKED: Final = "Refused: nobody is asked in this session, and this would 
 _BEFORE_BYTES: Final = 4 * 1024 * 1024
 _YES: Final = frozenset({APPROVE, APPROVE_SESSION, ACCEPT})
 _ASK_USER: Final = "AskUserQuestion"
+EXIT_PLAN: Final = "ExitPlanMode"
+"""With this it proposes its plan."""
 
 
 @dataclass(frozen=True, slots=True)

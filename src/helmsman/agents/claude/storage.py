@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.claude.binary import CLAUDE
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
+from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
 from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
 from helmsman.errors import InvalidInput
-from helmsman.model.events import AgentMessage, Usage, UserMessage
+from helmsman.model.events import AgentMessage, ProposedPlan, Usage, UserMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-
 _OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
 _INTERRUPTED: Final = "[Request interrupted by user"
 _HEAD_LINES: Final = 60
+_TAIL_BYTES: Final = 32 * 1024
 _PROMPT_CHARS: Final = 500
 
 
@@ -38,6 +40,7 @@ class ClaudeSessions:
     """See `helmsman.agents.protocol.SessionIndex`."""
 
     def __init__(self, home: Path) -> None:
+        self.home = home
         self._projects = home / PROJECTS
 
     def list(
@@ -57,11 +60,12 @@ class ClaudeSessions:
                 f"{cursor!r:.80} is not a cursor. Use one that a list gave.", parameter="cursor"
             ) from None
         place = None if directory is None else str(Path(directory).resolve())
+        opened = self._open()
         found: list[SessionInfo] = []
         for position, (path, changed) in enumerate(self._files()):
             if position < start:
                 continue
-            info = read_info(path, changed)
+            info = read_info(path, changed, open_elsewhere=path.stem in opened)
             if info is None or (place is not None and info.directory != place) or not _matches(info, query):
                 continue
             if len(found) == limit:
@@ -71,7 +75,10 @@ class ClaudeSessions:
 
     def find(self, session_id: str) -> SessionInfo | None:
         path = self.path(session_id)
-        return None if path is None else read_info(path, _changed(path))
+        return None if path is None else read_info(path, _changed(path), open_elsewhere=session_id in self._open())
+
+    def _open(self) -> frozenset[str]:
+        return frozenset(one.session_id for one in open_sessions(self.home) if one.by_a_person)
 
     def path(self, session_id: str) -> Path | None:
         """The file of a session."""
@@ -100,6 +107,11 @@ class ClaudeSessions:
             return None
         return tuple(turn.past() for turn in self._turns(session_id))
 
+    def last_line(self, session_id: str, turn_id: str | None) -> str | None:
+        """The id of the last line of a turn, or of the session; None if there is none."""
+        turns = [turn for turn in self._turns(session_id) if turn_id in (None, turn.id)]
+        return turns[-1].last_line if turns else None
+
     def _turns(self, session_id: str) -> Sequence[_Turn]:
         path = self.path(session_id)
         return () if path is None else list(_read_turns(path))
@@ -123,7 +135,7 @@ def _matches(info: SessionInfo, query: str | None) -> bool:
     return query.casefold() in words
 
 
-def read_info(path: Path, changed: datetime) -> SessionInfo | None:
+def read_info(path: Path, changed: datetime, *, open_elsewhere: bool = False) -> SessionInfo | None:
     """A session as its file's beginning says; None of one in which nobody has said anything."""
     name: str | None = None
     first: Mapping[str, Any] | None = None
@@ -148,13 +160,25 @@ def read_info(path: Path, changed: datetime) -> SessionInfo | None:
         updated_at=changed,
         created_at=timestamp(first.get("timestamp")),
         directory=optional_text(first.get("cwd")),
-        name=name,
+        name=_last_name(path) or name,
         first_prompt=(_said(first) or "")[:_PROMPT_CHARS],
         model=model,
         source=optional_text(first.get("entrypoint")),
         engine_version=optional_text(first.get("version")),
+        open_elsewhere=open_elsewhere,
         path=path,
     )
+
+
+def _last_name(path: Path) -> str | None:
+    """The name that was given last: it stands at the end, where it is written again when Claude Code ends."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            named = [line for line in file if line.startswith(b'{"type":"custom-title"')]
+        return optional_text(json.loads(named[-1]).get("customTitle")) if named else None
+    except (OSError, ValueError):
+        return None
 
 
 def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -175,7 +199,7 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _said(line: Mapping[str, Any]) -> str | None:
     """What a person said in a line; None where it is something else."""
-    if line.get("isMeta") is True:
+    if line.get("isMeta") is True or line.get("isCompactSummary") is True:
         return None
     content = mapping(line.get("message")).get("content")
     if isinstance(content, str):
@@ -194,6 +218,7 @@ def _said(line: Mapping[str, Any]) -> str | None:
 @dataclass(slots=True)
 class _Turn:
     id: str
+    last_line: str
     began_at: datetime | None
     items: dict[str, Item]
     written_at: datetime | None = None
@@ -240,13 +265,14 @@ def _read_turns(path: Path) -> Iterator[_Turn]:
                     yield turn
                 turn_id = text(line.get("uuid"))
                 first = UserMessage(id=turn_id, text=said)
-                turn = _Turn(turn_id, timestamp(line.get("timestamp")), {turn_id: first})
+                turn = _Turn(turn_id, turn_id, timestamp(line.get("timestamp")), {turn_id: first})
             elif turn is not None:
                 _take_results(turn, line)
         elif kind == "assistant" and turn is not None:
             _take_message(turn, line, message)
         if turn is not None and kind in ("user", "assistant"):
             turn.written_at = timestamp(line.get("timestamp")) or turn.written_at
+            turn.last_line = optional_text(line.get("uuid")) or turn.last_line
     if turn is not None:
         yield turn
 
@@ -257,7 +283,10 @@ def _take_results(turn: _Turn, line: Mapping[str, Any]) -> None:
             turn.items[item_id] = ended(turn.items[item_id], block, line, None)
     content = sequence(mapping(line.get("message")).get("content"))
     if any(text(mapping(block).get("text")).startswith(_INTERRUPTED) for block in content):
-        turn.outcome = "interrupted"
+        has_plan = any(isinstance(item, ProposedPlan) for item in turn.items.values())
+        turn.outcome = "completed" if has_plan else "interrupted"  # with its plan a turn is stopped
+    elif line.get("toolEndsTurn") is True:
+        turn.outcome = "completed"
 
 
 def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, Any]) -> None:

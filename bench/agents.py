@@ -1,0 +1,174 @@
+"""What Helmsman adds to a turn of each agent beside Codex: its library, and a bare client of the agent's own protocol.
+
+Both sides have one session of the same agent on the same model, warm, and take turns. Where an agent was not fetched
+(`scripts/fetch_agents.py`, `scripts/fetch_clients.py`) there is no row.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import uuid
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import anyio
+from tests.claude import find_claude_binary
+from tests.real_agents import find_agent_command
+
+from bench.figures import Row, by_turns, compared
+from bench.model import ASK_SENTENCE, SENTENCE, model_process
+from bench.place import MEMORY, NothingToMeasure
+from bench.wire import Message, Wire
+from helmsman import Helmsman, load_settings
+from helmsman.agents.acp.profiles import KNOWN
+from helmsman.model.options import SessionOptions
+from helmsman.settings import ConfigFile
+from helmsman.testing.agents import SCRIPTED_AGENTS, agent_environment
+from helmsman.testing.repository import make_repository
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from helmsman import Settings
+
+ROUNDS = 20
+PAUSE = 0.1
+_SECONDS = 120
+
+
+async def measure(rounds: int = ROUNDS) -> list[Row]:
+    rows: list[Row] = []
+    for name in SCRIPTED_AGENTS:
+        command = (find_claude_binary(),) if name == "claude" else find_agent_command(name)
+        if command is not None and command[0] is not None:
+            rows.append(await _measure(name, [os.fspath(word) for word in command if word is not None], rounds))
+    if not rows:
+        raise NothingToMeasure("No agent beside Codex is here. Run: python scripts/fetch_agents.py")
+    return rows
+
+
+async def _measure(name: str, command: Sequence[str], rounds: int) -> Row:
+    with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=MEMORY) as folder:
+        async with model_process() as url, _sides(name, command, Path(folder), url) as sides:
+            times = await by_turns(sides, rounds, pause=PAUSE)
+    title = "Claude Code" if name == "claude" else next(one.title for one in KNOWN if one.name == name)
+    return compared(f"a turn of a sentence of {title}, by the library", times["helmsman"], times["bare"], "bare", 1.05)
+
+
+@asynccontextmanager
+async def _sides(
+    name: str, command: Sequence[str], folder: Path, url: str
+) -> AsyncIterator[Mapping[str, Callable[[], Awaitable[float]]]]:
+    address = url.removesuffix("/v1")
+    repository = make_repository(folder / "repository")
+
+    def environment(side: str) -> dict[str, str]:
+        home = folder / side
+        return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **agent_environment(name, address, home)}
+
+    env = environment("ours") | {"HELMSMAN_STATE_DIR": str(folder / "state")}
+    settings = _settings(name, command, env, folder)
+    async with (
+        _bare(name, command, environment("bare"), folder, repository) as bare,
+        Helmsman(settings, env=env, inside=True) as helm,
+    ):
+        session = await helm.start(ASK_SENTENCE, cwd=repository, agent=name, sandbox="danger-full-access")
+        assert await session.wait(until="end", timeout=_SECONDS)
+
+        async def ours() -> float:
+            began = time.perf_counter()
+            await session.say(ASK_SENTENCE)
+            assert await session.wait(until="end", timeout=_SECONDS)
+            taken = time.perf_counter() - began
+            assert session.result == SENTENCE, session.error
+            return taken
+
+        async def theirs() -> float:
+            began = time.perf_counter()
+            await bare(ASK_SENTENCE)
+            return time.perf_counter() - began
+
+        yield {"bare": theirs, "helmsman": ours}
+
+
+def _settings(name: str, command: Sequence[str], env: Mapping[str, str], folder: Path) -> Settings:
+    if name == "claude":
+        return load_settings({"claude_path": command[0], "detach": False}, env, folder)
+    named = ConfigFile(folder / "helmsman.toml", {"agents": {name: {"command": list(command)}}}, trusted=True)
+    return replace(load_settings({"detach": False}, env, folder), files=(named,))
+
+
+# --- bare clients ----------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _bare(
+    name: str, command: Sequence[str], env: Mapping[str, str], folder: Path, repository: Path
+) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+    """Runs a turn, in one session. It is started as Helmsman starts it, but for what it says of itself."""
+    if name == "claude":
+        async with ClaudeWire.open([command[0], *_CLAUDE], env, repository) as wire:
+            yield wire.turn
+        return
+    profile = next(profile for profile in KNOWN if profile.name == name)
+    options = SessionOptions(agent=name, cwd=repository, writes="anything")
+    given = profile.environment(env, options, folder)
+    async with AcpWire.open(command, given, repository) as acp:
+        made = await acp.request("session/new", {"cwd": str(repository), "mcpServers": []})
+        if profile.asking_mode is not None:
+            await acp.request("session/set_mode", {"sessionId": made["sessionId"], "modeId": profile.asking_mode})
+
+        async def turn(prompt: str) -> None:
+            content = [{"type": "text", "text": prompt}]
+            await acp.request("session/prompt", {"sessionId": made["sessionId"], "prompt": content})
+
+        yield turn
+
+
+class AcpWire(Wire):
+    """A client of an agent that speaks the Agent Client Protocol."""
+
+    version: ClassVar[Mapping[str, str]] = {"jsonrpc": "2.0"}
+
+    async def shake_hands(self) -> None:
+        able = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        about = {"name": "bench", "title": "Bench", "version": "1"}
+        params = {"protocolVersion": 1, "clientCapabilities": able, "clientInfo": about}
+        await self.request("initialize", params)
+
+
+_CLAUDE = (
+    *("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
+    *("--permission-prompt-tool", "stdio", "--include-partial-messages", "--setting-sources", "user"),
+)
+
+
+class ClaudeWire(Wire):
+    """A client of Claude Code's own protocol: its lines are no JSON-RPC, but for what `Wire` needs to tell them apart."""
+
+    def __init__(self, process: Any) -> None:
+        super().__init__(process)
+        self._news: dict[str, anyio.Event] = {"control_response": anyio.Event(), "result": anyio.Event()}
+
+    def take(self, message: Message) -> None:
+        if message.get("type") in self._news:
+            self._news[message["type"]].set()
+
+    async def shake_hands(self) -> None:
+        greeting = {"subtype": "initialize", "hooks": None}
+        await self._said({"type": "control_request", "request_id": "1", "request": greeting}, "control_response")
+
+    async def turn(self, prompt: str) -> None:
+        message = {"role": "user", "content": prompt}
+        line = {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"}
+        await self._said({**line, "uuid": str(uuid.uuid4())}, "result")
+
+    async def _said(self, line: Message, answer: str) -> None:
+        self._news[answer] = anyio.Event()
+        await self.send(line)
+        with anyio.fail_after(_SECONDS):
+            await self._news[answer].wait()

@@ -1,0 +1,74 @@
+"""How agents other than Codex run on a scripted model: without an account, in a home of their own.
+
+env = agent_environment("gemini", model.address, tmp_path / "home")
+async with Helmsman(settings, env=os.environ | env) as helm: ...
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+_MODEL: Final = "scripted"
+
+
+def agent_environment(agent: str, address: str, home: Path) -> dict[str, str]:
+    """The variables with which an agent knows no account, no other model than the one at `address`, and no other home."""
+    home.mkdir(parents=True, exist_ok=True)
+    places = {f"XDG_{kind}_HOME": str(home / f".{kind.lower()}") for kind in ("DATA", "CONFIG", "CACHE", "STATE")}
+    return {"HOME": str(home), **places, **_VARIABLES[agent](address, home)}
+
+
+def _claude(address: str, home: Path) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": address,
+        "ANTHROPIC_API_KEY": "dummy",
+        "CLAUDE_CONFIG_DIR": str(home / ".claude"),
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_RETRIES": "1",
+    }
+
+
+def _gemini(address: str, _home: Path) -> dict[str, str]:
+    return {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": address}
+
+
+def _opencode(address: str, _home: Path) -> dict[str, str]:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{address}/v1", "apiKey": "dummy"},
+        "models": {_MODEL: {"limit": {"context": 100000, "output": 8000}}},
+    }
+    named = {"provider": {"fake": provider}, "model": f"fake/{_MODEL}", "small_model": f"fake/{_MODEL}"}
+    off = ("AUTOUPDATE", "MODELS_FETCH", "DEFAULT_PLUGINS", "LSP_DOWNLOAD")
+    return {"OPENCODE_CONFIG_CONTENT": json.dumps(named), **{f"OPENCODE_DISABLE_{one}": "1" for one in off}}
+
+
+def _qwen(address: str, _home: Path) -> dict[str, str]:
+    return {"OPENAI_API_KEY": "dummy", "OPENAI_BASE_URL": f"{address}/v1", "OPENAI_MODEL": _MODEL}
+
+
+def _copilot(address: str, _home: Path) -> dict[str, str]:
+    return {
+        "COPILOT_PROVIDER_BASE_URL": f"{address}/v1",
+        "COPILOT_PROVIDER_TYPE": "openai",
+        "COPILOT_PROVIDER_API_KEY": "dummy",
+        "COPILOT_MODEL": _MODEL,
+        "COPILOT_OFFLINE": "true",
+    }
+
+
+_VARIABLES: Final[Mapping[str, Callable[[str, Path], dict[str, str]]]] = {
+    "claude": _claude,
+    "gemini": _gemini,
+    "opencode": _opencode,
+    "qwen": _qwen,
+    "copilot": _copilot,
+}
+
+SCRIPTED_AGENTS: Final = tuple(_VARIABLES)
+"""The agents, beside Codex, that run on a scripted model."""
