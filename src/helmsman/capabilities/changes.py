@@ -17,7 +17,16 @@ import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.base.files import refuse_outside
-from helmsman.errors import InvalidInput, RegistryUnavailable, SessionBusy, SessionNotFound, WorktreeError
+from helmsman.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    RegistryUnavailable,
+    SessionBusy,
+    SessionNotFound,
+    WorktreeError,
+)
+from helmsman.settings import WORKTREES
+from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.model import RUNNING
 from helmsman.worktrees.patch_stat import files_of, stat_of
 from helmsman.worktrees.places import remember_place
@@ -179,6 +188,7 @@ class Changes:
         Raises:
             SessionBusy: It is still at work.
             InvalidInput: It has no worktree, or there is more in it now.
+            OutcomeUnknown: It has none any more: a hub that is gone was asked for the same.
             WorktreeError: Something cannot be removed.
         """
         tree = await self._own_tree(session_id)
@@ -267,8 +277,13 @@ class Changes:
         return session, session.worktree
 
     async def _own_tree(self, session_id: str) -> Worktree:
-        _, tree = await self._find(session_id)
+        session, tree = await self._find(session_id)
         if tree is None:
+            if is_repeated() and session is not None and _had_tree(session, self._helm.settings.state_dir):
+                raise OutcomeUnknown(
+                    f"The worktree of session {session_id} is gone: dropped by a hub that was asked for this before and has "
+                    "died, or by somebody since. There is nothing left to do."
+                )
             raise InvalidInput(
                 f"Session {session_id} has no worktree: it worked in its directory itself, or its worktree was discarded. "
                 "Start one with the option worktree to keep its changes apart.",
@@ -285,6 +300,11 @@ class Changes:
                 "interrupt it, then try again.",
                 running=busy,
             )
+
+
+def _had_tree(session: Session, state_dir: Path) -> bool:
+    place = Path(session.directory or "")
+    return any(place.is_relative_to(root / WORKTREES) for root in (state_dir, state_dir.resolve()))
 
 
 def _discard(tree: Worktree) -> Discarded:

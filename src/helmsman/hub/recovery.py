@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.base.patches import settle_writes
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
 from helmsman.sessions.session import QueuedTurn
@@ -102,6 +103,7 @@ class Recovery:
         """Take up what there is, and see to what waits for as long as the hub runs."""
         state_dir = self._shared.state_dir
         await anyio.to_thread.run_sync(clear_abandoned, state_dir)
+        await anyio.to_thread.run_sync(settle_writes, state_dir)
         while (running := await self._found(state_dir)) is None:  # noqa: ASYNC110 - no event tells of it
             await anyio.sleep(_RETRY_SECONDS)
         left = [
