@@ -243,10 +243,12 @@ def test_a_process_that_is_killed_while_it_writes_leaves_all_or_nothing(repo: Pa
     (repo / "lines.txt").write_text(LINES.replace("line 5\n", "five\n"), encoding="utf-8")
     (repo / "README.md").unlink()
     (repo / "folder" / "file.txt").unlink()
+    (repo / "folder").rmdir()
+    (repo / "folder").symlink_to("deep")
     (repo / "old.txt").unlink()
     (repo / "old.txt").symlink_to("lines.txt")
     (repo / "deep").mkdir()
-    (repo / "deep" / "new.txt").write_text("new\n", encoding="utf-8")
+    (repo / "deep" / "file.txt").write_text("new\n", encoding="utf-8")
     after = files_of(repo)
     diff, state = tmp_path / "diff", tmp_path / "state"
     diff.write_text(diff_of(repo), encoding="utf-8")

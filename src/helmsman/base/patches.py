@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -32,7 +33,7 @@ from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeErro
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 log = logging.getLogger(__name__)
@@ -287,7 +288,7 @@ def _differing(git: Git, tree: str) -> set[str]:
 
 def _write(git: Git, wanted: str, changes: Sequence[_Change]) -> None:
     """Make the files in question what the tree `wanted` has. Nothing is in the way. `one_at_a_time` is held."""
-    journal = _Journal(_journal_of(git), git.work_tree, tuple(change.path for change in changes))
+    journal = _Journal(_journal_of(git), git.work_tree, {change.path: change.is_deletion for change in changes})
     try:
         journal.old.mkdir(parents=True)
         journal.new.mkdir()
@@ -340,7 +341,8 @@ class _Journal:
 
     folder: Path
     root: Path
-    paths: tuple[str, ...]
+    paths: Mapping[str, bool]
+    """What is written, and whether that is a deletion."""
 
     @classmethod
     def begun(cls, folder: Path) -> _Journal | None:
@@ -349,7 +351,7 @@ class _Journal:
             told = json.loads((folder / _BEGUN).read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        return cls(folder, Path(told["root"]), tuple(told["paths"]))
+        return cls(folder, Path(told["root"]), told["paths"])
 
     @property
     def old(self) -> Path:
@@ -373,7 +375,7 @@ class _Journal:
                 self._put(new, place)
 
     def is_done(self) -> bool:
-        return all(same_file(place, new) for place, _, new in self.files())
+        return all(self._has(place, new) for place, _, new in self.files())
 
     def put_back(self) -> None:
         """Make what was written what it was. One that cannot be put back is said, and the others still are."""
@@ -382,7 +384,7 @@ class _Journal:
         for place, _, _ in self.files():
             with suppress(OSError):
                 self._beside(place).unlink()
-        written = [(place, old) for place, old, new in self.files() if same_file(place, new)]
+        written = [(place, old) for place, old, new in self.files() if self._has(place, new)]
         for place, old in written:
             if not is_file(old):
                 with _failure_logged(place):
@@ -398,13 +400,22 @@ class _Journal:
 
     def files(self) -> Iterator[tuple[Path, Path, Path]]:
         """Each file's place, its old version and its new one, of which one may not be there."""
-        for number, path in enumerate(self.paths):
-            yield self.root / path, self.old / str(number), self.new / path
+        for number, (path, is_deletion) in enumerate(self.paths.items()):
+            yield self.root / path, self.old / str(number), self._nothing if is_deletion else self.new / path
+
+    @property
+    def _nothing(self) -> Path:
+        return self.folder / "nothing"
+
+    def _has(self, place: Path, version: Path) -> bool:
+        """Whether this version is there. What lies behind a link is not."""
+        return same_file(self._nothing if _link_before(self.root, place) else place, version)
 
     def _beside(self, place: Path) -> Path:
         return place.with_name(f".{self.folder.name}")
 
     def _put(self, version: Path, place: Path) -> None:
+        _refuse_links(self.root, place)
         self._make_folder(place.parent)
         if _is_folder(place):
             _remove_empty(place)
@@ -426,6 +437,7 @@ class _Journal:
 
 def _remove(root: Path, place: Path) -> None:
     """Remove a file, and the directories that are empty without it."""
+    _refuse_links(root, place)
     if is_file(place):
         place.unlink()
     for folder in place.parents:
@@ -435,6 +447,19 @@ def _remove(root: Path, place: Path) -> None:
             folder.rmdir()
         except OSError:
             return
+
+
+def _refuse_links(root: Path, place: Path) -> None:
+    """What lies behind a link is not in the tree, whoever has put it there meanwhile."""
+    if (link := _link_before(root, place)) is not None:
+        raise OSError(f"{shown(str(link))} leads elsewhere")
+
+
+def _link_before(root: Path, place: Path) -> Path | None:
+    for folder in itertools.takewhile(lambda one: one != root, place.parents):
+        if folder.is_symlink():
+            return folder
+    return None
 
 
 def _remove_empty(folder: Path) -> None:
