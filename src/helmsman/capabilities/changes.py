@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.base.files import refuse_outside
+from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -221,7 +221,7 @@ class Changes:
 
     async def worktrees(self) -> tuple[KnownWorktree, ...]:
         """Every worktree of a session there is, oldest first."""
-        trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(self._helm.settings.state_dir)))
+        trees = await anyio.to_thread.run_sync(self._trees)
         at_work = await self._at_work()
 
         def used(tree: Worktree) -> WorktreeUse:
@@ -236,10 +236,12 @@ class Changes:
     async def leftovers(self) -> tuple[Leftover, ...]:
         """The worktrees that no process and no running turn needs any more, with what was changed in them."""
         state_dir = self._helm.settings.state_dir
-        trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(state_dir)))
+        trees = await anyio.to_thread.run_sync(self._trees)
         at_work = await self._at_work()
         running = {tree.session_id for tree in trees if tree.session_id is not None and _in_tree(tree, at_work)}
-        return await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
+        found = await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
+        seen = {tree.path for tree in trees}
+        return tuple(leftover for leftover in found if leftover.worktree.path in seen)
 
     async def prune(self, found: Sequence[Leftover]) -> tuple[Discarded, ...]:
         """Discard leftovers, except those that a process has begun to use since.
@@ -248,6 +250,12 @@ class Changes:
             WorktreeError: One cannot be removed.
         """
         return await anyio.to_thread.run_sync(_prune, found)
+
+    def _trees(self) -> tuple[Worktree, ...]:
+        """Those that this door may look at. Blocks."""
+        roots = self._helm.allowed_roots
+        trees = read_records(self._helm.settings.state_dir)
+        return tuple(tree for tree in trees if not roots or is_inside(tree.repository, roots))
 
     async def _at_work(self) -> Mapping[str, str | None]:
         """The sessions that are at work or about to be, in whichever process or engine, with where they work."""
@@ -273,6 +281,7 @@ class Changes:
             tree = await anyio.to_thread.run_sync(worktrees.worktree_of, self._helm.settings.state_dir, session_id)
             if tree is None:
                 raise
+            refuse_outside(tree.repository, self._helm.allowed_roots, "session_id")
             return None, tree
         return session, session.worktree
 
