@@ -351,9 +351,9 @@ class _Program:
     def _watch_clocks(self, session: Session) -> None:
         """Tell the program when the time that a question has left is another than it seemed."""
         for deadline in session.deadlines.values():
-            deadline.watchers[self] = partial(self._tell_facts, session)
+            deadline.watchers[self] = partial(self._send_facts, session)
 
-    def _tell_facts(self, session: Session) -> None:
+    def _send_facts(self, session: Session) -> None:
         known, facts = self._followed[session.id], encoded(facts_of(session))
         if not known.is_behind and not self._connection.is_full:
             known.facts = json.dumps(facts)

@@ -304,7 +304,7 @@ class KeptPipe:
 
     async def tell(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
         question = None if answering is None else self._keeping.answered(answering)
-        await self._child.tell(json.dumps(line), answering=question)
+        await self._child.send(json.dumps(line), answering=question)
 
     async def loss(self) -> EngineLost:
         ended = self._child.ended
