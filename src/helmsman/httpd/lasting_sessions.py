@@ -57,7 +57,8 @@ _UNCLAIMED_SECONDS: Final = 300.0
 """How long an answer, or a request that an earlier hub left, waits for a client whose connection broke."""
 _MOST_WAITING: Final = 16
 """So much waits for a client that does not read; then whoever has more to say to it waits."""
-_EARLY_SECONDS: Final = 0.5
+_EARLY_SECONDS: Final = 0.01
+"""What is answered at once is answered plainly."""
 _TRIES: Final = 3
 """So many hubs may end while they work on a call. Then it is the call that ends them."""
 _GAVE_UP: Final = (
