@@ -138,8 +138,10 @@ async def _until_paused(deadline: Deadline, wanted: bool) -> None:
             await anyio.sleep(0.01)
 
 
-def test_the_next_hub_gives_it_the_whole_time_within_24_hours() -> None:
-    assert TimeLeft.new(300, 7000, 3600).seconds(7000) == 300
+def test_the_next_hub_counts_from_when_it_was_asked_and_leaves_a_minute_within_24_hours() -> None:
+    assert TimeLeft.new(300, 7000, 100).seconds(7000) == 200
+    assert TimeLeft.new(300, 7000, 3600).seconds(7000) == 60
+    assert TimeLeft.new(3, 7000, 3600).seconds(7000) == 3
     assert TimeLeft.new(300, 7000, LONGEST_SECONDS - 10).seconds(7000) == 10
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import stat
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.base.patches import apply_patch
+from helmsman.base.patches import apply_patch, settle_writes
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput
 from helmsman.testing import git, make_repository
 
@@ -199,3 +202,71 @@ def test_a_place_without_a_repository_or_a_commit_is_refused(tmp_path: Path) -> 
     git(tmp_path, "init", "--quiet")
     with pytest.raises(InvalidInput, match="no commit"):
         apply_patch(tmp_path, "x", state_dir=tmp_path.with_name("state"))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from helmsman.base import patches
+
+def kill_at(left):
+    def counted(deed):
+        def done(*arguments, **named):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return deed(*arguments, **named)
+        return done
+    for name in ("unlink", "replace", "mkdir", "rmdir"):
+        setattr(Path, name, counted(getattr(Path, name)))
+    patches.shutil.copy2 = counted(patches.shutil.copy2)
+
+bring = patches._Journal.bring
+patches._Journal.bring = lambda journal: (kill_at(int(sys.argv[4])), bring(journal))
+patches.apply_patch(Path(sys.argv[1]), Path(sys.argv[2]).read_text("utf-8"), state_dir=Path(sys.argv[3]))
+"""
+
+
+def files_of(repo: Path) -> dict[str, bytes | str]:
+    files = (path for path in repo.rglob("*") if ".git" not in path.parts)
+    return {
+        str(path): str(path.readlink()) if path.is_symlink() else path.read_bytes()
+        for path in files
+        if path.is_symlink() or path.is_file()
+    }
+
+
+@pytest.mark.long
+def test_a_process_that_is_killed_while_it_writes_leaves_all_or_nothing(repo: Path, tmp_path: Path) -> None:
+    """It is killed before every single thing that it does to a file; what a person types in between stays."""
+    (repo / "lines.txt").write_text(LINES.replace("line 5\n", "five\n"), encoding="utf-8")
+    (repo / "README.md").unlink()
+    (repo / "folder" / "file.txt").unlink()
+    (repo / "folder").rmdir()
+    (repo / "folder").symlink_to("deep")
+    (repo / "old.txt").unlink()
+    (repo / "old.txt").symlink_to("lines.txt")
+    (repo / "deep").mkdir()
+    (repo / "deep" / "file.txt").write_text("new\n", encoding="utf-8")
+    after = files_of(repo)
+    diff, state = tmp_path / "diff", tmp_path / "state"
+    diff.write_text(diff_of(repo), encoding="utf-8")
+    before = files_of(repo)
+    seen = []
+    for moment in range(100):
+        words = [sys.executable, "-c", KILLED, str(repo), str(diff), str(state), str(moment)]
+        code = subprocess.run(words, check=False).returncode
+        seen.append(files_of(repo))
+        if seen[-1] not in (before, after):
+            (repo / "lines.txt").write_text("typed since\n", encoding="utf-8")
+        settle_writes(state)
+        assert list(state.glob("writing-*")) == []
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        assert files_of(repo) in (before, after, {**before, str(repo / "lines.txt"): b"typed since\n"})
+        git(repo, "reset", "--quiet", "--hard")
+        git(repo, "clean", "--quiet", "--force", "-d")
+    assert seen[-1] == after
+    assert sum(found not in (before, after) for found in seen) > 5, "it was in the middle"

@@ -19,7 +19,7 @@ from helmsman.httpd.hello import HttpHello
 from helmsman.httpd.listening import HttpOptions
 from helmsman.hub.control import ask_hub
 from helmsman.testing import say
-from mcp import Client
+from mcp import Client, MCPError
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
 
@@ -130,3 +130,24 @@ async def test_what_a_client_started_shows_in_the_dashboard_of_the_same_hub(plac
         assert session in json.dumps(await fetch(listing))
         status = ask_hub(place.state_dir, "status") or {}
         assert sorted(door["kind"] for door in status["doors"]) == ["http", "mcp"]
+
+
+async def test_a_call_of_the_modern_era_that_is_cut_fails_alone(place: Place, model: ScriptedModel) -> None:
+    gate = model.gate()
+    model.on("slow", say(gate, "done"))
+    async with place.over_http() as served, Client(served.transport(), mode="2026-07-28") as client:
+        started = await client.call_tool("codex_start", {"prompt": "slow"})
+        session = {"sessionId": started.structured_content["sessionId"]}
+        await gate.reached()
+
+        async def wait() -> None:
+            with pytest.raises(MCPError, match="ended without a response"):
+                await client.call_tool("codex_wait", session)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.sleep(0.3)
+            await place.kill_hub()
+        gate.release()
+        waited = await client.call_tool("codex_wait", session)
+        assert waited.structured_content["result"] == "done"

@@ -22,7 +22,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from helmsman.base.processes import kill, with_variable
+from helmsman.base.processes import CHILD_MARK, kill, with_variable
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import umask_in
 from helmsman.errors import EngineStartFailed
@@ -40,7 +40,7 @@ STDIN_CLOSED_GRACE: Final = 5.0
 TERMINATED_GRACE: Final = 2.0
 """How long a child may take after SIGTERM before it is killed."""
 
-MARK: Final = "HELMSMAN_CHILD"
+MARK: Final = CHILD_MARK
 """Names the child in the environment of all it starts, so that what it leaves behind is found."""
 _SWEEP_SECONDS: Final = 5.0
 _SWEEP_POLL: Final = 0.02

@@ -67,7 +67,7 @@ class KeptTransport:
 
     async def send(self, message: str, answering: RequestId | None = None) -> None:
         question = None if answering is None else self._keeping.answered(answering)
-        await self._child.tell(message, answering=question)
+        await self._child.send(message, answering=question)
 
     async def loss(self) -> EngineLost:
         ended = self._child.ended

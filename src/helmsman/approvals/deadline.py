@@ -5,7 +5,8 @@ it says so with a lease that is soon over, so that a killed tab or a closed lapt
 is shown, it ends 24 hours after it was asked.
 
 Whoever has the service keeps the clock. A program's copy of a session has a copy of it, and passes on what it shows. The
-next hub gives an open question its whole time again, within the 24 hours.
+next hub counts from when the question was asked. For how long it was on screen is not written down, so there is a minute
+left at least.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS: Final = 15.0
 LONGEST_SECONDS: Final = 24 * 3600.0
+_LEAST_SECONDS: Final = 60.0
+"""What the next hub leaves of the time to answer: whoever shows the question has to come back to say so."""
 _RENEW_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 1.0
 _VIEWERS: Final = 100
@@ -47,8 +50,9 @@ class TimeLeft:
 
     @classmethod
     def new(cls, timeout: float, now: float, asked_ago: float = 0.0) -> TimeLeft:
-        """The whole time, for a question that was asked so many seconds ago."""
-        return cls(left=timeout, at=now, end=now - asked_ago + LONGEST_SECONDS, leases={}, timeout=timeout)
+        """What is left for a question that was asked so many seconds ago, of another hub."""
+        left = max(timeout - asked_ago, min(timeout, _LEAST_SECONDS))
+        return cls(left=left, at=now, end=now - asked_ago + LONGEST_SECONDS, leases={}, timeout=timeout)
 
     @property
     def _shown_until(self) -> float:

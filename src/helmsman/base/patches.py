@@ -3,8 +3,8 @@
 What the tree is to hold is worked out beside it, among git's objects: by the caller (`apply_tree`), or from a unified diff
 (`apply_patch`), which is put into an index of its own, plainly, else merged three-way with the version it was made from.
 So a conflict is found before anything is touched. Then what stands in the way is looked for, and only then files are
-written; a failure to write puts back what was there. What the working tree has already is not brought again: a call that is
-repeated, or that a crash cut short, does no harm.
+written; a failure to write puts back what was there, and so does whoever comes after a process that was killed. What the
+working tree has already is not brought again: a call that is repeated does no harm.
 
 The tree's own index is never touched, so the change is left unstaged and its new files untracked, as if a person had typed
 them. No program of the repository is run, and none that merges.
@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
+import itertools
+import json
 import logging
 import os
 import re
 import shutil
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.files import file_lock
+from helmsman.base.files import file_lock, release_lock, replace_file, take_lock
 from helmsman.base.git import Git, find_git
 from helmsman.base.snapshot import index_files, nul_separated, scratch
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
@@ -42,6 +44,8 @@ _NAMED_FILES: Final = 10
 """So many files are named in a message; `details` has all of them."""
 _SUBMODULE_MODE: Final = "160000"
 _ANY: Final = range(256)
+_JOURNAL: Final = "writing-"
+_BEGUN: Final = "begun.json"
 _COMPLAINT: Final = re.compile(
     r"^error: (?:patch failed: (?P<hunk>.+):\d+|(?P<file>.+): (?:patch does not apply|does not .+|already exists .+))$",
     re.MULTILINE,
@@ -89,14 +93,26 @@ def one_at_a_time(git: Git) -> Iterator[None]:
     Raises:
         WorktreeError: Another process is at it for too long.
     """
-    which = hashlib.sha256(os.fsencode(git.common_dir)).hexdigest()[:16]
     try:
-        with file_lock(ensure_state_dir(git.place) / f"repository-{which}.lock", timeout=_LOCK_SECONDS):
+        with file_lock(_lock_file(ensure_state_dir(git.place), _which(git)), timeout=_LOCK_SECONDS):
+            _settle(_journal_of(git))
             yield
     except TimeoutError as error:
         raise WorktreeError(
             f"Another process has been busy with {git.work_tree} for {_LOCK_SECONDS} s. Wait for it, then try again."
         ) from error
+
+
+def _which(git: Git) -> str:
+    return hashlib.sha256(os.fsencode(git.common_dir)).hexdigest()[:16]
+
+
+def _lock_file(state_dir: Path, which: str) -> Path:
+    return state_dir / f"repository-{which}.lock"
+
+
+def _journal_of(git: Git) -> Path:
+    return git.place / f"{_JOURNAL}{_which(git)}"
 
 
 # --- a diff ----------------------------------------------------------------------------------------------------------
@@ -265,49 +281,163 @@ def _differing(git: Git, tree: str) -> set[str]:
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
+# What is about to be written, and what it takes the place of, are copied to a journal first. A process that is killed in
+# the middle leaves it, and whoever comes next puts everything back. Each file takes its place at once, so it is the old one,
+# the new one, or one that somebody has changed since, which is left alone.
+
 
 def _write(git: Git, wanted: str, changes: Sequence[_Change]) -> None:
-    """Make the files in question what the tree `wanted` has. Nothing is in the way."""
-    assert git.index is not None
-    kept = git.index.with_name("kept")
-    kept.mkdir()
-    copies = {git.work_tree / change.path: kept / str(number) for number, change in enumerate(changes)}
-    written = [change.path for change in changes if not change.is_deletion]
+    """Make the files in question what the tree `wanted` has. Nothing is in the way. `one_at_a_time` is held."""
+    journal = _Journal(_journal_of(git), git.work_tree, {change.path: change.is_deletion for change in changes})
     try:
-        for place, copy in copies.items():
-            if is_file(place):
-                shutil.copy2(place, copy, follow_symlinks=False)
-        for change in changes:
-            if change.is_deletion:
-                _remove(git.work_tree, git.work_tree / change.path)
+        journal.old.mkdir(parents=True)
+        journal.new.mkdir()
+        written = [change.path for change in changes if not change.is_deletion]
         git.run("read-tree", wanted)
-        for attributes in (True, False):  # which come first: they say how the other files are written
-            part = [path for path in written if path.endswith(".gitattributes") is attributes]
-            git.run("checkout-index", "--force", "-z", "--stdin", stdin=nul_separated(part))
+        # Where no file is, git reads in the index how the others are to be written.
+        aside = replace(git, work_tree=journal.new)
+        aside.run("checkout-index", "--force", "-z", "--stdin", stdin=nul_separated(written))
+        for place, old, _ in journal.files():
+            if is_file(place):
+                shutil.copy2(place, old, follow_symlinks=False)
+        journal.begin()
+        journal.bring()
     except BaseException as error:
-        _put_back(git.work_tree, copies)
+        journal.put_back()
         if isinstance(error, OSError):
             raise WorktreeError(
                 f"{git.work_tree} cannot be written: {error}. All is as it was. Make it writable, or make room."
             ) from error
         raise
+    finally:
+        journal.remove()
 
 
-def _put_back(root: Path, copies: Mapping[Path, Path]) -> None:
-    """Make all files what they were. One that cannot be put back is said, and the others still are."""
-    changed = {place: copy for place, copy in copies.items() if not same_file(place, copy)}
-    for place in changed:
-        with _failure_logged(place):
-            _remove(root, place)
-    for place, copy in changed.items():
-        if is_file(copy):
-            with _failure_logged(place):
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(copy, place, follow_symlinks=False)
+def settle_writes(state_dir: Path) -> None:
+    """Put back what processes that were killed have half written into working trees. Blocks."""
+    for folder in state_dir.glob(f"{_JOURNAL}*"):
+        held = take_lock(_lock_file(state_dir, folder.name.removeprefix(_JOURNAL)))
+        if held is not None:
+            try:
+                _settle(folder)
+            finally:
+                release_lock(held)
+
+
+def _settle(folder: Path) -> None:
+    """End what a process that is gone has begun: undo it, unless all of it was done. Its lock is held."""
+    if not folder.is_dir():
+        return
+    journal = _Journal.begun(folder)
+    if journal is not None and not journal.is_done():
+        log.warning("a process was killed while it wrote into %s: all is put back", journal.root)
+        journal.put_back()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Journal:
+    """A directory with the old and the new version of files that are about to be written."""
+
+    folder: Path
+    root: Path
+    paths: Mapping[str, bool]
+    """What is written, and whether that is a deletion."""
+
+    @classmethod
+    def begun(cls, folder: Path) -> _Journal | None:
+        """What another process has begun to write; None if it had yet to begin."""
+        try:
+            told = json.loads((folder / _BEGUN).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        return cls(folder, Path(told["root"]), told["paths"])
+
+    @property
+    def old(self) -> Path:
+        return self.folder / "old"
+
+    @property
+    def new(self) -> Path:
+        return self.folder / "new"
+
+    def begin(self) -> None:
+        told = {"root": os.fspath(self.root), "paths": self.paths}
+        replace_file(self.folder / _BEGUN, json.dumps(told))
+
+    def bring(self) -> None:
+        """Have the new files take the place of the old ones."""
+        for place, _, new in self.files():
+            if not is_file(new):
+                _remove(self.root, place)
+        for place, _, new in self.files():
+            if is_file(new):
+                self._put(new, place)
+
+    def is_done(self) -> bool:
+        return all(self._has(place, new) for place, _, new in self.files())
+
+    def put_back(self) -> None:
+        """Make what was written what it was. One that cannot be put back is said, and the others still are."""
+        if not (self.folder / _BEGUN).exists():
+            return
+        for place, _, _ in self.files():
+            with suppress(OSError):
+                self._beside(place).unlink()
+        written = [(place, old) for place, old, new in self.files() if self._has(place, new)]
+        for place, old in written:
+            if not is_file(old):
+                with _failure_logged(place):
+                    _remove(self.root, place)
+        for place, old in written:
+            if is_file(old):
+                with _failure_logged(place):
+                    self._put(old, place)
+
+    def remove(self) -> None:
+        (self.folder / _BEGUN).unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def files(self) -> Iterator[tuple[Path, Path, Path]]:
+        """Each file's place, its old version and its new one, of which one may not be there."""
+        for number, (path, is_deletion) in enumerate(self.paths.items()):
+            yield self.root / path, self.old / str(number), self._nothing if is_deletion else self.new / path
+
+    @property
+    def _nothing(self) -> Path:
+        return self.folder / "nothing"
+
+    def _has(self, place: Path, version: Path) -> bool:
+        """Whether this version is there. What lies behind a link is not."""
+        return same_file(self._nothing if _link_before(self.root, place) else place, version)
+
+    def _beside(self, place: Path) -> Path:
+        return place.with_name(f".{self.folder.name}")
+
+    def _put(self, version: Path, place: Path) -> None:
+        _refuse_links(self.root, place)
+        self._make_folder(place.parent)
+        if _is_folder(place):
+            _remove_empty(place)
+        beside = self._beside(place)
+        beside.unlink(missing_ok=True)
+        shutil.copy2(version, beside, follow_symlinks=False)
+        beside.replace(place)
+
+    def _make_folder(self, folder: Path) -> None:
+        """With the permissions that git gave it, which are those of whoever asks."""
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir()
+        like = self.new / folder.relative_to(self.root)
+        if like.is_dir():
+            folder.chmod(stat.S_IMODE(like.stat().st_mode))
 
 
 def _remove(root: Path, place: Path) -> None:
     """Remove a file, and the directories that are empty without it."""
+    _refuse_links(root, place)
     if is_file(place):
         place.unlink()
     for folder in place.parents:
@@ -317,6 +447,26 @@ def _remove(root: Path, place: Path) -> None:
             folder.rmdir()
         except OSError:
             return
+
+
+def _refuse_links(root: Path, place: Path) -> None:
+    """What lies behind a link is not in the tree, whoever has put it there meanwhile."""
+    if (link := _link_before(root, place)) is not None:
+        raise OSError(f"{shown(str(link))} leads elsewhere")
+
+
+def _link_before(root: Path, place: Path) -> Path | None:
+    for folder in itertools.takewhile(lambda one: one != root, place.parents):
+        if folder.is_symlink():
+            return folder
+    return None
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a directory that holds nothing but directories."""
+    for inside in folder.iterdir():
+        _remove_empty(inside)
+    folder.rmdir()
 
 
 @contextmanager

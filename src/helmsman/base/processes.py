@@ -20,6 +20,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+KEPT_MARK: Final = "KEPT_BY_HELMSMAN"
+"""In the environment of all that runs below a keeper: its directory."""
+CHILD_MARK: Final = "HELMSMAN_CHILD"
+"""In the environment of all that runs below an agent without a keeper: a name of that agent's own."""
+
 _PS_SECONDS: Final = 5.0
 _READ_BYTES: Final = 64 * 1024
 _KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
@@ -80,6 +85,14 @@ def with_variable(name: str, value: str) -> frozenset[Process]:
             if mark in read_proc(f"/proc/{pid}/environ").split(b"\0"):
                 found |= {process for process, _ in _read_stat(pid)}
     return frozenset(found)
+
+
+def is_marked(pid: int) -> bool:
+    """Whether a process was started below an agent, whatever has become of that since; no where it cannot be told."""
+    marks = tuple(f"{mark}=".encode() for mark in (KEPT_MARK, CHILD_MARK))
+    with suppress(OSError):
+        return any(one.startswith(marks) for one in read_proc(f"/proc/{pid}/environ").split(b"\0"))
+    return False
 
 
 def parents_of(pid: int) -> frozenset[int]:

@@ -16,8 +16,17 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.base.files import refuse_outside
-from helmsman.errors import InvalidInput, RegistryUnavailable, SessionBusy, SessionNotFound, WorktreeError
+from helmsman.base.files import is_inside, refuse_outside
+from helmsman.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    RegistryUnavailable,
+    SessionBusy,
+    SessionNotFound,
+    WorktreeError,
+)
+from helmsman.settings import WORKTREES
+from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.model import RUNNING
 from helmsman.worktrees.patch_stat import files_of, stat_of
 from helmsman.worktrees.places import remember_place
@@ -179,6 +188,7 @@ class Changes:
         Raises:
             SessionBusy: It is still at work.
             InvalidInput: It has no worktree, or there is more in it now.
+            OutcomeUnknown: It has none any more: a hub that is gone was asked for the same.
             WorktreeError: Something cannot be removed.
         """
         tree = await self._own_tree(session_id)
@@ -211,7 +221,7 @@ class Changes:
 
     async def worktrees(self) -> tuple[KnownWorktree, ...]:
         """Every worktree of a session there is, oldest first."""
-        trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(self._helm.settings.state_dir)))
+        trees = await anyio.to_thread.run_sync(self._trees)
         at_work = await self._at_work()
 
         def used(tree: Worktree) -> WorktreeUse:
@@ -226,10 +236,12 @@ class Changes:
     async def leftovers(self) -> tuple[Leftover, ...]:
         """The worktrees that no process and no running turn needs any more, with what was changed in them."""
         state_dir = self._helm.settings.state_dir
-        trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(state_dir)))
+        trees = await anyio.to_thread.run_sync(self._trees)
         at_work = await self._at_work()
         running = {tree.session_id for tree in trees if tree.session_id is not None and _in_tree(tree, at_work)}
-        return await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
+        found = await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
+        seen = {tree.path for tree in trees}
+        return tuple(leftover for leftover in found if leftover.worktree.path in seen)
 
     async def prune(self, found: Sequence[Leftover]) -> tuple[Discarded, ...]:
         """Discard leftovers, except those that a process has begun to use since.
@@ -238,6 +250,12 @@ class Changes:
             WorktreeError: One cannot be removed.
         """
         return await anyio.to_thread.run_sync(_prune, found)
+
+    def _trees(self) -> tuple[Worktree, ...]:
+        """Those that this door may look at. Blocks."""
+        roots = self._helm.allowed_roots
+        trees = read_records(self._helm.settings.state_dir)
+        return tuple(tree for tree in trees if not roots or is_inside(tree.repository, roots))
 
     async def _at_work(self) -> Mapping[str, str | None]:
         """The sessions that are at work or about to be, in whichever process or engine, with where they work."""
@@ -263,12 +281,18 @@ class Changes:
             tree = await anyio.to_thread.run_sync(worktrees.worktree_of, self._helm.settings.state_dir, session_id)
             if tree is None:
                 raise
+            refuse_outside(tree.repository, self._helm.allowed_roots, "session_id")
             return None, tree
         return session, session.worktree
 
     async def _own_tree(self, session_id: str) -> Worktree:
-        _, tree = await self._find(session_id)
+        session, tree = await self._find(session_id)
         if tree is None:
+            if is_repeated() and session is not None and _had_tree(session, self._helm.settings.state_dir):
+                raise OutcomeUnknown(
+                    f"The worktree of session {session_id} is gone: dropped by a hub that was asked for this before and has "
+                    "died, or by somebody since. There is nothing left to do."
+                )
             raise InvalidInput(
                 f"Session {session_id} has no worktree: it worked in its directory itself, or its worktree was discarded. "
                 "Start one with the option worktree to keep its changes apart.",
@@ -285,6 +309,11 @@ class Changes:
                 "interrupt it, then try again.",
                 running=busy,
             )
+
+
+def _had_tree(session: Session, state_dir: Path) -> bool:
+    place = Path(session.directory or "")
+    return any(place.is_relative_to(root / WORKTREES) for root in (state_dir, state_dir.resolve()))
 
 
 def _discard(tree: Worktree) -> Discarded:

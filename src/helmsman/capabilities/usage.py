@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 
 from helmsman.agents.registry import spending_index
+from helmsman.base.files import is_inside
 from helmsman.capabilities.spending import all_spendings
 from helmsman.capabilities.usage_report import report
 from helmsman.errors import InvalidInput, RegistryUnavailable
@@ -64,8 +65,10 @@ class UsageReports:
         return [spending for spending in spendings if spending.at >= since]
 
     def _report(self, tasks: Sequence[TurnUsage], group_by: GroupBy, since: datetime | None) -> UsageReport:
-        spendings = all_spendings(self._index.sessions(), tasks, places(self._helm.settings.state_dir))
-        return report(spendings, group_by, self._prices, since=since)
+        roots, place = self._helm.allowed_roots, places(self._helm.settings.state_dir)
+        spendings = all_spendings(self._index.sessions(), tasks, place)
+        seen = (one for one in spendings if not roots or (one.directory and is_inside(one.directory, roots)))
+        return report(seen, group_by, self._prices, since=since)
 
     async def _tasks(self) -> Sequence[TurnUsage]:
         await self._helm.ledger.write()

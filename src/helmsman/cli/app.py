@@ -105,6 +105,11 @@ def outcome(arguments: Sequence[str], columns: int | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except PermissionError as error:
+        where = error.filename or "A file of Helmsman's"
+        advice = "Make it readable for you. In the sandbox of an agent it is hidden on purpose."
+        click.echo(f"Error: {where} cannot be used: {error.strerror}. {advice}", err=True)
+        return ExitCode.FAILED
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     return code if isinstance(code, int) else ExitCode.OK

@@ -51,7 +51,7 @@ def command(
     uncommitted changes already is left alone; so is one that the changes do not fit. The worktree stays until `helmsman
     discard`.
     """
-    host().begin_change("once")
+    host().begin_change("repeatable")
     if digest is None:
         patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
         digest = agreed_digest(patch, about, yes=yes, as_json=as_json)

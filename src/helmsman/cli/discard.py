@@ -37,7 +37,7 @@ def command(session: str, agreed: bool, as_json: bool) -> None:
     Refused while it is still at work. If there is work in the worktree that is nowhere else you are asked first; where there
     is no terminal to ask on, that needs --yes.
     """
-    host().begin_change("once")
+    host().begin_change("repeatable")
 
     async def look(helm: Helmsman) -> tuple[str, Unsaved]:
         session_id = await local_session(helm, session)

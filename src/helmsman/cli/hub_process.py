@@ -93,7 +93,7 @@ async def _run(state: str) -> None:
         hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
         notifier = Notifier(shared)
         if hub.follows_a_death:
-            notifier.tell(death_of(hub.epoch))
+            notifier.notify(death_of(hub.epoch))
         hub.notices = lambda: notifier.pending
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(scheduler.run)

@@ -83,7 +83,7 @@ class HttpDoors:
                 await connection.written()
 
     def _lasting(
-        self, hub: Hub, hello: HttpHello, helm: Helmsman, tell: Callable[..., None]
+        self, hub: Hub, hello: HttpHello, helm: Helmsman, report: Callable[..., None]
     ) -> Callable[..., LastingSessions]:
         process = running_process(hello.pid) or Process(hello.pid, "")
         return partial(
@@ -93,7 +93,7 @@ class HttpDoors:
             calls=self._calls,
             door=(str(hello.door), process),
             epoch=hub.epoch,
-            kept=Kept(hello.kept, tell),
+            kept=Kept(hello.kept, report),
         )
 
 

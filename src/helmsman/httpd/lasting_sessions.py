@@ -57,7 +57,8 @@ _UNCLAIMED_SECONDS: Final = 300.0
 """How long an answer, or a request that an earlier hub left, waits for a client whose connection broke."""
 _MOST_WAITING: Final = 16
 """So much waits for a client that does not read; then whoever has more to say to it waits."""
-_EARLY_SECONDS: Final = 0.5
+_EARLY_SECONDS: Final = 0.01
+"""What is answered at once is answered plainly."""
 _TRIES: Final = 3
 """So many hubs may end while they work on a call. Then it is the call that ends them."""
 _GAVE_UP: Final = (
@@ -70,11 +71,11 @@ Said = dict[str, Any]
 
 
 class Kept:
-    """What the next hub is given; `tell` brings it to where it is kept."""
+    """What the next hub is given; `report` brings it to where it is kept."""
 
-    def __init__(self, known: Mapping[str, Any], tell: Callable[..., None]) -> None:
+    def __init__(self, known: Mapping[str, Any], report: Callable[..., None]) -> None:
         self._known = dict(known)
-        self._tell = tell
+        self._report = report
 
     def __contains__(self, key: str) -> bool:
         return key in self._known
@@ -87,12 +88,12 @@ class Kept:
 
     def keep(self, values: Mapping[str, Any]) -> None:
         self._known.update(values)
-        self._tell(keep=values)
+        self._report(keep=values)
 
     def drop(self, keys: Iterable[str]) -> None:
         dropped = [key for key in keys if self._known.pop(key, None) is not None]
         if dropped:
-            self._tell(drop=dropped)
+            self._report(drop=dropped)
 
 
 class LastingSessions:
@@ -362,16 +363,16 @@ class _Response:
                 await self._changed.wait()
             if not is_progress or self._reader is not None:
                 self._waiting.append((message["body"], said is not None and "method" not in said))
-        self._tell()
+        self._wake()
 
     def end(self) -> None:
         self._is_ended = True
-        self._tell()
+        self._wake()
 
     async def read(self, receive: Receive, send: Send, events: list[bytes]) -> None:
         """Send it to a client, these events first, until it is there or the client is gone. The last to come is the one."""
         reader = self._reader = object()
-        self._tell()
+        self._wake()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
@@ -380,7 +381,7 @@ class _Response:
         finally:
             if self._reader is reader:
                 self._reader = None
-                self._tell()
+                self._wake()
 
     async def _send_all(self, reader: object, send: Send, events: list[bytes]) -> None:
         while self._start is None and not self._is_ended:
@@ -399,7 +400,7 @@ class _Response:
                     break
                 if self._reader is reader:
                     del self._waiting[0]
-                    self._tell()
+                    self._wake()
             elif self._is_ended:
                 self.delivered.set()
                 break
@@ -407,7 +408,7 @@ class _Response:
                 await self._changed.wait()
         await send({"type": "http.response.body", "body": b""})
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
 

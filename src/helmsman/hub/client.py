@@ -201,7 +201,7 @@ class HubClient:
                 with closing(connection):
                     async with background_tasks() as tasks:
                         tasks.start_soon(connection.write_all)
-                        tasks.start_soon(self._take_up, peer)
+                        tasks.start_soon(self._resume, peer)
                         await peer.run()
                 self._peer = None
                 if transport.last_word == LAST_WORDS[1]:
@@ -211,7 +211,7 @@ class HubClient:
         except HelmsmanError as error:
             self._lost = error
         finally:
-            self._tell()
+            self._wake()
             if self._lost is not None:
                 for copied in self._copies.values():
                     copied.session.feed.close()
@@ -221,7 +221,7 @@ class HubClient:
         while not self._calls and not any(copied.session.state.is_running for copied in self._copies.values()):
             await self._news.wait()
 
-    async def _take_up(self, peer: Peer) -> None:
+    async def _resume(self, peer: Peer) -> None:
         """Let a new hub know what this program follows; then let others ask it."""
         for session_id in list(self._copies):
             try:
@@ -234,9 +234,9 @@ class HubClient:
             else:
                 self._offer_tools(peer, session_id)
         self._peer = peer
-        self._tell()
+        self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 
@@ -252,7 +252,7 @@ class HubClient:
         number = next(self._numbers)
         self._calls += 1
         self._handlers_to_come += handler is not None
-        self._tell()
+        self._wake()
         try:
             for hubs in itertools.count():
                 if hubs == _MOST_HUBS:
@@ -333,10 +333,10 @@ class HubClient:
         if call is None:
             call = self._tool_calls[key] = _ToolCall(function, request.params["arguments"])
             self._tasks.start_soon(call.run)
-        self._tasks.start_soon(self._tell_result, self._answering, request, call)
+        self._tasks.start_soon(self._send_result, self._answering, request, call)
         return True
 
-    async def _tell_result(self, peer: Peer | None, request: IncomingRequest, call: _ToolCall) -> None:
+    async def _send_result(self, peer: Peer | None, request: IncomingRequest, call: _ToolCall) -> None:
         await call.done.wait()
         if call.result is not None and peer is not None:
             peer.respond(request.id, {"text": call.result.text, "success": call.result.success})
@@ -423,12 +423,12 @@ class HubClient:
                 continue
             usual = TimeLeft.new(self._settings.approval_timeout, time.monotonic())
             left = copied.time_left.get(question.id, usual)
-            session.deadlines[question.id] = Deadline(left, pass_on=partial(self._tell_shown, question))
+            session.deadlines[question.id] = Deadline(left, pass_on=partial(self._send_shown, question))
             copied.asking[question.id] = anyio.CancelScope()
             if self._tasks is not None:
                 self._tasks.start_soon(self._ask_handler, copied, question)
 
-    def _tell_shown(self, question: Question, viewer: str, seconds: float) -> None:
+    def _send_shown(self, question: Question, viewer: str, seconds: float) -> None:
         if self._peer is not None and self._peer.closed is None:
             told = {"session": question.session_id, "question": question.id, "viewer": viewer, "seconds": seconds}
             self._peer.notify("shown", told)

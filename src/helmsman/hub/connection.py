@@ -123,12 +123,12 @@ class Connection:
                         del self._waiting[: self._socket.send(self._waiting[:_CHUNK_BYTES])]
                     except BlockingIOError:
                         await anyio.wait_writable(self._socket)
-                    self._tell_progress()
+                    self._report_progress()
         except OSError:
             log.debug("a door is gone")
         finally:
             self.is_gone = True
-            self._tell_progress()
+            self._report_progress()
 
     async def written(self) -> None:
         """Wait until all is written, or the door is gone."""
@@ -145,6 +145,6 @@ class Connection:
         with suppress(OSError):
             self._socket.send(self._waiting + line + b"\n")
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         self._progress.set()
         self._progress = anyio.Event()

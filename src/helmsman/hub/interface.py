@@ -76,8 +76,13 @@ _REPEATABLE: Final = _READING | {"interrupt"}
 """What may be done again when it is asked again of the next hub. All else is done once."""
 _SEEN_THROUGH: Final = frozenset({"interrupt"})
 """What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""
-_FIND_OUT: Final = frozenset({"start", "say", "tasks.local.run", "tasks.local.follow_up", "respond"})
-"""What finds out, when it is asked again, whether an earlier hub has done it: by the task it entered, or the answer."""
+_FIND_OUT: Final = frozenset(
+    {
+        *("start", "say", "tasks.local.run", "tasks.local.follow_up", "respond"),
+        *("extras.changes.apply", "extras.changes.discard", "tasks.cloud.apply"),
+    }
+)
+"""What finds out, when it is asked again, whether an earlier hub has done it: by its task, the answer, the tree."""
 _MOST_CALLS: Final = 1000
 """So many calls of one program are under way at once, so that all others are served too."""
 
@@ -346,9 +351,9 @@ class _Program:
     def _watch_clocks(self, session: Session) -> None:
         """Tell the program when the time that a question has left is another than it seemed."""
         for deadline in session.deadlines.values():
-            deadline.watchers[self] = partial(self._tell_facts, session)
+            deadline.watchers[self] = partial(self._send_facts, session)
 
-    def _tell_facts(self, session: Session) -> None:
+    def _send_facts(self, session: Session) -> None:
         known, facts = self._followed[session.id], encoded(facts_of(session))
         if not known.is_behind and not self._connection.is_full:
             known.facts = json.dumps(facts)

@@ -114,7 +114,7 @@ class Notifier:
         self._read_again = anyio.Event()
         self.pending = 1
         """How many deliveries wait or are under way; not 0 while there may be some."""
-        self._store.tell = self.tell
+        self._store.notify = self.notify
         self._store.send_test = self.test
         self._store.settings = self.settings
         self._store.on_change.append(self._on_change)
@@ -123,7 +123,7 @@ class Notifier:
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def tell(self, news: News) -> None:
+    def notify(self, news: News) -> None:
         """Have something told to whoever wants to hear of it."""
         self._news.append(news)
         self._changed.set()
@@ -186,7 +186,7 @@ class Notifier:
             except Exception:
                 log.exception("notices wait")  # and nobody else is to fail with them
                 next_at = self._store.clock() + _TROUBLE_PAUSE
-            await self._tell_of_trouble(trouble or self._trouble)
+            await self._report_trouble(trouble or self._trouble)
             seconds = max((next_at - self._store.clock()).total_seconds(), 0.0)
             await sleep_until(self._changed, seconds, self._sleep)
 
@@ -471,7 +471,7 @@ class Notifier:
             finally:
                 self._store.on_change.remove(changed.set)
 
-    async def _tell_of_trouble(self, error: RegistryUnavailable | None) -> None:
+    async def _report_trouble(self, error: RegistryUnavailable | None) -> None:
         """Tell once that nothing can be written down, until it can again. It is neither repeated nor recorded, then."""
         if error is None or self._is_trouble_told:
             self._is_trouble_told = error is not None

@@ -2,7 +2,7 @@
 
 A sandboxed command with network access can connect to any socket of the user's, and must not ask the hub for more than it
 was given (`helmsman.base.peers`). One without a sandbox is told by its ancestors, which lead to a keeper as long as that
-lives.
+lives, and by what every process below an agent has in its environment, unless it has taken that out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.peers import why_refused
-from helmsman.base.processes import running_process
+from helmsman.base.processes import is_marked, running_process
 from helmsman.hub.launch import below_an_agent, parent_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ _AGENTS: Final = "it was started by an agent of Helmsman's own"
 
 def why_not_served(connection: socket.socket, keepers: Collection[Process]) -> str | None:
     """Why a process may not use the hub; None where it may. `keepers` are the processes that own agents."""
-    return why_refused(connection, lambda pid: _AGENTS if below_an_agent(pid) or _is_kept(pid, keepers) else None)
+
+    def why_below(pid: int) -> str | None:
+        return _AGENTS if is_marked(pid) or below_an_agent(pid) or _is_kept(pid, keepers) else None
+
+    return why_refused(connection, why_below)
 
 
 def _is_kept(pid: int, keepers: Collection[Process]) -> bool:

@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.patches import settle_writes
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
 from helmsman.sessions.session import QueuedTurn
@@ -93,16 +94,17 @@ class Recovery:
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
         """Tasks that wait in the queue of a session."""
 
-    async def take_up(self, task: Task) -> None:
+    async def resume(self, task: Task) -> None:
         """See to a task that has just been entered, and waits."""
         await self._shared.is_recovered.wait()
-        await self._take_up(task)
+        await self._resume(task)
         self._run_starts()
 
     async def run(self) -> None:
-        """Take up what there is, and see to what waits for as long as the hub runs."""
+        """Resume what there is, and see to what waits for as long as the hub runs."""
         state_dir = self._shared.state_dir
         await anyio.to_thread.run_sync(clear_abandoned, state_dir)
+        await anyio.to_thread.run_sync(settle_writes, state_dir)
         while (running := await self._found(state_dir)) is None:  # noqa: ASYNC110 - no event tells of it
             await anyio.sleep(_RETRY_SECONDS)
         left = [
@@ -118,9 +120,9 @@ class Recovery:
         for task in left:
             if task.is_waiting:
                 try:
-                    await self._take_up(task)
+                    await self._resume(task)
                 except Exception:
-                    log.exception("task %s is not taken up", task.id)
+                    log.exception("task %s is not resumed", task.id)
         self._shared.is_recovered.set()
         self._shared.on_room.append(self._run_starts)
         self._service(self._settings, _NOBODY).make_room()
@@ -194,7 +196,7 @@ class Recovery:
 
     # --- what waits --------------------------------------------------------------------------------------------------
 
-    async def _take_up(self, task: Task) -> None:
+    async def _resume(self, task: Task) -> None:
         waiting = _Waiting.of(task)
         if task.input_required:  # by the hub before this one
             self._ledger.update(task.id, {"input_required": False})

@@ -134,7 +134,7 @@ class Scheduler:
 
     async def _begun(self, schedule: Schedule, task: Task) -> Task:
         log.info("schedule %s begins task %s", schedule.id, task.id)
-        await self._recovery.take_up(task)
+        await self._recovery.resume(task)
         return task
 
     def _on_event(self, session: Session, event: Event) -> None:

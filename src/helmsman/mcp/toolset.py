@@ -48,8 +48,9 @@ BEGIN_A_TASK: Final = frozenset(
     {"codex", "codex_start", "codex_say", "_codex_local_run", "_codex_local_exec", "_codex_local_resume"}
 )
 """Tools whose whole effect is a task: where one was entered for a call, what came of the call is known."""
-_ANSWER: Final = frozenset({"codex_respond"})
-"""Done again without harm: the first answer to a question counts, and it is written down whose that was."""
+_HARMLESS: Final = frozenset({"codex_respond", "_codex_cloud_results"})
+"""Done again without harm: the first answer to a question counts, and it is written down whose that was; what a tree has is
+not applied again."""
 
 CODEX: Final = "codex"
 """Whom the tools that carry its name start, whatever the default agent is."""
@@ -209,7 +210,7 @@ class Toolbox:
                 numbered.id,
                 tool.name,
                 lambda: tool.called(call),
-                repeatable=is_idempotent or tool.name in (*BEGIN_A_TASK, *_ANSWER),
+                repeatable=is_idempotent or tool.name in (*BEGIN_A_TASK, *_HARMLESS),
                 stored=stored,
                 restored=types.CallToolResult.model_validate_json,
             )

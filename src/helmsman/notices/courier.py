@@ -63,7 +63,7 @@ class Courier:
             seconds = _LOOK_SECONDS
             try:
                 if not is_taken_up:
-                    await self._store.take_up(self._name)
+                    await self._store.recover(self._name)
                     is_taken_up = True
                 delivery = await self._store.next_for(self._name)
                 if delivery is None:

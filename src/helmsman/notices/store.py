@@ -87,7 +87,7 @@ class NoticeStore:
         self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-        self.tell: Callable[[News], None] = lambda _: None
+        self.notify: Callable[[News], None] = lambda _: None
         """Has something told to whoever wants to hear of it. Nothing happens where nobody sends notices."""
         self.revision = 0
         """Grows when something was entered here, or has changed."""
@@ -179,7 +179,7 @@ class NoticeStore:
 
     # --- deliveries --------------------------------------------------------------------------------------------------
 
-    async def take_up(self, recipient: str) -> None:
+    async def recover(self, recipient: str) -> None:
         """What an earlier hub was just sending may have arrived: it is sent once more, and then never again."""
 
         def work(connection: sqlite3.Connection) -> None:

@@ -165,7 +165,7 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
     try:
         with anyio.fail_after(seconds):
             async with background_tasks() as tasks:
-                tasks.start_soon(_tell, process, told)
+                tasks.start_soon(_write, process, told)
                 reading = anyio.Event()
                 tasks.start_soon(_listen, process, said, reading)
                 code = await process.wait()
@@ -181,7 +181,7 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
     return code, said.decode("utf-8", "replace")
 
 
-async def _tell(process: anyio.abc.Process, told: bytes) -> None:
+async def _write(process: anyio.abc.Process, told: bytes) -> None:
     assert process.stdin is not None
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         await process.stdin.send(told)  # one that reads nothing of it is as good as any

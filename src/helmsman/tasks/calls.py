@@ -137,7 +137,8 @@ class CallLog:
                 if not repeatable:
                     raise OutcomeUnknown(
                         f"{name} was begun by a hub that ended before it could tell what came of it. Look whether it was "
-                        "done before you repeat it."
+                        "done before you repeat it: the session's status, or the list of sessions, tasks, schedules or "
+                        "worktrees, says so."
                     )
                 row = connection.execute(
                     "SELECT * FROM tasks WHERE idempotency_key IN (?, ?)", stored_keys(key)

@@ -311,8 +311,8 @@ class Reading:
         words = query.casefold().split()
         await self._helm.ledger.write()
         tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
-        found = [task for task in tasks if _mentions(task, words)][:count]
-        return {"sessions": sessions, "tasks": list(map(self._listed_task, found))}
+        found = await self._helm.tasks.local.inside(task for task in tasks if _mentions(task, words))
+        return {"sessions": sessions, "tasks": list(map(self._listed_task, found[:count]))}
 
     def _listed_task(self, task: Task) -> dict[str, Any]:
         """A task in a list, with long texts cut: the page of the task has them."""

@@ -32,6 +32,7 @@ from helmsman.agents.keeper.places import (
     try_own,
 )
 from helmsman.base.processes import Process, running_process
+from helmsman.base.surroundings import UMASK
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
 
@@ -155,7 +156,16 @@ def test_the_environment_counts_as_far_as_codex_cares() -> None:
     base = {"HOME": "/home/u", "PATH": "/bin", "TERM_SESSION_ID": "1", "OPENAI_API_KEY": "sk-1"}
     assert digest_of(base) == digest_of({**base, "TERM_SESSION_ID": "2", "PWD": "/x", "SHLVL": "3"})
     assert digest_of(base) == digest_of({**base, "CODEX_CLI_PATH": "/usr/bin/codex"})
-    for name in ("PATH", "OPENAI_API_KEY", "MISTRAL_API_KEY", "https_proxy", "CODEX_SQLITE_HOME"):
+    assert digest_of(base) == digest_of({**base, "STARSHIP_SESSION_KEY": "7", "VSCODE_GIT_ASKPASS_URL": "x"})
+    for name in (
+        "PATH",
+        "OPENAI_API_KEY",
+        "MISTRAL_API_KEY",
+        "https_proxy",
+        "CODEX_SQLITE_HOME",
+        "DATABASE_URL",
+        UMASK,
+    ):
         assert digest_of(base) != digest_of({**base, name: "other"})
     assert "sk-1" not in digest_of(base)
     assert digest_of({"PATH": "/b\udcffn"}) != digest_of({"PATH": "/bn"})

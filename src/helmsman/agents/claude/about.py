@@ -56,7 +56,7 @@ async def said_of_itself(means: Means) -> Mapping[str, Any]:
 async def ask_about(means: Means, session_id: str, directory: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Its answer to a request about a session that is on disk. The caller bounds the wait."""
     async with _started(means, "--resume", session_id, directory=directory) as pipe:
-        await pipe.tell(request)
+        await pipe.send(request)
         async for lines in pipe.lines():
             for response in (mapping(line.get("response")) for line in lines):
                 if response.get("request_id") == request["request_id"]:

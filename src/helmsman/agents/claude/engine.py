@@ -239,7 +239,7 @@ class ClaudeEngine(Engine):
             turn_id = str(uuid.uuid4())
             session.begin(turn_id)
             try:
-                await process.pipe.tell({**message, "uuid": turn_id})
+                await process.pipe.send({**message, "uuid": turn_id})
             except EngineLost:
                 session.turn = None
                 raise
@@ -254,7 +254,7 @@ class ClaudeEngine(Engine):
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         message_id = str(uuid.uuid4())
         turn.steered.add(message_id)
-        await process.pipe.tell({**user_message(text), "uuid": message_id})
+        await process.pipe.send({**user_message(text), "uuid": message_id})
 
     async def interrupt(self, session_id: str) -> None:
         self._check()
@@ -266,14 +266,14 @@ class ClaudeEngine(Engine):
         with anyio.CancelScope(shield=True):
             try:
                 for message_id in turn.steered:  # or they would be taken up next
-                    await process.pipe.tell(control("cancel_async_message", message_uuid=message_id))
+                    await process.pipe.send(control("cancel_async_message", message_uuid=message_id))
                 for asked in list(session.questions.values()):
                     session.questions.pop(asked.question.id)
                     session.withdraw(asked)
-                    await process.pipe.tell(refused(asked, "Stopped.", stop=True), answering=asked.request_id)
+                    await process.pipe.send(refused(asked, "Stopped.", stop=True), answering=asked.request_id)
                 with anyio.move_on_after(TAKEN_UP_SECONDS):
                     await turn.taken_up.wait()  # what is only queued would begin after the interrupt
-                await process.pipe.tell(control("interrupt"))
+                await process.pipe.send(control("interrupt"))
                 with anyio.move_on_after(INTERRUPT_SECONDS):
                     await turn.ended.wait()
             except EngineLost:
@@ -293,7 +293,7 @@ class ClaudeEngine(Engine):
         if stops and session.turn is not None:
             session.turn.interrupted = True
         with anyio.CancelScope(shield=True):
-            await session.process.pipe.tell(write_answer(asked, choices), answering=asked.request_id)
+            await session.process.pipe.send(write_answer(asked, choices), answering=asked.request_id)
 
     def _refuse_if_running(self, session: LiveSession) -> None:
         if session.turn is not None:

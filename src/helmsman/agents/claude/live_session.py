@@ -102,7 +102,7 @@ class LiveSession:
         with send, receive:
             self._replies[request["request_id"]] = send
             try:
-                await running.pipe.tell(request)
+                await running.pipe.send(request)
                 return await receive.receive()
             finally:
                 del self._replies[request["request_id"]]
@@ -159,10 +159,10 @@ class LiveSession:
         if asked is None or turn is None or turn.interrupted:
             subtype = text(mapping(line.get("request")).get("subtype"))
             answer = not_answered(request_id, subtype) if asked is None else refused(asked, "Stopped.", stop=True)
-            await running.pipe.tell(answer, answering=request_id)
+            await running.pipe.send(answer, answering=request_id)
         elif running.access.plans and asked.tool == EXIT_PLAN:
             turn.planned = True
-            await running.pipe.tell(refused(asked, "Stopped.", stop=True), answering=request_id)
+            await running.pipe.send(refused(asked, "Stopped.", stop=True), answering=request_id)
         elif not running.access.asks_about(asked):
             await self.decide(running, asked)
         else:
@@ -172,7 +172,7 @@ class LiveSession:
     async def decide(self, running: LiveProcess, asked: Asked) -> None:
         """Answer without anybody: the policy of the session says that nobody is asked."""
         yes = running.access.answers == "allow" and asked.question.type != "user_input"
-        await running.pipe.tell(allowed(asked) if yes else refused(asked, NOBODY_ASKED), answering=asked.request_id)
+        await running.pipe.send(allowed(asked) if yes else refused(asked, NOBODY_ASKED), answering=asked.request_id)
 
     def withdraw(self, asked: Asked) -> None:
         """Nobody waits any more for the answer to a question."""

@@ -55,7 +55,7 @@ class ClaudePipe(Protocol):
         """What it says, until it has ended or is ours no more."""
         ...
 
-    async def tell(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
+    async def send(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
         """Say something to it, the answer to a request of its or not; raises `EngineLost` when it is gone."""
         ...
 
@@ -147,7 +147,7 @@ class ChildPipe:
                 if lines:
                     yield lines
 
-    async def tell(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
+    async def send(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
         await self._write(json.dumps(line))
 
     async def _write(self, line: str) -> None:
@@ -283,9 +283,9 @@ class KeptPipe:
             self._keeping.read(said.number, len(said.line), line)
         return line
 
-    async def tell(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
+    async def send(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
         question = None if answering is None else self._keeping.answered(answering)
-        await self._child.tell(json.dumps(line), answering=question)
+        await self._child.send(json.dumps(line), answering=question)
 
     async def loss(self) -> EngineLost:
         ended = self._child.ended

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.keeper.places import BELOW
 from helmsman.base.files import replace_file
-from helmsman.base.processes import Process, descendants, kill, parents_of, with_variable
+from helmsman.base.processes import KEPT_MARK, Process, descendants, kill, parents_of, with_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-MARK: Final = "KEPT_BY_HELMSMAN"
-"""In the environment of all that runs below a keeper: its directory."""
+MARK: Final = KEPT_MARK
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36

@@ -95,25 +95,25 @@ class KeptChild:
             self.newer_epoch = int(rest)
         return None
 
-    async def tell(self, line: str, *, answering: int | None = None) -> None:
+    async def send(self, line: str, *, answering: int | None = None) -> None:
         """Say something to the child; as the answer to a line that was kept, which is dropped in the same step."""
         async with self._writing:
             self.inputs += 1
             dropped = "" if answering is None else f",{answering}"
-            await self._send(f"i{self.inputs}{dropped} {line}\n")
+            await self._write(f"i{self.inputs}{dropped} {line}\n")
 
     async def take(self, number: int, *, keep: list[int], drop: list[int]) -> None:
         """All lines up to this one have been dealt with, and only those to keep are said to the next owner."""
         frames = [*(f"k{one}\n" for one in keep), *(f"d{one}\n" for one in drop), f"a{number}\n"]
         async with self._writing:
-            await self._send("".join(frames))
+            await self._write("".join(frames))
 
     async def end(self) -> None:
         """Have the keeper end the child."""
         async with self._writing:
-            await self._send("t\n")
+            await self._write("t\n")
 
-    async def _send(self, frames: str) -> None:
+    async def _write(self, frames: str) -> None:
         try:
             with anyio.CancelScope(
                 shield=True

@@ -101,9 +101,9 @@ class Pipe:
             os.set_blocking(descriptor, False)
         self._selector.register(stdout, selectors.EVENT_READ, lambda _: self.read_child())
         for line in greeting:
-            self.tell(line.encode())
+            self.send_to_child(line.encode())
 
-    def tell(self, line: bytes, number: int = 0) -> None:
+    def send_to_child(self, line: bytes, number: int = 0) -> None:
         """Say something to the child. Input of an owner has a number, and the owner hears when the child has it."""
         self._watcher.told(line)
         data = memoryview(line + b"\n")
@@ -259,7 +259,7 @@ class Pipe:
         self._inputs = number
         if question is not None:
             self._backlog.drop(question)
-        self.tell(line, number)
+        self.send_to_child(line, number)
 
     def _meet(self, connection: _Connection, frame: bytes) -> None:
         if frame == b"?" and connection in self._callers:

@@ -319,7 +319,7 @@ class Keeper:
             if self._pipe is None:
                 return
             for line in lines:
-                self._pipe.tell(line)
+                self._pipe.send_to_child(line)
             deadline = time.monotonic() + _INTERRUPT_SECONDS
             while any(self._watcher.activity()) and self._reap(child) and time.monotonic() < deadline:
                 self._wait(child, deadline - time.monotonic())

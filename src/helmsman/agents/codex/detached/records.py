@@ -126,20 +126,31 @@ def write_record(record: EngineRecord) -> None:
 def digest_of(env: Mapping[str, str]) -> str:
     """The variables that change what Codex does, as a fingerprint: work begun with others must not run in this engine.
 
-    Where programs and files are found, how the network and the account are reached, what Codex itself reads. The rest
-    (terminals, editors, desktops) differs from window to window and means nothing to it.
+    Where programs and files are found, how the network and the account are reached, what Codex itself reads, and what a
+    project's commands usually read: addresses, secrets, the kind of place it is. The rest (terminals, editors, desktops)
+    differs from window to window and means nothing to them.
     """
     chosen = {name: value for name, value in env.items() if _changes_codex(name)}
     return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-_NAMES: Final = frozenset({UMASK, "HOME", "PATH", "SHELL", "TMPDIR", "USER", "VIRTUAL_ENV", "RUST_LOG"})
-_NO_NAMES: Final = frozenset({"CODEX_CLI_PATH", "CODEX_HOME", "CODEX_THREAD_ID"})
-"""Ours, compared as what they mean, or another for every session of a Codex that starts us."""
+_NAMES: Final = frozenset(
+    {
+        *(UMASK, "HOME", "PATH", "SHELL", "TMPDIR", "USER", "RUST_LOG", "KUBECONFIG"),
+        *("LD_LIBRARY_PATH", "PYTHONPATH", "NODE_PATH", "GOPATH"),
+    }
+)
+_NO_NAMES: Final = frozenset({"CODEX_CLI_PATH", "CODEX_HOME", "CODEX_THREAD_ID", "STARSHIP_SESSION_KEY"})
+"""Ours, compared as what they mean, or another for every window, or for every session of a Codex that starts us."""
+_NO_PREFIXES: Final = ("HELMSMAN_", "VSCODE_", "XDG_", "CLAUDE_CODE_")
 _PREFIXES: Final = ("CODEX_", "CLAUDE_CONFIG_", "ANTHROPIC_", "OPENAI_", "AZURE_", "AWS_", "SSL_CERT_", "OTEL_")
-_SUFFIXES: Final = ("_API_KEY", "_BASE_URL", "_PROXY")
+_SUFFIXES: Final = (
+    *("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS"),
+    *("_URL", "_URI", "_DSN", "_HOST", "_PROXY", "_ENV"),
+)
 
 
 def _changes_codex(name: str) -> bool:
     name = name.upper()
-    return name in _NAMES or (name.startswith(_PREFIXES) and name not in _NO_NAMES) or name.endswith(_SUFFIXES)
+    is_known = name.startswith(_PREFIXES) or (name.endswith(_SUFFIXES) and not name.startswith(_NO_PREFIXES))
+    return name in _NAMES or (is_known and name not in _NO_NAMES)
