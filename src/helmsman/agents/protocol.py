@@ -508,6 +508,13 @@ class SessionIndex(Protocol):
         """All that is recorded of a session's turns, last first."""
         ...
 
+    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
+        """All turns of a session with what was said and done, oldest first; None if it is not on disk.
+
+        Prompts, messages, commands and changed files are in it; an engine's `history` may know more.
+        """
+        ...
+
 
 class Agent(ABC):
     """A coding agent: how its engines are opened, and what it keeps on disk. Methods that are not async may block."""

@@ -172,7 +172,7 @@ def changed_options(known: SessionOptions, changes: StartOptions) -> StartOption
     if (agent := changes.get("agent")) not in (None, known.agent):
         raise InvalidInput(
             f"This session belongs to the agent {known.agent}, and a session cannot change its agent. Leave agent out, or "
-            f"start a new session with {agent}.",
+            f"hand the session over: say something to it with the agent {agent}.",
             parameter="agent",
         )
     kept: StartOptions = {"agent": known.agent, "unenforced": changes.get("unenforced", known.unenforced)}
