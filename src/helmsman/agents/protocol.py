@@ -288,13 +288,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewReport:
-    """What a review came to: its findings, and the whole as text. `verdict` is the reviewer's own, in its words."""
+    """What a review came to: its findings, and the whole as text. `verdict` is the reviewer's own, in its words.
+
+    `note` says what of it was left out, and why.
+    """
 
     text: str
     findings: tuple[Finding, ...] = ()
     explanation: str = ""
     verdict: str | None = None
     confidence: float | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

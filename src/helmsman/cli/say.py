@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from helmsman.base.json_values import present
 from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -32,6 +33,7 @@ _LOOK_SECONDS: Final = 0.5
     'helmsman say 3b2d5c8e "Now add a test for it"',
     'helmsman say 3b2d5c8e "Only the parser, please" --steer',
     "git diff | helmsman say 3b2d5c8e - --wait",
+    'helmsman say 3b2d5c8e "Go on with that" --agent claude',
 )
 @session_argument
 @click.argument("message")
@@ -42,17 +44,25 @@ _LOOK_SECONDS: Final = 0.5
     flag_value="queue",
     help="While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
 )
+@click.option("--agent", metavar="NAME", help="Hand it over to this agent, in a new session that knows what was done.")
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
 def command(
-    session: str, message: str, when_busy: WhenBusy | None, images: tuple[str, ...], wait: bool, as_json: bool
+    session: str,
+    message: str,
+    when_busy: WhenBusy | None,
+    agent: str | None,
+    images: tuple[str, ...],
+    wait: bool,
+    as_json: bool,
 ) -> int:
     """Send a session its next message: one of Helmsman's, of an earlier run, or one a person made in the terminal.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin. Returns at once
     and the turn goes on; where Codex cannot go on without this process, or with --wait, it is followed to its end, and the
     exit code is that of the turn. While a turn is running it is an error, unless --steer puts the message into that turn or
-    --queue waits for its end.
+    --queue waits for its end. With --agent another agent goes on in the same directory or worktree, in a new session that is
+    told what was said and done so far, and may do no more than this one.
     """
     if wait:
         host().require_own_process()
@@ -64,10 +74,10 @@ def command(
         if (before := done_before()) is not None:
             if before.status in ("canceled", "failed", "unknown"):
                 raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
-            return print_sent(known, before.id)
+            return print_sent(await helm.session(before.session_id or known.id), before.id)
         if when_busy is not None:
             known.require_here()
-        sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error")
+        sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", agent=agent)
         if when_busy == "queue" and (not_sent := await _until_sent(helm, sent)) is not None:
             reason = not_sent.note or "It was taken back."
             shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}
@@ -80,7 +90,10 @@ def command(
 
     def print_sent(sent: Session, task_id: str | None) -> int:
         shown = {"sessionId": sent.id, "status": sent.status, "taskId": task_id}
-        print_result(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)
+        if (source := sent.handed_over_from) is not None:
+            shown |= {"handedOverFrom": source, "note": " ".join(sent.notes) or None}
+        words = "Sent." if source is None or agent is None else f"Handed over to {agent}."
+        print_result(f"{words} Follow it: helmsman watch {short_id(sent.id)}", present(shown), as_json=as_json)
         return ExitCode.OK
 
     return with_display(send, as_json=as_json)
