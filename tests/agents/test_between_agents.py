@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.errors import InvalidInput, ReviewUnreadable, SessionBusy, Unsupported
+from helmsman.errors import InvalidInput, ReviewUnreadable, SessionBusy
 from helmsman.model.options import ReviewTarget
 from helmsman.testing import add, hang, patch, run, say
 from tests.claude import claude_binary, claude_environment
@@ -110,8 +110,6 @@ async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_th
         assert "is not known here" in " ".join(unknown.notes)
     with pytest.raises(InvalidInput, match="hand the session over"):
         await helm.fork(plain.id, agent="claude")
-    with pytest.raises(Unsupported, match="codex"):
-        await helm.extras.upkeep.roll_back(careful.id)
 
 
 def answer(*findings: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
@@ -16,6 +16,7 @@ from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.cli.watch import follow_session, with_display
 from helmsman.errors import OutcomeUnknown
+from helmsman.model.options import ApprovalPolicy, SandboxMode
 from helmsman.tasks.calls import done_before
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ _LOOK_SECONDS: Final = 0.5
     help="While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
 )
 @click.option("--agent", metavar="NAME", help="Hand it over to this agent, in a new session that knows what was done.")
+@click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="From now on: what commands may do.")
+@click.option(
+    "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="From now on: when it asks first."
+)
+@click.option("--unenforced", is_flag=True, help="With --agent: start it even where no sandbox can hold it.")
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
 def command(
@@ -52,6 +58,9 @@ def command(
     message: str,
     when_busy: WhenBusy | None,
     agent: str | None,
+    sandbox: SandboxMode | None,
+    approval_policy: ApprovalPolicy | None,
+    unenforced: bool,
     images: tuple[str, ...],
     wait: bool,
     as_json: bool,
@@ -67,6 +76,8 @@ def command(
     if wait:
         host().require_own_process()
     text = prompt_text(message)
+    given = {"agent": agent, "sandbox": sandbox, "approval_policy": approval_policy, "unenforced": unenforced or None}
+    options: Any = present(given)
     host().begin_change("repeatable")
 
     async def send(helm: Helmsman, display: Display) -> int:
@@ -77,7 +88,7 @@ def command(
             return print_sent(await helm.session(before.session_id or known.id), before.id)
         if when_busy is not None:
             known.require_here()
-        sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", agent=agent)
+        sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", **options)
         if when_busy == "queue" and (not_sent := await _until_sent(helm, sent)) is not None:
             reason = not_sent.note or "It was taken back."
             shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}
@@ -90,9 +101,10 @@ def command(
 
     def print_sent(sent: Session, task_id: str | None) -> int:
         shown = {"sessionId": sent.id, "status": sent.status, "taskId": task_id}
-        if (source := sent.handed_over_from) is not None:
-            shown |= {"handedOverFrom": source, "note": " ".join(sent.notes) or None}
-        words = "Sent." if source is None or agent is None else f"Handed over to {agent}."
+        words = "Sent."
+        if agent is not None and sent.handed_over_from is not None:
+            shown |= {"handedOverFrom": sent.handed_over_from, "note": " ".join(sent.notes) or None}
+            words = f"Handed over to {agent}."
         print_result(f"{words} Follow it: helmsman watch {short_id(sent.id)}", present(shown), as_json=as_json)
         return ExitCode.OK
 
