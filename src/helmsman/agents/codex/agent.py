@@ -44,7 +44,7 @@ class CodexSessions(RolloutIndex):
 
     def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
         path = self._path(session_id)
-        return None if path is None else read_history(path, self._path)
+        return None if path is None else read_history(path, self._home)
 
     def _path(self, session_id: str) -> Path | None:
         info = self.find(session_id)

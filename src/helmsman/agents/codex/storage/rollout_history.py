@@ -1,8 +1,8 @@
 """What was said and done in a session, from its rollout file, without starting Codex.
 
 Prompts and messages are events: `user_message` and `agent_message` up to 0.149, `item_completed` since 0.152. Commands and
-patches are what the model called, which every version records alike. A fork or a session that was taken back (0.155 and
-newer) begins where it parted, and names the session and the place (`history_base`).
+patches are what the model called, which every version records alike. The file of a fork, or of a session that was taken back
+(0.155 and newer), begins where it parted, and names the file (by the last id in its name) and the place (`history_base`).
 
 Nothing in a file raises: a line that is damaged, half written or unknown is passed over.
 """
@@ -12,17 +12,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.storage.rollout_head import parse_line, readable
-from helmsman.agents.codex.storage.rollouts import read_rollout
+from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.json_values import integer, mapping, sequence
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange, UserMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
     from typing import BinaryIO
 
     from helmsman.model.events import ChangeKind, Item
@@ -40,10 +40,10 @@ _EXIT: Final = re.compile(r"(?:Process exited with code|Exit code:) (-?\d+)")
 _TEXT_ITEMS: Final = {"UserMessage", "AgentMessage"}
 
 
-def read_history(path: Path, path_of: Callable[[str], Path | None]) -> tuple[PastTurn, ...]:
-    """The turns in a file and in those it goes on from, oldest first. `path_of` finds the file of another session."""
+def read_history(path: Path, codex_home: Path) -> tuple[PastTurn, ...]:
+    """The turns in a file and in those of the same home that it goes on from, oldest first."""
     files: list[tuple[Path, int | None]] = [(path, None)]
-    while len(files) < _MOST_FILES and (base := _parted_from(files[0][0], path_of)) is not None:
+    while len(files) < _MOST_FILES and (base := _parted_from(files[0][0], codex_home)) is not None:
         files.insert(0, base)
     history = _History()
     for file, end in files:
@@ -51,13 +51,17 @@ def read_history(path: Path, path_of: Callable[[str], Path | None]) -> tuple[Pas
     return tuple(turn.past() for turn in history.turns)
 
 
-def _parted_from(path: Path, path_of: Callable[[str], Path | None]) -> tuple[Path, int] | None:
+def _parted_from(path: Path, codex_home: Path) -> tuple[Path, int] | None:
     """The file that this one goes on from, and how many of its bytes it shares."""
     first = parse_line(read_rollout(str(path), lambda file: file.readline(_LONGEST_LINE)) or b"") or {}
     base = mapping(mapping(first.get("payload")).get("history_base"))
     parent, end = readable(base.get("thread_id")), integer(base.get("end_byte_offset"))
-    found = None if parent is None or end is None else path_of(parent)
-    return None if found is None or end is None or found == path else (found, end)
+    if parent is None or end is None:
+        return None
+    names = tuple(f"{mark}{parent}.jsonl" for mark in "-_")
+    files = (file for file, _, _ in rollout_files(codex_home) if file.removesuffix(".zst").endswith(names))
+    found = next(files, None)
+    return None if found is None else (Path(found), end)
 
 
 @dataclass(slots=True)
