@@ -10,6 +10,7 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.errors import InvalidInput, ReviewUnreadable, SessionBusy
 from helmsman.model.options import ReviewTarget
+from helmsman.tasks.calls import CallKey, call_key
 from helmsman.testing import add, hang, patch, run, say
 from tests.claude import claude_binary, claude_environment
 
@@ -110,6 +111,27 @@ async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_th
         assert "is not known here" in " ".join(unknown.notes)
     with pytest.raises(InvalidInput, match="hand the session over"):
         await helm.fork(plain.id, agent="claude")
+
+
+async def test_a_session_is_handed_over_once_whatever_becomes_of_hubs(
+    helm: Helmsman, git_repo: Path, model: ScriptedModel
+) -> None:
+    model.on("Hello", say("Hi."))
+    model.on("Go on", say("As you say."))
+    first = await ended(await helm.start("Hello", cwd=git_repo, sandbox="read-only", approval_policy="never"))
+    sessions: list[str] = []
+    before = None
+    for _ in range(2):  # the second time as a hub does it that is asked for the same again
+        token = call_key.set(CallKey("door:1", before, is_repeated=before is not None))
+        try:
+            sessions.append((await ended(await helm.say(first.id, "Go on", agent="claude"))).id)
+        finally:
+            call_key.reset(token)
+        before = (await helm.tasks.of_sessions(sessions[:1]))[sessions[0]][0]
+    assert sessions[0] == sessions[1]
+    assert before is not None
+    assert before.handed_over_from == first.id
+    assert sum("Go on" in request.user_texts[-1] for request in model.requests) == 1
 
 
 def answer(*findings: dict[str, Any]) -> str:
