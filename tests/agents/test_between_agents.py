@@ -86,6 +86,7 @@ async def _yes(_session: Session, _question: object) -> list[str]:
     return ["approve"]
 
 
+@pytest.mark.long
 async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_than_it_had(
     helm: Helmsman, here: Settings, env: dict[str, str], git_repo: Path, model: ScriptedModel
 ) -> None:
@@ -108,7 +109,7 @@ async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_th
     async with Helmsman(here, env=env, inside=True) as later:  # nobody knows what the configuration allowed it
         unknown = await ended(await later.say(plain.id, "Go on", agent="claude"))
         assert (unknown.options.writes, unknown.options.asks) == ("nothing", "unless_harmless")
-        assert "is not known here" in " ".join(unknown.notes)
+        assert "is not known here: the new one only reads" in " ".join(unknown.notes)
     with pytest.raises(InvalidInput, match="hand the session over"):
         await helm.fork(plain.id, agent="claude")
 

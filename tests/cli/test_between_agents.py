@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.anyio,
     pytest.mark.needs_git,
     pytest.mark.skipif(os.name != "posix", reason="There are no hubs here."),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from helmsman.testing.model_request import ModelRequest
     from helmsman.testing.script import Part
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+pytestmark = [pytest.mark.long, pytest.mark.anyio, pytest.mark.needs_git]
 
 
 def judged(request: ModelRequest) -> list[Part]:

@@ -34,6 +34,7 @@ REVIEWED: Final = "reviewed"
 """The key in a task's metadata for what was to be reviewed."""
 _DIFF_CHARS: Final = 200_000
 """How much of a diff is shown: about 50,000 tokens. Of files beyond that, the names are."""
+_FILES_NAMED: Final = 200
 _TITLES_NAMED: Final = 5
 _FENCED: Final = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n```", re.DOTALL)
 
@@ -108,10 +109,10 @@ def ask_for_review(
     else:
         since = comparison(git, target.value) if target.kind == "base" else None
         changed = worktrees.diff_of_directory(directory, since, state_dir=state_dir)
-    files = [file for file in read_diff(changed.text) if file.path]
+    shown, files = _shown(changed.text)
     scope = Scope(str(git.work_tree), {file.path: _ranges(file) for file in files})
     wanted = in_words(target) + (f" {instructions}" if instructions else "")
-    return f"{wanted}\n\n{_ASKED.format(root=git.work_tree)}\n{_shown(changed.text, files)}", scope
+    return f"{wanted}\n\n{_ASKED.format(root=git.work_tree)}\n{shown}", scope
 
 
 def read_answer(said: str, scope: Scope, session_id: str) -> ReviewReport:
@@ -214,10 +215,14 @@ def _ranges(file: FileDiff) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def _shown(diff: str, files: list[FileDiff]) -> str:
+def _shown(diff: str) -> tuple[str, list[FileDiff]]:
+    """As much of a diff as is shown, and the files in it or named with it."""
+    files = [file for file in read_diff(diff) if file.path]
     if len(diff) <= _DIFF_CHARS:
-        return diff
+        return diff, files
     shown = diff[: diff.rfind("\n", 0, _DIFF_CHARS) + 1]
-    whole = {file.path for file in read_diff(shown)}
-    rest = [file.path for file in files if file.path not in whole]
-    return f"{shown}(The diff is longer than that. Read these files yourself: {', '.join(rest) or files[-1].path})\n"
+    whole = len([file for file in read_diff(shown) if file.path]) - 1  # the last one may have been cut
+    rest = files[whole : whole + _FILES_NAMED]
+    more = len(files) - whole - len(rest)
+    named = ", ".join(file.path for file in rest) + (f" and {more} more, which are not reviewed" if more else "")
+    return f"{shown}(The diff is longer than that. Read these files yourself: {named})\n", [*files[:whole], *rest]

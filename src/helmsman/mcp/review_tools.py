@@ -1,4 +1,4 @@
-"""The tool of the toolset `extras` that lets Codex review a change."""
+"""The tool of the toolset `extras` that lets Codex review a change, and that of `agents` that lets any agent."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _in_words(output: ReviewOutput) -> str:
 
 @tool("Let Codex review a change", BEGINS, _in_words, takes_agent=AgentReviewInput)
 async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
-    """Codex's own code review of uncommitted changes, of a branch or of a commit, with the findings as data. Changes
+    """A code review by Codex of uncommitted changes, of a branch or of a commit, with the findings as data. Changes
     nothing. Waits up to timeoutSec; while status is active, call it again with sessionId alone. Where nothing changed,
     it says so at once. For other questions about code use codex_start with sandbox read-only."""
     reviews = call.helm.extras.reviews

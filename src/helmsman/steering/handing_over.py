@@ -8,12 +8,12 @@ or worktree, and may do what the caller says or else what the first one might, n
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
-from helmsman.errors import InvalidInput, RegistryUnavailable
+from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, ProposedPlan, Review, UserMessage
 from helmsman.model.inputs import changed_options, require_place
 from helmsman.model.options import ASKS, WRITES, SessionOptions
@@ -21,9 +21,8 @@ from helmsman.steering.turn_errors import busy
 from helmsman.tasks.model import HANDED_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from helmsman.model.events import Item
     from helmsman.model.inputs import StartOptions
     from helmsman.sessions.session import Session, WhenBusy
     from helmsman.steering.turns import Turns
@@ -64,7 +63,7 @@ async def hand_over(
         InvalidInput: The directory is gone, or the message was to be steered or queued.
         HelmsmanError: The other agent is not there, or cannot work under this policy.
     """
-    title = helm.agents[agent].title
+    title, before = helm.agents[agent].title, helm.agents.title(source.options.agent)
     if source.state.is_running:
         if when_busy != "error":
             raise InvalidInput(
@@ -74,7 +73,7 @@ async def hand_over(
             )
         raise busy(source.id)
     require_place(source.id, source.directory)
-    policy, remark = _policy(source, known)
+    policy, remark = _policy(source, known, given)
     told = _told(await _turns(helm, source))
 
     def entered(task_id: str) -> None:
@@ -83,58 +82,58 @@ async def hand_over(
             on_task(task_id)
 
     session = await start(
-        _prompt(message, helm.agents.title(source.options.agent), told),
+        _prompt(message, before, told),
         cwd=known.cwd if known.cwd is not None else source.directory,
         on_task=entered,
         **changed_options(replace(policy, agent=agent), {**given, "agent": agent}),
     )
     session.worktree, session.handed_over_from = source.worktree, source.id  # both work in it
-    before = helm.agents.title(source.options.agent)
     note = f"Handed over from session {source.id} of {before} to a new one of {title}, which was told what was done so far."
     session.notes += (note, *([remark] if remark else []))
     return session
 
 
-def _policy(source: Session, known: SessionOptions) -> tuple[SessionOptions, str | None]:
-    """What the first session might do, in no agent's words. Where nobody knows, it is the least."""
+def _policy(source: Session, known: SessionOptions, given: StartOptions) -> tuple[SessionOptions, str | None]:
+    """What the first session might do, in no agent's words. Where neither that nor the caller's wish is known, the least."""
     asks = known.asks or ASKS.get(source.state.approval_policy or "")
     writes = known.writes or WRITES.get(source.state.sandbox or "")
     roots = known.writable_roots if writes == "workspace" else ()
-    remark = None
-    if asks is None or writes is None:
-        remark = (
-            "What the first session was allowed is not known here, so that the new one asks before nearly everything and "
-            "only reads, unless sandbox and approval policy say otherwise."
+    remarks = []
+    is_said = given.get("full_auto") or given.get("dangerously_bypass_approvals_and_sandbox")
+    if not asks and not is_said and not given.get("approval_policy"):
+        remarks.append(
+            "When the first session was to ask is not known here: the new one asks before nearly everything."
         )
-        asks, writes = asks or "unless_harmless", writes or "nothing"
-    return SessionOptions(asks=asks, writes=writes, writable_roots=roots), remark
+    if not writes and not is_said and not given.get("sandbox"):
+        remarks.append("What the first session might write is not known here: the new one only reads.")
+    policy = SessionOptions(asks=asks or "unless_harmless", writes=writes or "nothing", writable_roots=roots)
+    return policy, " ".join(remarks) or None
 
 
 async def _turns(helm: Turns, source: Session) -> list[PastTurn]:
     """What was said and done: by the agent's files, else by its tasks; of the last turn, by what is known of it here."""
     turns = list(await helm.truth.history(source.id))
     if not turns:
-        turns = [turn async for turn in _of_tasks(helm, source)]
+        turns = await _of_tasks(helm, source)
     prompt = source.state.prompt
     if not prompt or not any(isinstance(item, AgentMessage) for item in source.items):
         return turns
-    here = PastTurn(id="", status=source.status, items=(UserMessage(id="u", text=prompt), *_work(source.items)))
+    work = (item for item in source.items if not isinstance(item, UserMessage))
+    here = PastTurn(id="", status=source.status, items=(UserMessage(id="u", text=prompt), *work))
     is_last = bool(turns) and any(isinstance(item, UserMessage) and item.text == prompt for item in turns[-1].items)
     return [*(turns[:-1] if is_last else turns), here]  # a file may be a moment behind
 
 
-async def _of_tasks(helm: Turns, source: Session) -> Any:
-    try:
-        tasks = await helm.ledger.registry(lambda registry: registry.tasks_of_session(source.id))
-    except RegistryUnavailable:
-        return
-    for task in reversed(tasks):
-        said = (AgentMessage(id="m", text=task.result),) if task.result else ()
-        yield PastTurn(id=task.id, status=task.status, items=(UserMessage(id="u", text=task.instruction), *said))
-
-
-def _work(items: Sequence[Item]) -> Iterator[Item]:
-    return (item for item in items if not isinstance(item, UserMessage))
+async def _of_tasks(helm: Turns, source: Session) -> list[PastTurn]:
+    tasks = await helm.ledger.registry(lambda registry: registry.tasks_of_session(source.id))
+    return [
+        PastTurn(
+            id=task.id,
+            status=task.status,
+            items=(UserMessage(id="u", text=task.instruction), AgentMessage(id="m", text=task.result or "")),
+        )
+        for task in reversed(tasks)
+    ]
 
 
 def _prompt(message: str, before: str, told: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from helmsman.model.events import ChangeKind, Item
 
 _OF_USE: Final = re.compile(
-    rb'"type":"(?:session_meta|user_message|agent_message|item_completed|task_started|turn_started|task_complete'
-    rb'|turn_complete|turn_aborted|thread_rolled_back|function_call|function_call_output|custom_tool_call)"'
+    rb'"type":"(?:user_message|agent_message|item_completed|task_started|turn_started|task_complete|turn_complete'
+    rb'|thread_rolled_back|function_call|function_call_output|custom_tool_call)"'
 )
+_KIND_BYTES: Final = 400
+"""Where a line says what it is; what follows may be a megabyte of output."""
 _LONGEST_LINE: Final = 4 * 1024 * 1024
 _MOST_FILES: Final = 20
 """Sessions that parted from sessions that parted: further back nobody looks."""
@@ -47,7 +50,7 @@ def read_history(path: Path, codex_home: Path) -> tuple[PastTurn, ...]:
         files.insert(0, base)
     history = _History()
     for file, end in files:
-        read_rollout(str(file), lambda lines, end=end: history.read(lines, end))  # type: ignore[misc]
+        read_rollout(str(file), partial(history.read, end=end))
     return tuple(turn.past() for turn in history.turns)
 
 
@@ -88,7 +91,7 @@ class _History:
             if not line:
                 return
             left = None if left is None else left - len(line)
-            if _OF_USE.search(line, 0, 400) and (entry := parse_line(line)) is not None:
+            if _OF_USE.search(line, 0, _KIND_BYTES) and (entry := parse_line(line)) is not None:
                 self._take(str(entry.get("type")), mapping(entry.get("payload")))
 
     def _take(self, kind: str, payload: Mapping[str, Any]) -> None:
