@@ -40,10 +40,6 @@ In agent_* tools `agent` says who works: codex, claude, gemini, opencode, qwen, 
 agent_say with another agent hands a session over to it. agent_review has one agent review what another did, with findings to
 pass on by agent_say; agent_diff and agent_apply bring the changes of a session with worktree into the main tree.
 """
-_ANY_AGENT: Final = _HELMSMAN | {
-    "description": "Steer coding agents: start work, follow it, answer their questions, stop it.",
-    "instructions": in_words_for_any(_HELMSMAN["instructions"]).replace("OpenAI the agent", "coding agents") + _AGENTS,
-}
 _IDENTITIES: Final[dict[tuple[str, ...], dict[str, Any]]] = {
     ("compat",): {  # the name is the original's, because clients may know it; who really serves is in the title
         "name": "codex-mcp-server",
@@ -92,10 +88,14 @@ def _tools(settings: Settings) -> list[Offered]:
 
 
 def _identity(settings: Settings) -> dict[str, Any]:
+    """How a server introduces itself: the loop is told in the names of the tools that it has."""
     if "agents" not in settings.tools:
         return _IDENTITIES.get(tuple(settings.tools), _HELMSMAN)
-    both = _HELMSMAN | {"instructions": _HELMSMAN["instructions"] + _AGENTS}
-    return both if "sessions" in settings.tools else _ANY_AGENT
+    loop: str = _HELMSMAN["instructions"]
+    if "sessions" not in settings.tools:
+        loop = in_words_for_any(loop.replace("OpenAI Codex", "coding agents"))
+    description = "Steer coding agents: start work, follow it, answer their questions, stop it."
+    return _HELMSMAN | {"description": description, "instructions": loop + _AGENTS}
 
 
 def build_server(helm: Helmsman) -> Server[None]:

@@ -58,14 +58,14 @@ _ANSWER: Final = frozenset({"codex_respond", "agent_respond"})
 CODEX: Final = "codex"
 """Whom the tools that carry its name start, whatever the default agent is."""
 _WORDS_FOR_ANY: Final = (
-    (re.compile(r"\bcodex_"), "agent_"),
-    (re.compile(r"\ba Codex session's"), "an agent's"),
-    (re.compile(r"\ba Codex session"), "an agent's session"),
-    (re.compile(r"\bsessions Codex has"), "sessions agents have"),
-    (re.compile(r"\bCodex sessions"), "agents' sessions"),
-    (re.compile(r"\bCodex configuration"), "agent configuration"),
-    (re.compile(r"(?:^|(?<=\. ))Codex\b(?!'s configuration)"), "The agent"),
-    (re.compile(r"(?<!older )\bCodex\b(?!'s configuration)"), "the agent"),
+    (r"\bcodex_", "agent_"),
+    (r"\ba Codex session's", "an agent's"),
+    (r"\ba Codex session", "an agent's session"),
+    (r"\bsessions Codex has", "sessions agents have"),
+    (r"\bCodex sessions", "agents' sessions"),
+    (r"\bCodex configuration", "agent configuration"),
+    (r"(?:^|(?<=\. ))Codex\b(?!'s configuration)", "The agent"),
+    (r"(?<!older )\bCodex\b(?!'s configuration)", "the agent"),
 )
 """What says Codex in the description of a tool, and what says any agent. What only Codex has keeps its name."""
 
@@ -165,9 +165,8 @@ class Tool(Generic[InputT]):
         if not isinstance(result, Output):
             return result
         structured = result.as_dict()
-        whole = (
-            session_file(structured["sessionId"], structured.get("agent", CODEX)) if "sessionId" in structured else ""
-        )
+        session_id, agent = structured.get("sessionId"), structured.get("agent", CODEX)
+        whole = "" if session_id is None else session_file(session_id, agent)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=cut(self.in_words(result), TEXT_CHARS, whole))],
             structured_content=within(structured, whole=whole),
@@ -178,7 +177,7 @@ class Tool(Generic[InputT]):
 def in_words_for_any(text: str) -> str:
     """What is said of Codex and its tools, said of any agent and the tools for it."""
     for word, other in _WORDS_FOR_ANY:
-        text = word.sub(other, text)
+        text = re.sub(word, other, text)
     return text
 
 
