@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from helmsman import errors
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.errors import HelmsmanError, InvalidSetting
+from helmsman.mcp.agent_tools import AGENT_TOOLS
 from helmsman.mcp.compat_tools import compat_tools
 from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 from helmsman.mcp.router_tool import router_tools
@@ -41,6 +42,7 @@ Made by `scripts/make_reference.py` from the code, and checked against it by the
 
 TOOLSET_TEXTS = {
     "sessions": "The default, explained in [mcp.md](mcp.md).",
+    "agents": "The same for any agent, explained in [mcp.md](mcp.md#any-agent).",
     "extras": "The rest of what Codex can do, explained in [extras.md](extras.md).",
     "compat": "The tools of the removed `codex mcp-server`: see [compat.md](compat.md); not together with `router`.",
     "router": "One tool that takes plain words, explained in [router.md](router.md). Not together with `compat`. The tools "
@@ -81,6 +83,7 @@ def reference() -> str:
 def _tools() -> Iterator[str]:
     offered: dict[str, Sequence[Offered]] = {
         "sessions": SESSION_TOOLS,
+        "agents": AGENT_TOOLS,
         "extras": EXTRAS_TOOLS,
         "compat": compat_tools(),
         "router": router_tools(expose_primitives=True),

@@ -273,6 +273,12 @@ class StepOutputInvalid(StepError):
     code = "step_output_invalid"
 
 
+class ReviewUnreadable(HelmsmanError):
+    """An agent that was asked for its findings answered something else. Details: `session_id`."""
+
+    code = "review_unreadable"
+
+
 # --- the cloud -------------------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,17 @@ def test_a_session_keeps_its_agent(changes: StartOptions) -> None:
     assert changed_options(SessionOptions(agent="other"), changes)["agent"] == "other"
 
 
+def test_what_is_not_changed_stays() -> None:
+    known = SessionOptions(model="gpt-5.4", config={"model_verbosity": "low"}, writes="nothing", trust_repository=True)
+    changed = changed_options(known, {"sandbox": "workspace-write", "config": None})
+    assert (changed["model"], changed["config"], changed["trust_repository"]) == (known.model, known.config, True)
+    assert (changed["sandbox"], changed_options(known, {"model": "gpt-5.5"})["sandbox"]) == (
+        "workspace-write",
+        "read-only",
+    )
+    assert changed_options(known, {"model": "gpt-5.5", "trust_repository": False})["trust_repository"] is False
+
+
 @pytest.mark.parametrize("more", [{}, {"full_auto": True}])
 def test_a_session_cannot_be_given_another_agent(more: StartOptions) -> None:
     with pytest.raises(

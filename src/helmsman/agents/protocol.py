@@ -290,13 +290,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewReport:
-    """What a review came to: its findings, and the whole as text. `verdict` is the reviewer's own, in its words."""
+    """What a review came to: its findings, and the whole as text. `verdict` is the reviewer's own, in its words.
+
+    `note` says what of it was left out, and why.
+    """
 
     text: str
     findings: tuple[Finding, ...] = ()
     explanation: str = ""
     verdict: str | None = None
     confidence: float | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -508,6 +512,13 @@ class SessionIndex(Protocol):
 
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
         """All that is recorded of a session's turns, last first."""
+        ...
+
+    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
+        """All turns of a session with what was said and done, oldest first; None if it is not on disk.
+
+        Prompts, messages, commands and changed files are in it; an engine's `history` may know more.
+        """
         ...
 
 

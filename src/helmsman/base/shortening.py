@@ -37,8 +37,10 @@ _LEAST_ENTRIES: Final = 5
 _ALL: Final = math.inf
 
 
-def session_file(session_id: str) -> str:
-    """Where all of a session is, in words: Codex keeps every message and every output it was handed."""
+def session_file(session_id: str, agent: str = "codex") -> str:
+    """Where all of a session is, in words: an agent keeps every message and every output it was handed."""
+    if agent != "codex":
+        return f"all of it is in what {agent} itself keeps of session {session_id}"
     return f"all of it is in Codex's own file of the session, sessions/…/rollout-…-{session_id}.jsonl"
 
 

@@ -37,7 +37,7 @@ def resolve(directory: Path, target: ReviewTarget, state_dir: Path) -> ReviewTar
         case "uncommitted":
             return target if git.run("status", "--porcelain", "--untracked-files=normal").output else None
         case "base":
-            return target if _differs(git, _comparison(git, target.value)) else None
+            return target if _differs(git, comparison(git, target.value)) else None
         case "commit":
             commit = _commit(git, target.value, "commit")
             return replace(target, value=commit) if _changes_something(git, commit) else None
@@ -74,7 +74,7 @@ def with_instructions(directory: Path, target: ReviewTarget, instructions: str, 
             what = "Review the current code changes (staged, unstaged, and untracked files)."
         case "base":
             git = find_git(directory, state_dir)
-            base = _comparison(git, target.value) if git is not None else target.value
+            base = comparison(git, target.value) if git is not None else target.value
             what = (
                 f"Review the code changes against the base branch '{target.value}'. Run `git diff {base}` to inspect the "
                 "changes."
@@ -97,7 +97,7 @@ def _commit(git: Git, name: str, parameter: str) -> str:
     return commit
 
 
-def _comparison(git: Git, branch: str) -> str:
+def comparison(git: Git, branch: str) -> str:
     """The commit that the working tree is compared with: where it left the branch."""
     base = _commit(git, branch, "branch")
     answer = git.run("merge-base", base, "HEAD", accept=(0, 1, 128))
@@ -108,7 +108,11 @@ def _differs(git: Git, commit: str) -> bool:
     return git.run("diff", "--quiet", "--no-ext-diff", "--no-textconv", commit, "--", accept=(0, 1)).code == 1
 
 
-def _changes_something(git: Git, commit: str) -> bool:
+def before_commit(git: Git, commit: str) -> str:
+    """The tree that a commit has changed; the first one changes nothing that was there."""
     parent = f"{commit}^1"
-    before = git.text("rev-parse", f"{parent}^{{tree}}") if git.has(parent) else git.text(*_EMPTY_TREE)
-    return git.text("rev-parse", f"{commit}^{{tree}}") != before
+    return git.text("rev-parse", f"{parent}^{{tree}}") if git.has(parent) else git.text(*_EMPTY_TREE)
+
+
+def _changes_something(git: Git, commit: str) -> bool:
+    return git.text("rev-parse", f"{commit}^{{tree}}") != before_commit(git, commit)

@@ -1,4 +1,4 @@
-"""`helmsman review`: Codex's own review of a change, with its findings."""
+"""`helmsman review`: an agent's review of a change, with its findings."""
 
 from __future__ import annotations
 
@@ -36,19 +36,21 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     "helmsman review",
     'helmsman review --base main --instructions "Look only at security"',
     "helmsman review --commit HEAD --fail-on P1 --json",
+    "helmsman review --agent claude --session 3b2d5c8e",
 )
 @click.option("--uncommitted", is_flag=True, help="Review what is not committed yet. This is the default.")
 @click.option("--base", metavar="BRANCH", help="Review all that differs from this branch.")
 @click.option("--commit", metavar="COMMIT", help="Review one commit.")
 @click.option("--instructions", metavar="TEXT", help="What to heed; with nothing else given, all there is to review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
-@click.option("-m", "--model", metavar="MODEL", help="The model, by Codex's name for it.")
+@click.option("--agent", metavar="NAME", help="Who reviews (`helmsman agents` shows whom there is).")
+@click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @click.option(
     "--session",
     "session_id",
     metavar="SESSION",
     shell_complete=complete_session,
-    help="Review in this session, where it works.",
+    help="Review what this session did: in it, or by another agent.",
 )
 @click.option(
     "--fail-on",
@@ -69,19 +71,21 @@ def command(
     commit: str | None,
     instructions: str | None,
     directory: str | None,
+    agent: str | None,
     model: str | None,
     session_id: str | None,
     fail_on: str | None,
     timeout: float,
     as_json: bool,
 ) -> int:
-    """Let Codex review a change, and show what it found: priority, place, what is wrong, how sure it is.
+    """Let Codex review a change, or with --agent another agent, and show what it found: priority, place, what is wrong, how
+    sure it is.
 
     Nothing is changed. Findings alone do not make the exit code 1: that is what --fail-on is for.
     """
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
-    if session_id is not None and (directory is not None or model is not None):
+    if session_id is not None and (directory is not None or (model is not None and agent is None)):
         raise click.UsageError("A session has its directory and its model: leave out --cd and --model.")
     from helmsman.model.options import ReviewTarget
     from helmsman.terminal import ask_on_terminal
@@ -97,7 +101,7 @@ def command(
     async def review(helm: Helmsman) -> int:
         where = None if session_id is None else await full_session_id(helm, session_id)
         begun = await helm.extras.reviews.start(
-            target, session_id=where, cwd=place, instructions=instructions, model=model
+            target, session_id=where, cwd=place, instructions=instructions, agent=agent, model=model
         )
         if begun.session is None:
             shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing}
@@ -107,7 +111,8 @@ def command(
                 click.echo(begun.nothing)
             return ExitCode.OK
         if not as_json:
-            click.echo(f"{begun.session.state.prompt} Ctrl-C stops it.", err=True)
+            what = (begun.session.state.prompt or "").partition("\n")[0]
+            click.echo(f"{what} Ctrl-C stops it.", err=True)
         report = await _report(helm, begun.session, timeout)
         if as_json:
             print_json(_as_dict(begun.session, report))
@@ -162,6 +167,8 @@ def _print(report: ReviewReport, session: Session) -> None:
     for finding in report.findings:
         body = fold(console, Text(visible(finding.body)), indent=4) if finding.body else []
         console.print(*fold(console, _heading(finding, session.directory), indent=0), *body, "", sep="\n")
+    if report.note:
+        console.print(*fold(console, Text(visible(report.note), "yellow"), indent=0), "", sep="\n")
     if report.explanation:
         console.print(*fold(console, Text(visible(report.explanation)), indent=0), sep="\n")
     if not report.findings:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
+from helmsman.base.json_values import present
 from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -15,6 +16,7 @@ from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.cli.watch import follow_session, with_display
 from helmsman.errors import OutcomeUnknown
+from helmsman.model.options import ApprovalPolicy, SandboxMode
 from helmsman.tasks.calls import done_before
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ _LOOK_SECONDS: Final = 0.5
     'helmsman say 3b2d5c8e "Now add a test for it"',
     'helmsman say 3b2d5c8e "Only the parser, please" --steer',
     "git diff | helmsman say 3b2d5c8e - --wait",
+    'helmsman say 3b2d5c8e "Go on with that" --agent claude',
 )
 @session_argument
 @click.argument("message")
@@ -42,21 +45,39 @@ _LOOK_SECONDS: Final = 0.5
     flag_value="queue",
     help="While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
 )
+@click.option("--agent", metavar="NAME", help="Hand it over to this agent, in a new session that knows what was done.")
+@click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="From now on: what commands may do.")
+@click.option(
+    "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="From now on: when it asks first."
+)
+@click.option("--unenforced", is_flag=True, help="With --agent: start it even where no sandbox can hold it.")
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
 def command(
-    session: str, message: str, when_busy: WhenBusy | None, images: tuple[str, ...], wait: bool, as_json: bool
+    session: str,
+    message: str,
+    when_busy: WhenBusy | None,
+    agent: str | None,
+    sandbox: SandboxMode | None,
+    approval_policy: ApprovalPolicy | None,
+    unenforced: bool,
+    images: tuple[str, ...],
+    wait: bool,
+    as_json: bool,
 ) -> int:
     """Send a session its next message: one of Helmsman's, of an earlier run, or one a person made in the terminal.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin. Returns at once
     and the turn goes on; where Codex cannot go on without this process, or with --wait, it is followed to its end, and the
     exit code is that of the turn. While a turn is running it is an error, unless --steer puts the message into that turn or
-    --queue waits for its end.
+    --queue waits for its end. With --agent another agent goes on in the same directory or worktree, in a new session that is
+    told what was said and done so far, and may do no more than this one.
     """
     if wait:
         host().require_own_process()
     text = prompt_text(message)
+    given = {"agent": agent, "sandbox": sandbox, "approval_policy": approval_policy, "unenforced": unenforced or None}
+    options: Any = present(given)
     host().begin_change("repeatable")
 
     async def send(helm: Helmsman, display: Display) -> int:
@@ -64,10 +85,10 @@ def command(
         if (before := done_before()) is not None:
             if before.status in ("canceled", "failed", "unknown"):
                 raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
-            return print_sent(known, before.id)
+            return print_sent(await helm.session(before.session_id or known.id), before.id)
         if when_busy is not None:
             known.require_here()
-        sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error")
+        sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", **options)
         if when_busy == "queue" and (not_sent := await _until_sent(helm, sent)) is not None:
             reason = not_sent.note or "It was taken back."
             shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}
@@ -80,7 +101,11 @@ def command(
 
     def print_sent(sent: Session, task_id: str | None) -> int:
         shown = {"sessionId": sent.id, "status": sent.status, "taskId": task_id}
-        print_result(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)
+        words = "Sent."
+        if agent is not None and sent.handed_over_from is not None:
+            shown |= {"handedOverFrom": sent.handed_over_from, "note": " ".join(sent.notes) or None}
+            words = f"Handed over to {agent}."
+        print_result(f"{words} Follow it: helmsman watch {short_id(sent.id)}", present(shown), as_json=as_json)
         return ExitCode.OK
 
     return with_display(send, as_json=as_json)

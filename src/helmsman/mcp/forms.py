@@ -40,7 +40,7 @@ def form_schema(question: Question) -> dict[str, Any]:
     # Many clients have the first choice selected when the form opens: Enter, pressed by habit, says no.
     options = sorted(question.prompts[0].options, key=lambda option: option not in REFUSALS)
     decision = {"type": "string", "title": "Decision", "enum": options}
-    reason = {"type": "string", "title": "Reason", "description": "Why not? Codex is told."}
+    reason = {"type": "string", "title": "Reason", "description": f"Why not? {question.asker} is told."}
     return {"type": "object", "properties": {_DECISION: decision, _REASON: reason}, "required": [_DECISION]}
 
 

@@ -62,7 +62,7 @@ class Resources:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        everything = types.Resource(uri=SESSIONS, name="sessions", title="Codex sessions", mime_type=_JSON)
+        everything = types.Resource(uri=SESSIONS, name="sessions", title="Sessions", mime_type=_JSON)
         known = [
             types.Resource(
                 uri=f"{SESSIONS}/{session.id}",

@@ -1,4 +1,4 @@
-"""The tool of the toolset `extras` that lets Codex review a change."""
+"""The tool of the toolset `extras` that lets Codex review a change, and that of `agents` that lets any agent."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import anyio
 from pydantic import Field
 
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.shown_text import exact
 from helmsman.errors import InvalidInput
 from helmsman.mcp.toolset import BEGINS, CODEX, CallContext, tool
 from helmsman.mcp.waiting import report_progress, session_progress
@@ -51,6 +52,16 @@ class ReviewInput(Input):
     )
 
 
+class AgentReviewInput(ReviewInput):
+    agent: str | None = Field(
+        None,
+        description="Who reviews: codex, claude, gemini, opencode, qwen, copilot or one of your own. With the sessionId of "
+        "another agent's work: in a new session. Default: the session's, else as configured.",
+    )
+    trust_repository: bool = Field(False, description="As for agent_start.")
+    unenforced: bool = Field(False, description="As for agent_start.")
+
+
 class FindingOutput(Output):
     title: str
     body: str
@@ -70,6 +81,7 @@ class ReviewOutput(Output):
     verdict: str | None = Field(None, description='E.g. "patch is incorrect".')
     confidence: float | None = None
     nothing_to_review: bool = False
+    note: str | None = Field(None, description="What was left out of the findings.")
     error: ErrorOutput | None = None
     pending_question: PendingQuestion | None = Field(None, description="Answer it with codex_respond.")
     progress: str | None = None
@@ -108,6 +120,7 @@ def _output(session: Session, report: ReviewReport | None) -> ReviewOutput:
     if report is not None:
         output.findings = [FindingOutput.model_validate(finding, from_attributes=True) for finding in report.findings]
         output.text, output.verdict, output.confidence = report.text, report.verdict, report.confidence
+        output.note = report.note
     return output
 
 
@@ -121,20 +134,26 @@ def _in_words(output: ReviewOutput) -> str:
         lines.append(f"{output.error.code}: {output.error.message}")
     if output.findings is not None:
         lines.append(f"{len(output.findings)} finding(s)" + (f"; {output.verdict}" if output.verdict else ""))
+    if output.note:
+        lines.append(exact(output.note))
     if output.text:
         lines.append(output.text)
     return "\n".join(lines)
 
 
-@tool("Let Codex review a change", BEGINS, _in_words)
+@tool("Let Codex review a change", BEGINS, _in_words, takes_agent=AgentReviewInput)
 async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
-    """Codex's own code review of uncommitted changes, of a branch or of a commit, with the findings as data. Changes
+    """A code review by Codex of uncommitted changes, of a branch or of a commit, with the findings as data. Changes
     nothing. Waits up to timeoutSec; while status is active, call it again with sessionId alone. Where nothing changed,
     it says so at once. For other questions about code use codex_start with sandbox read-only."""
     reviews = call.helm.extras.reviews
+    given = args.model_dump(include={"agent", "trust_repository", "unenforced"})
+    session = None
     if args.session_id is not None and args.target is None:
         session = await call.helm.session(args.session_id)
-    else:
+        if given.get("agent") not in (None, session.options.agent):
+            session = None  # it is what this one did that another agent is to review
+    if session is None:
         if args.working_directory is None and args.session_id is None:
             raise InvalidInput(
                 "A review needs a workingDirectory, or the sessionId of one begun before. Give one of them.",
@@ -146,9 +165,9 @@ async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
             session_id=args.session_id,
             instructions=args.instructions,
             detached=args.detached,
-            agent=CODEX,
             model=args.model,
             on_question=call.on_question,
+            **({"agent": CODEX} | given),
         )
         if begun.session is None:
             return ReviewOutput(status="done", findings=[], text=begun.nothing, nothing_to_review=True)

@@ -14,7 +14,7 @@ from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.doors import Doors
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
-from helmsman.mcp.toolset import Offered, Toolbox
+from helmsman.mcp.toolset import Offered, Toolbox, in_words_for_any
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,6 +35,11 @@ Helmsman runs OpenAI Codex for you. The loop:
 codex_interrupt stops a turn; codex_list finds sessions, also those of earlier runs. Several sessions may run at once.
 """,
 }
+_AGENTS: Final = """
+In agent_* tools `agent` says who works: codex, claude, gemini, opencode, qwen, copilot or one of the user's own.
+agent_say with another agent hands a session over to it. agent_review has one agent review what another did, with findings to
+pass on by agent_say; agent_diff and agent_apply bring the changes of a session with worktree into the main tree.
+"""
 _IDENTITIES: Final[dict[tuple[str, ...], dict[str, Any]]] = {
     ("compat",): {  # the name is the original's, because clients may know it; who really serves is in the title
         "name": "codex-mcp-server",
@@ -63,6 +68,10 @@ def _tools(settings: Settings) -> list[Offered]:
         from helmsman.mcp.session_tools import SESSION_TOOLS
 
         tools += SESSION_TOOLS
+    if "agents" in settings.tools:
+        from helmsman.mcp.agent_tools import AGENT_TOOLS
+
+        tools += AGENT_TOOLS
     if "extras" in settings.tools:
         from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 
@@ -76,6 +85,17 @@ def _tools(settings: Settings) -> list[Offered]:
 
         tools += router_tools(expose_primitives=settings.expose_primitives)
     return tools
+
+
+def _identity(settings: Settings) -> dict[str, Any]:
+    """How a server introduces itself: the loop is told in the names of the tools that it has."""
+    if "agents" not in settings.tools:
+        return _IDENTITIES.get(tuple(settings.tools), _HELMSMAN)
+    loop: str = _HELMSMAN["instructions"]
+    if "sessions" not in settings.tools:
+        loop = in_words_for_any(loop.replace("OpenAI Codex", "coding agents"))
+    description = "Steer coding agents: start work, follow it, answer their questions, stop it."
+    return _HELMSMAN | {"description": description, "instructions": loop + _AGENTS}
 
 
 def build_server(helm: Helmsman) -> Server[None]:
@@ -92,7 +112,7 @@ def build_server(helm: Helmsman) -> Server[None]:
             yield
 
     server = Server(
-        **_IDENTITIES.get(tuple(helm.settings.tools), _HELMSMAN),
+        **_identity(helm.settings),
         version=__version__,
         get_tool_input_schema=toolbox.input_schema,
         on_list_tools=toolbox.list,

@@ -1,4 +1,4 @@
-"""The toolset `sessions`: start, say, status, wait, respond, interrupt, list."""
+"""The toolset `sessions`: start, say, status, wait, respond, interrupt, list; and the same for any agent."""
 
 from __future__ import annotations
 
@@ -19,29 +19,35 @@ def state_in_words(output: Any) -> str:
     words = f"{output.session_id}: {output.status}"
     if isinstance(output, contract.StartOutput):
         words += f"\nWorktree: {output.worktree.path} on {output.worktree.branch}" if output.worktree else ""
+    if isinstance(output, contract.StartOutput | contract.SayOutput):
         words += f"\n{output.note}" if output.note else ""
     return words
 
 
-@tool("Start Codex on a task", ACTS, state_in_words)
+@tool("Start Codex on a task", ACTS, state_in_words, takes_agent=contract.AgentStartInput)
 async def codex_start(call: CallContext, args: contract.StartInput) -> contract.StartOutput:
     """Hand a coding task to Codex in a new session. Returns at once with a sessionId while Codex works on; follow it
     with codex_wait. To go on with an existing session use codex_say; to find one, codex_list."""
-    return started(await call.helm.start(args.prompt, on_question=call.on_question, agent=CODEX, **args.options()))
+    options = {"agent": CODEX} | args.options()
+    return started(await call.helm.start(args.prompt, on_question=call.on_question, **options))
 
 
-@tool("Send Codex the next message", ACTS, state_in_words)
+@tool("Send Codex the next message", ACTS, state_in_words, takes_agent=contract.AgentSayInput)
 async def codex_say(call: CallContext, args: contract.SayInput) -> contract.SayOutput:
     """Continue a session with another message: any on this machine, also of earlier runs or made by a person in the
     terminal. Returns at once; follow with codex_wait. While a turn is running it is an error, unless whenBusy says to
     steer or to queue."""
-    session = await call.helm.session(args.session_id)
-    session.on_question = call.on_question or session.on_question
-    if (before := done_before()) is not None:
-        return contract.SayOutput(session_id=session.id, status=session.status, task_id=before.id)
     # By this client's settings, not those of whoever had the session before.
-    await call.helm.say(session.id, args.message, images=args.images, when_busy=args.when_busy)
-    return contract.SayOutput(session_id=session.id, status=session.status, task_id=session.task_id)
+    session = await call.helm.say(args.session_id, args.message, on_question=call.on_question, **args.options())
+    before = done_before()
+    handed_over_from = session.handed_over_from if session.id != args.session_id else None
+    return contract.SayOutput(
+        session_id=session.id,
+        status=session.status,
+        task_id=session.task_id if before is None else before.id,
+        handed_over_from=handed_over_from,
+        note=" ".join(session.notes) or None if handed_over_from else None,
+    )
 
 
 @tool("Look at a Codex session", READS, in_words)
@@ -80,21 +86,20 @@ async def codex_interrupt(call: CallContext, args: contract.SessionInput) -> con
 
 def _list_in_words(output: contract.ListOutput) -> str:
     if not output.sessions:
-        return "No sessions. codex_start begins one."
+        return "No sessions."
     rows = (
-        (one.session_id, one.timestamp, one.active_status or "", one.directory or "", one.summary or "")
+        (one.session_id, one.agent, one.timestamp, one.active_status or "", one.directory or "", one.summary or "")
         for one in output.sessions
     )
     return "\n".join("  ".join(map(exact, filter(None, row))) for row in rows)
 
 
-@tool("List Codex sessions", READS, _list_in_words)
+@tool("List Codex sessions", READS, _list_in_words, takes_agent=contract.AgentListInput)
 async def codex_list(call: CallContext, args: contract.ListInput) -> contract.ListOutput:
     """The sessions Codex has on this machine, newest first, from any directory and origin, those running now marked.
     Use it to find a sessionId to continue."""
-    found, cursor = await call.helm.list(
-        agent=CODEX, directory=args.working_directory, **args.model_dump(exclude={"working_directory"})
-    )
+    options = {"agent": CODEX} | args.model_dump(exclude={"working_directory"})
+    found, cursor = await call.helm.list(directory=args.working_directory, **options)
     rows = await listed_sessions(call.helm, found)
     return contract.ListOutput(sessions=list(map(contract.ListedSession.of, rows)), next_cursor=cursor)
 

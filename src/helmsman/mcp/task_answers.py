@@ -121,6 +121,8 @@ def question_of(helm: Helmsman, task: Task) -> PendingQuestion | None:
 
 def how_to_answer(helm: Helmsman, task: Task) -> str:
     """How the question of a task is answered, from where the client is."""
+    if "agents" in helm.settings.tools:
+        return f"Answer its question with agent_respond in session {task.session_id}, then wait again"
     if "sessions" in helm.settings.tools:
         return f"Answer its question with codex_respond in session {task.session_id}, then wait again"
     return f"Answer its question: codex with the request “check {task.id}”, then “approve {task.id}” or “deny {task.id}: …”"

@@ -8,6 +8,8 @@ are for protocol mistakes.
 from __future__ import annotations
 
 import logging
+import re
+from dataclasses import replace
 from functools import cached_property
 from inspect import isclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
@@ -45,15 +47,29 @@ def _changes(*, destructive: bool, idempotent: bool, open_world: bool) -> types.
 
 
 BEGIN_A_TASK: Final = frozenset(
-    {"codex", "codex_start", "codex_say", "_codex_local_run", "_codex_local_exec", "_codex_local_resume"}
+    {
+        *("codex_start", "codex_say", "agent_start", "agent_say"),
+        *("codex", "_codex_local_run", "_codex_local_exec", "_codex_local_resume"),
+    }
 )
 """Tools whose whole effect is a task: where one was entered for a call, what came of the call is known."""
-_HARMLESS: Final = frozenset({"codex_respond", "_codex_cloud_results"})
+_HARMLESS: Final = frozenset({"codex_respond", "agent_respond", "_codex_cloud_results"})
 """Done again without harm: the first answer to a question counts, and it is written down whose that was; what a tree has is
 not applied again."""
 
 CODEX: Final = "codex"
 """Whom the tools that carry its name start, whatever the default agent is."""
+_WORDS_FOR_ANY: Final = (
+    (r"\bcodex_", "agent_"),
+    (r"\ba Codex session's", "an agent's"),
+    (r"\ba Codex session", "an agent's session"),
+    (r"\bsessions Codex has", "sessions agents have"),
+    (r"\bCodex sessions", "agents' sessions"),
+    (r"\bCodex configuration", "agent configuration"),
+    (r"(?:^|(?<=\. ))Codex\b(?!'s configuration)", "The agent"),
+    (r"(?<!older )\bCodex\b(?!'s configuration)", "the agent"),
+)
+"""What says Codex in the description of a tool, and what says any agent. What only Codex has keeps its name."""
 
 READS: Final = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 ACTS: Final = _changes(destructive=True, idempotent=False, open_world=True)
@@ -104,15 +120,27 @@ class Tool(Generic[InputT]):
     title: str
     annotations: types.ToolAnnotations
     in_words: Callable[[Any], str]
+    takes_agent: type[InputT] | None = None
+    """What it takes as a tool for any agent, where that is more than an agent's session."""
+    any_agent: bool = False
 
     @property
     def name(self) -> str:
-        return self.run.__name__
+        return self._said(self.run.__name__)
+
+    def for_any_agent(self) -> Tool[InputT]:
+        """The same tool under the name that is no agent's."""
+        return replace(self, any_agent=True)
+
+    def _said(self, text: str) -> str:
+        return in_words_for_any(text) if self.any_agent else text
 
     @cached_property
     def _models(self) -> tuple[type[InputT], type[Output]]:
         """What it takes and gives."""
         _, takes, gives = get_type_hints(self.run).values()
+        if self.any_agent and self.takes_agent is not None:
+            takes = self.takes_agent
         return takes, next(kind for kind in (gives, *get_args(gives)) if isclass(kind) and issubclass(kind, Output))
 
     def listed(self) -> types.Tool:
@@ -124,10 +152,10 @@ class Tool(Generic[InputT]):
         takes, gives = self._models
         return types.Tool(
             name=self.name,
-            title=self.title,
-            description=" ".join((self.run.__doc__ or "").split()),
-            input_schema=listed_schema(takes, "validation"),
-            output_schema=listed_schema(gives, "serialization"),
+            title=self._said(self.title),
+            description=self._said(" ".join((self.run.__doc__ or "").split())),
+            input_schema=_described(listed_schema(takes, "validation"), self._said),
+            output_schema=_described(listed_schema(gives, "serialization"), self._said),
             annotations=self.annotations,
         )
 
@@ -139,7 +167,8 @@ class Tool(Generic[InputT]):
         if not isinstance(result, Output):
             return result
         structured = result.as_dict()
-        whole = session_file(structured["sessionId"]) if "sessionId" in structured else ""
+        session_id, agent = structured.get("sessionId"), structured.get("agent", CODEX)
+        whole = "" if session_id is None else session_file(session_id, agent)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=cut(self.in_words(result), TEXT_CHARS, whole))],
             structured_content=within(structured, whole=whole),
@@ -147,11 +176,34 @@ class Tool(Generic[InputT]):
         )
 
 
+def in_words_for_any(text: str) -> str:
+    """What is said of Codex and its tools, said of any agent and the tools for it."""
+    for word, other in _WORDS_FOR_ANY:
+        text = re.sub(word, other, text)
+    return text
+
+
+def _described(schema: Any, said: Callable[[str], str]) -> Any:
+    """A schema with its descriptions in other words."""
+    if isinstance(schema, list):
+        return [_described(part, said) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: said(part) if key == "description" and isinstance(part, str) else _described(part, said)
+        for key, part in schema.items()
+    }
+
+
 def tool(
-    title: str, annotations: types.ToolAnnotations, in_words: Callable[[Any], str]
+    title: str,
+    annotations: types.ToolAnnotations,
+    in_words: Callable[[Any], str],
+    *,
+    takes_agent: type[InputT] | None = None,
 ) -> Callable[[Callable[[CallContext, InputT], Awaitable[Output | Instead]]], Tool[InputT]]:
     """Make a tool of a function."""
-    return lambda run: Tool(run, title, annotations, in_words)
+    return lambda run: Tool(run, title, annotations, in_words, takes_agent)
 
 
 def tools_in(module: Mapping[str, object]) -> tuple[Tool[Any], ...]:

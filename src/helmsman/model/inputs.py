@@ -98,6 +98,13 @@ _POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions",
 """What Codex's own configuration calls the policy of a session. It ignores a key that it does not know."""
 
 
+_STAYS: Final = (
+    *("model", "profile", "config", "base_instructions", "developer_instructions"),
+    *("skip_git_repo_check", "trust_repository"),
+)
+"""What a session keeps of its options when others are changed, beside its policy."""
+
+
 def session_options(
     cwd: PathLike | None,
     options: StartOptions,
@@ -164,7 +171,7 @@ def _default_config(defaults: Settings, profile: str | None) -> Mapping[str, Any
 
 
 def changed_options(known: SessionOptions, changes: StartOptions) -> StartOptions:
-    """New options for a session, under its old policy where they say nothing about that: a new model is no permission.
+    """New options for a session: what they say nothing about stays as it is, the policy too. A new model is no permission.
 
     Raises:
         InvalidInput: They name another agent, which could not read what this one has stored.
@@ -172,16 +179,17 @@ def changed_options(known: SessionOptions, changes: StartOptions) -> StartOption
     if (agent := changes.get("agent")) not in (None, known.agent):
         raise InvalidInput(
             f"This session belongs to the agent {known.agent}, and a session cannot change its agent. Leave agent out, or "
-            f"start a new session with {agent}.",
+            f"hand the session over: say something to it with the agent {agent}.",
             parameter="agent",
         )
     kept: StartOptions = {"agent": known.agent, "unenforced": changes.get("unenforced", known.unenforced)}
+    unsaid: Any = {name: getattr(known, name) for name in _STAYS if changes.get(name) is None}
     if not changes.get("full_auto") and not changes.get("dangerously_bypass_approvals_and_sandbox"):
         kept["approval_policy"] = changes.get("approval_policy") or approval_word(known.asks)
         if changes.get("sandbox") is None:
             kept["sandbox"] = sandbox_word(known.writes)
             kept["writable_roots"] = changes.get("writable_roots") or known.writable_roots
-    return {**changes, **kept}
+    return {**changes, **unsaid, **kept}
 
 
 def turn_input(

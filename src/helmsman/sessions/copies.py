@@ -56,6 +56,7 @@ def facts_of(session: Session) -> dict[str, Any]:
         "limits": session.limits,
         "notes": session.notes,
         "worktree": session.worktree,
+        "handed_over_from": session.handed_over_from,
         "task_ids": tuple(session.task_ids),
         "output_schema": session.output_schema,
         "created_at": session.created_at,
@@ -72,6 +73,7 @@ def take_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> No
     """Make them true of a copy, whose cursors are `offset` ahead of those of the original."""
     session.options, session.limits = facts["options"], facts["limits"]
     session.notes, session.worktree = facts["notes"], facts["worktree"]
+    session.handed_over_from = facts.get("handed_over_from")  # hubs of before do not say
     session.task_ids[:] = facts["task_ids"]
     session.output_schema = facts["output_schema"]
     session.created_at, session.waited_for = facts["created_at"], facts["waiting"]

@@ -161,6 +161,8 @@ class Session:
         """Whether its turn answers a message, so that another message can go on with it; a compaction does not."""
         self.rules: tuple[Rule, ...] = ()
         self.worktree: Worktree | None = None
+        self.handed_over_from: str | None = None
+        """The session of another agent that this one goes on with."""
         self.task_ids: list[str] = []
         self.output_schema: Mapping[str, Any] | None = None
         self.notes: tuple[str, ...] = ()

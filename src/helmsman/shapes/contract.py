@@ -67,6 +67,13 @@ SessionId = Annotated[
     str,
     Field(description="As codex_start or codex_list gave it, e.g. 0199a0f2-…"),
 ]
+AgentName = Annotated[
+    str | None,
+    Field(
+        default=None,
+        description="codex, claude, gemini, opencode, qwen, copilot or one of your own. Default: as configured.",
+    ),
+]
 Images = Annotated[
     list[str], Field(default_factory=list[str], description='Files to show it, e.g. ["/src/app/screen.png"].')
 ]
@@ -134,6 +141,11 @@ class StartInput(Input):
         return {"cwd": self.working_directory, **self.model_dump(exclude={"prompt", "working_directory"})}
 
 
+class AgentStartInput(StartInput):
+    agent: AgentName
+    unenforced: bool = Field(False, description="Start also where no sandbox can hold the agent to sandbox.")
+
+
 class SayInput(Input):
     session_id: SessionId
     message: str = Field(description='The next message, e.g. "Now add a test for it".')
@@ -142,6 +154,22 @@ class SayInput(Input):
         "error",
         description="While a turn is running: refuse, put it into that turn, or make it the next one.",
     )
+
+    def options(self) -> dict[str, Any]:
+        """All that is not left out but the message, by the names that the library has for them."""
+        return self.model_dump(exclude={"session_id", "message"}, exclude_defaults=True)
+
+
+class AgentSayInput(SayInput):
+    agent: str | None = Field(
+        None,
+        description="Another agent than the session's: hand over to it. A new session there begins with what was said and "
+        "done, in the same directory, and may do no more unless sandbox and approvalPolicy say so.",
+    )
+    sandbox: SandboxMode | None = Field(None, description="From now on; as for agent_start.")
+    approval_policy: ApprovalPolicy | None = Field(None, description="From now on; as for agent_start.")
+    trust_repository: bool = Field(False, description="As for agent_start.")
+    unenforced: bool = Field(False, description="As for agent_start.")
 
 
 class StatusInput(Input):
@@ -190,6 +218,10 @@ class ListInput(Input):
     include_archived: bool = Field(False, description="Archived sessions too.")
 
 
+class AgentListInput(ListInput):
+    agent: str | None = Field(None, description="Only sessions of this agent, e.g. claude.")
+
+
 # --- outputs ---------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +242,8 @@ class SayOutput(Output):
     session_id: str
     status: SessionStatus
     task_id: str | None = None
+    handed_over_from: str | None = Field(None, description="The session that this new one goes on with.")
+    note: str | None = None
 
 
 class QuestionPart(Output):
@@ -300,6 +334,7 @@ class Waits(BaseModel):
 class StatusOutput(Output, Waits):
     session_id: str
     agent: str
+    handed_over_from: str | None = Field(None, description="The session that this one goes on with.")
     status: SessionStatus
     result: str | None = Field(None, description="The final message, once the turn has completed.")
     output: Any = Field(None, description="The same as an object, where an output schema was given.")
@@ -333,6 +368,7 @@ class StateOutput(Output):
 class ListedSession(Output, Waits):
     session_id: str
     agent: str
+    handed_over_from: str | None = None
     directory: str | None = None
     summary: str | None = None
     timestamp: str

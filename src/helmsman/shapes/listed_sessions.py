@@ -48,6 +48,7 @@ def listed_session(
     if tasks:
         shown |= {"sessionId": tasks[0].session_id, "agent": tasks[0].agent, "directory": tasks[0].directory}
         shown |= {"summary": tasks[-1].instruction, "timestamp": iso_time(tasks[0].updated_at)}
+        shown |= {"handedOverFrom": tasks[-1].handed_over_from}
     if session is not None:
         state = session.state
         shown |= present({"directory": session.directory, "name": state.name, "summary": state.name or state.prompt})

@@ -71,12 +71,13 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     state = session.state
     questions = session.questions
     items, missed = _items_since(session, since_cursor)
-    whole = session_file(session.id)
+    whole = session_file(session.id, session.options.agent)
     result = session.result
     is_cut = result is not None and len(result) > TEXT_CHARS
     return StatusOutput(
         session_id=session.id,
         agent=session.options.agent,
+        handed_over_from=session.handed_over_from,
         status=session.status,
         **waits(*session.waiting),
         result=None if result is None else cut(result, TEXT_CHARS, whole),

@@ -44,7 +44,7 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
         items = state.items_and_decisions if is_running else (*turn.items, *state.decisions(turn.id))
         parts.append(f"## Turn {number} ({turn.status})")
         parts += [
-            cut(text, TEXT_CHARS, session_file(session.id))
+            cut(text, TEXT_CHARS, session_file(session.id, session.options.agent))
             for text in (_section(item, agent) for item in items)
             if text
         ]
@@ -55,7 +55,7 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
         parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
     if session.error is not None:
         parts.append(f"**Error** ({session.error.code}): {session.error.message}")
-    return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, session_file(session.id))
+    return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, session_file(session.id, session.options.agent))
 
 
 def _section(item: Item, agent: str) -> str:

@@ -26,6 +26,7 @@ from helmsman.model.options import TurnLimits
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
 from helmsman.settings import OnLimit
+from helmsman.steering.handing_over import hand_over
 from helmsman.steering.listing import page_of_all
 from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
@@ -323,25 +324,35 @@ class Steering(Turns):
         `options`, `limits` and `on_limit` replace those the session has, from this turn on; so does `on_question` its
         handler, and `tools` the functions that it was started with: Codex goes on calling those. `on_task` and
         `max_cost_usd` are as for `start`.
+
+        Another `agent` than the session's gets it handed over (`helmsman.steering.handing_over`): what is returned is a new
+        session of that agent, which goes on in the same place, knowing what was said and done so far.
         """
-        turn = turn_input(
-            message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
-        )
+        before = done_before()
+        if before is not None and before.session_id is not None:
+            session_id = before.session_id  # of one that was handed over, the new one
         session = await self.session(session_id)
+        known, agent = session.options, options.pop("agent", None)
+        narrowed = self._memory.narrowed(known)
+        if agent is not None and agent != known.agent:
+            of_turn: dict[str, Any] = {"images": images, "output_schema": output_schema, "effort": effort}
+            of_turn |= {"limits": limits, "on_limit": on_limit, "max_cost_usd": max_cost_usd, "tools": tools}
+            start = partial(self.start, on_question=on_question, **of_turn)
+            return await hand_over(self, session, message, agent, narrowed, options, when_busy, on_task, start)
         session.on_question = on_question or session.on_question
         if tools:
             session.offer(runners_of(tools))
-        if done_before() is not None:
+        if before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
+        roots = self.allowed_roots
+        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=roots)
         limits = self._limits(session.limits if limits is None else limits, on_limit)
         session.limits = session.limits if limits is None else limits
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
-        known = session.options
-        narrowed = self._memory.narrowed(known)
         changed = changed_options(narrowed, options)
-        wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
+        wanted = session_options(known.cwd, changed, roots) if options else narrowed
         wanted = replace(wanted, tools=known.tools)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy, wanted, max_cost_usd)

@@ -169,6 +169,6 @@ class KnownSessions:
             earlier_turns=known.earlier_turns,
         )
         session = self._make(state, known.options, self._roster.listeners)
-        session.worktree = tree
+        session.worktree, session.handed_over_from = tree, known.handed_over_from
         await self._bring_up_to_date(session, known)
         return self._roster.by_id.setdefault(session_id, session)

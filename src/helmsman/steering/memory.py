@@ -63,6 +63,7 @@ class Remembered:
     running: Task | None
     past: tuple[Event, ...]
     earlier_turns: int
+    handed_over_from: str | None
 
 
 class Memory:
@@ -106,6 +107,7 @@ class Memory:
             running=running,
             past=past,
             earlier_turns=sum(task.turn_id is not None and task.id != newest for task in tasks),
+            handed_over_from=tasks[-1].handed_over_from if tasks else None,
         )
 
     async def statuses(

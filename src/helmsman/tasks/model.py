@@ -217,6 +217,12 @@ class Task:
         return tuple(map(str, kept)) if isinstance(kept, list | tuple) else ()
 
     @property
+    def handed_over_from(self) -> str | None:
+        """The session of another agent that the session of this task went on with, where this is its first."""
+        source = self.metadata.get(HANDED_OVER)
+        return source if isinstance(source, str) else None
+
+    @property
     def questions_asked_at(self) -> dict[str, datetime]:
         """When its open questions were first asked, by their ids."""
         try:
@@ -247,6 +253,8 @@ GRANTED: Final = "granted."
 """With the name of a budget: what was granted beyond it in a task. See `helmsman.capabilities.budgets`."""
 RESUMES_AT: Final = "resumesAt"
 """When it goes on."""
+HANDED_OVER: Final = "handedOverFrom"
+"""The key of `Task.handed_over_from` in the metadata."""
 SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
 USED_BEFORE: Final = "usedBefore"

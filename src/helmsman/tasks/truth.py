@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
+    from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionIndex, SessionInfo
     from helmsman.agents.registry import Agents
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task, TaskChanges
@@ -99,6 +99,14 @@ class TaskTruth:
     async def turns(self, session_id: str) -> list[RecordedTurn]:
         """All that an agent has written down of a session's turns, last first."""
         return await anyio.to_thread.run_sync(self._turns, session_id)
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        """What was said and done in a session, oldest first, as far as its agent has written it down."""
+        return await anyio.to_thread.run_sync(self._history, session_id)
+
+    def _history(self, session_id: str) -> tuple[PastTurn, ...]:
+        found = self._find(session_id)
+        return (None if found is None else found[1].history(session_id)) or ()
 
     def _turns(self, session_id: str) -> list[RecordedTurn]:
         found = self._find(session_id)

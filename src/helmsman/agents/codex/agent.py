@@ -13,8 +13,9 @@ from helmsman.agents.codex.binary import CODEX, CodexBinary, app_server_capabili
 from helmsman.agents.codex.detached.records import EngineRecord, read_records
 from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
+from helmsman.agents.codex.storage.rollout_history import read_history
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.protocol import Agent, Capabilities, Engine, Installed, RecordedTurn, SessionInfo
+from helmsman.agents.protocol import Agent, Capabilities, Engine, Installed, PastTurn, RecordedTurn, SessionInfo
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import Settings, ensure_state_dir
@@ -40,6 +41,10 @@ class CodexSessions(RolloutIndex):
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
         path = self._path(session_id)
         return () if path is None else turns_of(path)
+
+    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
+        path = self._path(session_id)
+        return None if path is None else read_history(path, self._home)
 
     def _path(self, session_id: str) -> Path | None:
         info = self.find(session_id)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.storage.reader import SessionReader, StoredTurn
-    from helmsman.agents.protocol import SessionInfo
+    from helmsman.agents.protocol import PastTurn, SessionInfo
 
 
 class AgentSessions:
@@ -69,6 +69,9 @@ class AgentSessions:
             spent += turn.usage or Usage()
         for turn, used in zip(reversed(turns), reversed(before), strict=True):
             yield _recorded(turn, used)
+
+    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
+        return self._reader.history(session_id)
 
 
 def _recorded(turn: StoredTurn, before: Usage | None) -> RecordedTurn:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.agents.codex.storage.rollout_end import lines_from_end, open_to_the_end
 from helmsman.agents.codex.storage.rollout_head import parse_line
 from helmsman.agents.protocol import Finding, ReviewReport
+from helmsman.agents.review_text import review_text
 from helmsman.base.json_values import integer, mapping, sequence, text
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def from_record(output: Mapping[str, Any]) -> ReviewReport | None:
         explanation=explanation,
         verdict=text(output.get("overall_correctness")).strip() or None,
         confidence=_fraction(output.get("overall_confidence_score")),
-        text=_as_text(explanation, findings),
+        text=review_text(explanation, findings),
     )
 
 
@@ -145,15 +146,3 @@ def _fraction(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value <= 1 else None
-
-
-def _as_text(explanation: str, findings: tuple[Finding, ...]) -> str:
-    """The whole as Codex shows it."""
-    shown = [explanation] if explanation else []
-    for finding in findings:
-        tag = "" if finding.priority is None else f"[P{finding.priority}] "
-        lines = "" if finding.start_line is None else f":{finding.start_line}-{finding.end_line or finding.start_line}"
-        where = f" — {finding.file}{lines}" if finding.file else ""
-        body = "".join(f"\n  {line}" for line in finding.body.splitlines())
-        shown.append(f"- {tag}{finding.title}{where}{body}")
-    return "\n\n".join(shown)

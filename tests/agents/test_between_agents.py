@@ -1,0 +1,178 @@
+"""Two real agents and one piece of work: a session handed over, a change reviewed by the other."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.errors import InvalidInput, ReviewUnreadable, SessionBusy
+from helmsman.model.options import ReviewTarget
+from helmsman.tasks.calls import CallKey, call_key
+from helmsman.testing import add, hang, patch, run, say
+from tests.claude import claude_binary, claude_environment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman import Session, Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+
+SECONDS = 60
+
+
+@pytest.fixture
+def env(codex_home: CodexHome, model: ScriptedModel, tmp_path: Path) -> dict[str, str]:
+    return codex_home.env | claude_environment(model, tmp_path / "claude")
+
+
+@pytest.fixture
+def here(codex_binary: Path, env: dict[str, str], tmp_path: Path) -> Settings:
+    flags = {"codex_path": str(codex_binary), "claude_path": str(claude_binary()), "detach": False}
+    return load_settings(flags, env, tmp_path)
+
+
+@pytest.fixture
+async def helm(here: Settings, env: dict[str, str]) -> AsyncIterator[Helmsman]:
+    async with Helmsman(here, env=env, inside=True) as helm:
+        yield helm
+
+
+async def ended(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+async def test_another_agent_goes_on_where_one_has_worked(
+    helm: Helmsman, here: Settings, env: dict[str, str], git_repo: Path, model: ScriptedModel
+) -> None:
+    model.on("Make a file", run("echo hi"), patch(add("made.txt", "x\n")), say("I made it."))
+    model.on("What did you do?", say("A file."))
+    model.on("Now a second one", patch(add("second.txt", "y\n")), say("Both are there."))
+    policy: dict[str, Any] = {"sandbox": "workspace-write", "approval_policy": "on-request"}
+    first = await ended(await helm.start("Make a file", cwd=git_repo, worktree=True, **policy))
+    await ended(await helm.say(first.id, "What did you do?"))
+
+    other = await helm.say(first.id, "Now a second one", agent="claude", on_question=_yes)
+    await ended(other)
+    assert (other.options.agent, other.result) == ("claude", "Both are there.")
+    assert (other.options.writes, other.options.asks) == ("workspace", "when_needed")
+    assert (other.handed_over_from, other.worktree) == (first.id, first.worktree)
+    assert f"Handed over from session {first.id} of Codex" in " ".join(other.notes)
+    told = model.requests[-2].user_texts[-1]
+    for line in ("Asked: Make a file", "Ran: echo hi (exit 0)", "Changed: add made.txt", "Answered: I made it."):
+        assert line in told.replace(f"{first.directory}/", ""), told
+    assert "Asked: What did you do?\nAnswered: A file." in told
+
+    changed = await helm.extras.changes.diff(other.id)
+    assert {file.path for file in changed.diff.files} == {"made.txt", "second.txt"}
+    async with Helmsman(here, env=env, inside=True) as later:  # who knows it from disk alone
+        known = await later.session(other.id)
+        assert (known.handed_over_from, known.worktree and known.worktree.branch) == (
+            first.id,
+            first.worktree and first.worktree.branch,
+        )
+    await helm.extras.changes.apply(other.id)
+    assert (git_repo / "second.txt").exists()
+    await helm.extras.changes.discard(other.id)
+
+
+async def _yes(_session: Session, _question: object) -> list[str]:
+    return ["approve"]
+
+
+@pytest.mark.long
+async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_than_it_had(
+    helm: Helmsman, here: Settings, env: dict[str, str], git_repo: Path, model: ScriptedModel
+) -> None:
+    model.on("Wait", hang())
+    model.on("Hello", say("Hi."))
+    model.on("Go on", say("As you say."))
+    busy = await helm.start("Wait", cwd=git_repo, sandbox="read-only")
+    with pytest.raises(SessionBusy):
+        await helm.say(busy.id, "Go on", agent="claude")
+    with pytest.raises(InvalidInput, match="before it has ended"):
+        await helm.say(busy.id, "Go on", agent="claude", when_busy="queue")
+    await helm.interrupt(busy.id)
+
+    careful = await ended(await helm.say(busy.id, "Go on", agent="claude"))
+    assert careful.options.writes == "nothing"
+    wider = await ended(await helm.say(careful.id, "Hello", agent="codex", sandbox="workspace-write"))
+    assert (wider.options.agent, wider.options.writes) == ("codex", "workspace")
+
+    plain = await ended(await helm.start("Hello", cwd=git_repo))
+    async with Helmsman(here, env=env, inside=True) as later:  # nobody knows what the configuration allowed it
+        unknown = await ended(await later.say(plain.id, "Go on", agent="claude"))
+        assert (unknown.options.writes, unknown.options.asks) == ("nothing", "unless_harmless")
+        assert "is not known here: the new one only reads" in " ".join(unknown.notes)
+    with pytest.raises(InvalidInput, match="hand the session over"):
+        await helm.fork(plain.id, agent="claude")
+
+
+async def test_a_session_is_handed_over_once_whatever_becomes_of_hubs(
+    helm: Helmsman, git_repo: Path, model: ScriptedModel
+) -> None:
+    model.on("Hello", say("Hi."))
+    model.on("Go on", say("As you say."))
+    first = await ended(await helm.start("Hello", cwd=git_repo, sandbox="read-only", approval_policy="never"))
+    sessions: list[str] = []
+    before = None
+    for _ in range(2):  # the second time as a hub does it that is asked for the same again
+        token = call_key.set(CallKey("door:1", before, is_repeated=before is not None))
+        try:
+            sessions.append((await ended(await helm.say(first.id, "Go on", agent="claude"))).id)
+        finally:
+            call_key.reset(token)
+        before = (await helm.tasks.of_sessions(sessions[:1]))[sessions[0]][0]
+    assert sessions[0] == sessions[1]
+    assert before is not None
+    assert before.handed_over_from == first.id
+    assert sum("Go on" in request.user_texts[-1] for request in model.requests) == 1
+
+
+def answer(*findings: dict[str, Any]) -> str:
+    return json.dumps({"findings": findings, "verdict": "patch is incorrect", "explanation": "No.", "confidence": 0.5})
+
+
+async def test_an_agent_without_a_review_of_its_own_is_shown_the_diff(
+    helm: Helmsman, git_repo: Path, model: ScriptedModel
+) -> None:
+    (git_repo / "new.txt").write_text("one\ntwo\n", encoding="utf-8")
+    good = {"title": "Wrong", "body": "It is.", "priority": 1, "confidence": 0.9, "file": "new.txt", "startLine": 2}
+    elsewhere = good | {"title": "Old trouble", "file": "README.md"}
+    behind = good | {"title": "Beyond the end", "endLine": 9}
+    model.on("Review the uncommitted changes.", say(answer(good, elsewhere, behind)))
+    begun = await helm.extras.reviews.start(cwd=git_repo, agent="claude", instructions="Only the text.")
+    assert begun.session is not None
+    session = await ended(begun.session)
+    asked = model.requests[-1].user_texts[-1]
+    assert asked.startswith("Review the uncommitted changes. Only the text.")
+    assert "+one\n+two" in asked
+    assert (session.options.writes, session.options.asks) == ("nothing", "never")
+    report = await helm.extras.reviews.report(session.id)
+    assert report is not None
+    (found,) = report.findings
+    assert (found.title, found.priority, found.file, found.start_line, found.end_line) == (
+        "Wrong",
+        1,
+        str(git_repo / "new.txt"),
+        2,
+        2,
+    )
+    assert report.note is not None
+    assert "2 findings were dropped" in report.note
+    assert "Old trouble; Beyond the end" in report.note
+
+    model.on("Review commit", say("It looks fine to me."))
+    begun = await helm.extras.reviews.start(ReviewTarget(kind="commit", value="HEAD"), cwd=git_repo, agent="claude")
+    assert begun.session is not None
+    await ended(begun.session)
+    with pytest.raises(ReviewUnreadable, match="another agent"):
+        await helm.extras.reviews.report(begun.session.id)
+    with pytest.raises(InvalidInput, match="shown a diff"):
+        await helm.extras.reviews.start(ReviewTarget(kind="custom", value="All"), cwd=git_repo, agent="claude")

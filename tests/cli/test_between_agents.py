@@ -1,0 +1,52 @@
+"""`helmsman say --agent` and `helmsman review --agent`: one agent goes on with, and looks at, what another has done."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.testing import add, patch, say
+from tests.claude import claude_binary, claude_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.cli.conftest import Cli
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.anyio,
+    pytest.mark.needs_git,
+    pytest.mark.skipif(os.name != "posix", reason="There are no hubs here."),
+]
+
+
+async def test_a_session_is_handed_over_and_its_work_reviewed(
+    detached_cli: Cli, model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    cli = detached_cli
+    cli.env.update(claude_environment(model, tmp_path / "claude"), CLAUDE_CLI_PATH=str(claude_binary()))
+    model.on("Begin", patch(add("begun.txt", "x\n")), say("Begun."))
+    began = await cli.run("run", "-C", str(git_repo), "-s", "workspace-write", "-a", "on-request", "--json", "Begin")
+    first = began.json[-1]["sessionId"]
+
+    model.on("Go on", say("Gone on."))
+    (said,) = (await cli.run("say", first, "Go on", "--agent", "claude", "-s", "read-only", "--json")).json
+    assert (said["handedOverFrom"], "of Codex to a new one of Claude Code" in said["note"]) == (first, True)
+    ended = await cli.run("tasks", "wait", said["taskId"], "--timeout", "60", "--json")
+    assert ended.json[0]["result"] == "Gone on."
+    assert "Asked: Begin" in model.requests[-1].user_texts[-1]
+    (listed,) = (await cli.run("list", "--agent", "claude", "--json")).json
+    assert [one["handedOverFrom"] for one in listed["sessions"]] == [first]
+
+    found = {"title": "Not x", "body": "y", "priority": 1, "confidence": 0.8, "file": "begun.txt", "startLine": 1}
+    answer = {"findings": [found, found | {"file": "other.txt", "title": "Elsewhere"}], "verdict": "patch is incorrect"}
+    model.on("Review the uncommitted changes.", say(f"```json\n{json.dumps(answer)}\n```"))
+    review = await cli.run("review", "--agent", "claude", "--session", first, "--fail-on", "P1")
+    assert review.exit_code == 1, review.stderr
+    assert "P1  begun.txt:1  Not x" in review.stdout
+    assert "1 finding was dropped" in review.stdout

@@ -1,0 +1,122 @@
+"""The toolset for any agent: the tools for Codex under another name, and what becomes of what an agent cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.mcp.agent_tools import AGENT_TOOLS
+from helmsman.mcp.server import build_server
+from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, waits
+from mcp import Client
+from tests.listings import count
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from pathlib import Path
+
+    from helmsman.mcp.toolset import Tool
+
+pytestmark = pytest.mark.anyio
+
+
+def tokens(tools: Iterable[Tool[Any]]) -> int:
+    return sum(count(tool.listed().model_dump(by_alias=True, exclude_none=True, mode="json")) for tool in tools)
+
+
+def test_they_are_listed_in_few_words_that_name_no_agent() -> None:
+    names = [tool.name for tool in AGENT_TOOLS]
+    assert [name.replace("agent_", "codex_") for name in names[: len(SESSION_TOOLS)]] == [
+        tool.name for tool in SESSION_TOOLS
+    ]
+    assert {"agent_diff", "agent_apply", "agent_discard", "agent_review"} == {*names[len(SESSION_TOOLS) :]}
+    assert tokens(AGENT_TOOLS[: len(SESSION_TOOLS)]) <= 1.1 * tokens(SESSION_TOOLS)
+    told = json.dumps([tool.listed().model_dump(mode="json") for tool in AGENT_TOOLS])
+    assert "codex_" not in told
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeAcpAgent:
+    return FakeAcpAgent(tmp_path / "fake")
+
+
+@pytest.fixture
+async def agent(fake: FakeAcpAgent, tmp_path: Path) -> AsyncIterator[Caller]:
+    """A client of a server whose default agent is one that can do little."""
+    file = tmp_path / "helmsman.toml"
+    file.write_text(f"[agents.mine]\ncommand = {fake.command}\nmode = 'ask'\nruns_repository_files = false\n")
+    env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state"), "HELMSMAN_DEFAULT_AGENT": "mine"}
+    settings = load_settings({"tools": "agents,extras"}, env, tmp_path / "fake", user_file=file)
+    async with Helmsman(settings, env=env, inside=True) as helm, Client(build_server(helm)) as client:
+        yield Caller(client)
+
+
+async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabilities(
+    agent: Caller, fake: FakeAcpAgent, git_repo: Path
+) -> None:
+    fake.on("hello", says("Hi"))
+    fake.on("stay", waits())
+    here = {"workingDirectory": str(git_repo), "unenforced": True}
+
+    async def refused(tool: str, **arguments: Any) -> str:
+        error = await agent.error(tool, **arguments)
+        assert error["code"] == "unsupported", error
+        message: str = error["message"]
+        return message
+
+    said = await refused("agent_start", prompt="hello", outputSchema={"type": "object"}, **here)
+    assert said == "Mine cannot keep to an output schema. Codex can."
+    session_id = (await agent("agent_start", prompt="hello", **here))["sessionId"]
+    while (status := await agent("agent_wait", sessionId=session_id))["status"] == "active":
+        pass
+    assert (status["agent"], status["result"]) == ("mine", "Hi")
+    for tool, arguments, cannot in (
+        ("codex_fork", {}, "fork a session"),
+        ("codex_rollback", {}, "forget the last turns of a session"),
+        ("codex_compact", {}, "compact a session"),
+        ("codex_rename", {"name": "x"}, "name a session"),
+        ("codex_archive", {}, "archive a session"),
+        ("codex_goal", {"goal": "x"}, "keep a goal for a session"),
+    ):
+        assert await refused(tool, sessionId=session_id, **arguments) == f"Mine cannot {cannot}. Codex can."
+    await agent("agent_say", sessionId=session_id, message="stay")
+    said = await refused("agent_say", sessionId=session_id, message="more", whenBusy="steer")
+    assert said.startswith("Mine cannot take a message in the middle of a turn. Wait for the turn to end")
+    assert (await agent.error("agent_say", sessionId=session_id, message="x", agent="codex"))["code"] == "session_busy"
+    await agent("agent_interrupt", sessionId=session_id)
+    unknown = await agent.error("agent_start", prompt="hello", agent="clod")
+    assert "There is no agent 'clod'. Use one of: claude, codex" in unknown["message"]
+
+
+async def test_a_question_names_the_agent_that_asks(agent: Caller, fake: FakeAcpAgent, git_repo: Path) -> None:
+    fake.on("make it", asks("execute", "make", allowed=[says("made")]))
+    here = {"workingDirectory": str(git_repo), "unenforced": True}
+    session_id = (await agent("agent_start", prompt="make it", **here))["sessionId"]
+    while "pendingQuestion" not in (status := await agent("agent_wait", sessionId=session_id)):
+        assert status["status"] == "active", status
+    question = status["pendingQuestion"]
+    assert question["questions"][0]["question"].startswith("Mine asks to run")
+    await agent("agent_respond", sessionId=session_id, id=question["id"], answers=["approve"])
+    while (status := await agent("agent_wait", sessionId=session_id))["status"] == "active":
+        pass
+    assert status["result"] == "made"
+
+
+async def test_the_server_tells_the_loop_in_the_names_of_the_tools_that_it_has(helm: Helmsman) -> None:
+    said: dict[str, str] = {}
+    for tools in ("agents", "sessions", "sessions,agents"):
+        helm.settings = replace(helm.settings, tools=tuple(tools.split(",")))
+        async with Client(build_server(helm)) as client:
+            said[tools] = client.instructions or ""
+    assert "1. agent_start" in said["agents"]
+    assert "codex_" not in said["agents"]
+    assert "agent_" not in said["sessions"]
+    assert "1. codex_start" in said["sessions,agents"]
+    assert "agent_review" in said["sessions,agents"]
