@@ -20,7 +20,7 @@ from helmsman.approvals.audit import AuditLog
 from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError
-from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested
+from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
@@ -171,6 +171,10 @@ class Shared:
     def _on_event(self, session: Session, event: Event) -> None:
         if isinstance(event, TurnRequested | SettingsApplied | TurnEnded | EngineGone):
             self.need_engines()
+        elif isinstance(event, TurnStarted) and self._needed:
+            agent = self.agents.get(session.options.agent)
+            if agent is not None:
+                agent.need_engines(self.state_dir, self._needed)  # a process may have been started for this turn
 
     def need_engines(self, *, none: bool = False) -> None:
         """Tell the keepers of the engines in which something is under way, and no others, that a hub has to be there.

@@ -398,11 +398,13 @@ class AcpEngine(Engine):
     # --- what others left running ------------------------------------------------------------------------------------
 
     async def follow_left(self, record: KeptRecord) -> None:
-        """Follow a process that an earlier hub has left, if it has left a turn in it; what that has done comes as events.
+        """Follow a process that an earlier hub has left, if it has left a turn in it; what that has done comes as events."""
+        try:
+            await self._follow_left(record)
+        except HelmsmanError as error:
+            log.info("%s of session %s is not reached: %s", self._profile.title, record.session_id, error)
 
-        Raises:
-            EngineLost: It has ended, or is not ours to have.
-        """
+    async def _follow_left(self, record: KeptRecord) -> None:
         assert self._keep is not None
         activity = await anyio.to_thread.run_sync(ask_keeper, record.socket)
         notes = await anyio.to_thread.run_sync(record.notes)
@@ -416,7 +418,7 @@ class AcpEngine(Engine):
                 await turn.ended.wait()
         if session.left_turn is None or (session.turn is not None and not any(activity)):
             session.turn = None  # it never began; the next one has another process
-            await self._stop(session)
+            self._tasks.start_soon(self._stop, session)
             return
         self._sessions[session.id] = session
         if turn is not None and turn.interrupted:
@@ -530,11 +532,9 @@ async def open_acp_engine(
         engine = AcpEngine(tasks, profile, means, env, idle, keep)
         tasks.start_soon(engine.end_idle)
         try:
-            for record in left:
-                try:
-                    await engine.follow_left(record)
-                except HelmsmanError as error:
-                    log.info("%s of session %s is not reached: %s", profile.title, record.session_id, error)
+            async with anyio.create_task_group() as following:
+                for record in left:
+                    following.start_soon(engine.follow_left, record)
             yield engine
         finally:
             with anyio.CancelScope(shield=True):
