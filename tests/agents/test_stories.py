@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.claude.binary import TITLE, find_claude
-from helmsman.base.processes import with_variable
+from helmsman.base.processes import kill, with_variable
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange
 from helmsman.settings import ConfigFile
@@ -201,8 +200,7 @@ async def test_it_is_steered_like_any_other(stage: Stage, model: ScriptedModel, 
         with story("resume_after_kill"):
             await session.say("make another")
             await question_of(session)
-            for process in with_variable(*stage.own):
-                os.kill(process.pid, signal.SIGKILL)
+            kill(with_variable(*stage.own))
             await ended(session)
             assert session.error is not None
             await session.say("make another")

@@ -35,7 +35,7 @@ async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_goes_o
     claude = agents["claude"]
     assert ("codex" in agents, claude["path"]) == (True, str(binary.resolve()))
     assert "steer" in claude["can"]
-    assert claude["cannot"]["fork"] == "Use the agent codex."
+    assert claude["cannot"]["rollback"] == "Use the agent codex."
 
     (started,) = (await detached_cli.run("start", "--agent", "claude", "Make it", "--json")).json
     session_id = started["sessionId"]

@@ -32,16 +32,8 @@ class Means:
 @asynccontextmanager
 async def _started(means: Means, *arguments: str, directory: Path) -> AsyncIterator[ClaudePipe]:
     """Nothing of the directory runs in it."""
-    argv = [
-        str(means.binary.path),
-        "-p",
-        "--input-format",
-        "stream-json",
-        "--output-format",
-        "stream-json",
-        "--verbose",
-    ]
-    argv += ["--setting-sources", "user", "--strict-mcp-config", *arguments]
+    argv = [str(means.binary.path), "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
+    argv += ["--verbose", "--setting-sources", "user", "--strict-mcp-config", *arguments]
     env = means.binary.environment(means.env)
     async with background_tasks() as tasks, open_child_pipe(tasks, argv, env=env, directory=directory) as pipe:
         yield pipe

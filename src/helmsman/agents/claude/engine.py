@@ -82,7 +82,7 @@ TAKEN_UP_SECONDS: Final = 10.0
 """How long Claude Code may take to begin with a message, and to say the name of a turn that was left running."""
 KILLED_SECONDS: Final = 5.0
 _KILLED_POLL: Final = 0.02
-_REPLY_SECONDS: Final = 10.0
+_REPLY_SECONDS: Final = 20.0
 _COMPACT: Final = "/compact"
 
 
@@ -163,6 +163,7 @@ class ClaudeEngine(Engine):
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         self._check()
         session = await self._known(session_id, options)
+        session.options = options
         if session.turn is not None and session.process is not None:
             return _opened(session, options, enforced=session.process.access.enforced)
         return _opened(session, options, enforced=await self._enforced(options))
@@ -201,7 +202,7 @@ class ClaudeEngine(Engine):
                 raise _not_found(session_id)
             session = LiveSession(session_id, Path(info.directory) if info.directory else None, self._router)
             session = self._sessions.setdefault(session_id, session)
-        session.directory, session.options = session.directory or options.cwd, options
+        session.directory = session.directory or options.cwd
         return session
 
     async def _enforced(self, options: SessionOptions) -> bool:
@@ -229,7 +230,7 @@ class ClaudeEngine(Engine):
         self._check()
         session = await self._known(session_id, options)
         self._refuse_if_running(session)
-        directory = session.directory
+        session.options, directory = options, session.directory
         if directory is None:
             raise InvalidInput(f"It is not known where session {session_id} worked. Name a working directory.")
         async with session.starting:
@@ -368,7 +369,7 @@ class ClaudeEngine(Engine):
         self, session: LiveSession, options: SessionOptions, turn: TurnInput, directory: Path
     ) -> LiveProcess:
         """The process of a session that can do what this turn may, started if need be."""
-        if session.process is not None and self.means is None:
+        if session.process is not None and self.means is None and session.process.access.plans == turn.plan:
             return session.process
         means = self._bring()
         enforced = await self._enforced(options)
