@@ -6,12 +6,13 @@ import signal
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.base import patches
 from helmsman.base.patches import apply_patch, settle_writes
-from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput
+from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
 from helmsman.testing import git, make_repository
 
 if TYPE_CHECKING:
@@ -270,3 +271,24 @@ def test_a_process_that_is_killed_while_it_writes_leaves_all_or_nothing(repo: Pa
         git(repo, "clean", "--quiet", "--force", "-d")
     assert seen[-1] == after
     assert sum(found not in (before, after) for found in seen) > 5, "it was in the middle"
+
+
+def test_what_cannot_be_put_back_is_not_lost(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (repo / "lines.txt").write_text("new\n", encoding="utf-8")
+    (repo / "old.txt").write_text("new\n", encoding="utf-8")
+    diff, state, place = diff_of(repo), tmp_path / "state", patches._Journal._put
+    failing = [False, True, True]  # the second file, and putting back the first
+
+    def put(journal: Any, version: Path, where: Path) -> None:
+        if failing.pop(0):
+            raise OSError("no room")
+        place(journal, version, where)
+
+    monkeypatch.setattr(patches._Journal, "_put", put)
+    with pytest.raises(WorktreeError, match=r"no room.*not be put back is in"):
+        apply_patch(repo, diff, state_dir=state)
+    (aside,) = state.glob("not-put-back-*")
+    assert (aside / "old" / "0").read_text(encoding="utf-8") == LINES
+    assert str(aside) in caplog.text

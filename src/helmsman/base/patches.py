@@ -21,6 +21,7 @@ import os
 import re
 import shutil
 import stat
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -45,6 +46,7 @@ _NAMED_FILES: Final = 10
 _SUBMODULE_MODE: Final = "160000"
 _ANY: Final = range(256)
 _JOURNAL: Final = "writing-"
+_NOT_PUT_BACK: Final = "not-put-back-"
 _BEGUN: Final = "begun.json"
 _COMPLAINT: Final = re.compile(
     r"^error: (?:patch failed: (?P<hunk>.+):\d+|(?P<file>.+): (?:patch does not apply|does not .+|already exists .+))$",
@@ -295,18 +297,20 @@ def _write(git: Git, wanted: str, changes: Sequence[_Change]) -> None:
         written = [change.path for change in changes if not change.is_deletion]
         git.run("read-tree", wanted)
         # Where no file is, git reads in the index how the others are to be written.
-        aside = replace(git, work_tree=journal.new)
-        aside.run("checkout-index", "--force", "-z", "--stdin", stdin=nul_separated(written))
+        replace(git, work_tree=journal.new).run(
+            "checkout-index", "--force", "-z", "--stdin", stdin=nul_separated(written)
+        )
         for place, old, _ in journal.files():
             if is_file(place):
                 shutil.copy2(place, old, follow_symlinks=False)
         journal.begin()
         journal.bring()
     except BaseException as error:
-        journal.put_back()
+        kept = journal.put_back() if journal.is_begun else None
         if isinstance(error, OSError):
+            found = "All is as it was" if kept is None else f"What could not be put back is in {kept}"
             raise WorktreeError(
-                f"{git.work_tree} cannot be written: {error}. All is as it was. Make it writable, or make room."
+                f"{git.work_tree} cannot be written: {error}. {found}. Make it writable, or make room."
             ) from error
         raise
     finally:
@@ -361,6 +365,10 @@ class _Journal:
     def new(self) -> Path:
         return self.folder / "new"
 
+    @property
+    def is_begun(self) -> bool:
+        return (self.folder / _BEGUN).exists()
+
     def begin(self) -> None:
         told = {"root": os.fspath(self.root), "paths": self.paths}
         replace_file(self.folder / _BEGUN, json.dumps(told))
@@ -377,10 +385,11 @@ class _Journal:
     def is_done(self) -> bool:
         return all(self._has(place, new) for place, _, new in self.files())
 
-    def put_back(self) -> None:
-        """Make what was written what it was. One that cannot be put back is said, and the others still are."""
-        if not (self.folder / _BEGUN).exists():
-            return
+    def put_back(self) -> Path | None:
+        """Make what was written what it was. One that cannot be put back is said, and the others still are.
+
+        Then the journal is kept, and the answer is where.
+        """
         for place, _, _ in self.files():
             with suppress(OSError):
                 self._beside(place).unlink()
@@ -393,6 +402,11 @@ class _Journal:
             if is_file(old):
                 with _failure_logged(place):
                     self._put(old, place)
+        if not any(self._has(place, new) for place, _, new in self.files()):
+            return None
+        aside = self.folder.rename(self.folder.with_name(f"{_NOT_PUT_BACK}{self.folder.name}-{time.time_ns()}"))
+        log.error("what could not be put back into %s is in %s", self.root, aside)
+        return aside
 
     def remove(self) -> None:
         (self.folder / _BEGUN).unlink(missing_ok=True)
