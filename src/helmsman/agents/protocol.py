@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from helmsman.agents.spending import SpendingFiles
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
     from helmsman.model.questions import Choice, Question
@@ -567,6 +568,10 @@ class Agent(ABC):
 
     def sessions(self, settings: Settings) -> SessionIndex | None:
         """The sessions it keeps on disk; None of an agent that keeps none."""
+        return None
+
+    def spending(self, settings: Settings) -> SpendingFiles | None:
+        """What its sessions on disk have spent; None of an agent that keeps none, or does not say."""
         return None
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:

@@ -184,7 +184,7 @@ class Budgets:
         return [state(key, amount) for key, amount in amounts.items()]
 
     def _used_of(self, spent: Sequence[Spending], scope: str) -> dict[str, float]:
-        usages = [(one.model, Usage(*one[4:])) for one in spent]
+        usages = [(one.model, one.usage) for one in spent]
         return {
             f"{scope}_usd": sum(self._prices.cost(model, usage) or 0.0 for model, usage in usages),
             f"{scope}_tokens": sum(tokens(usage) for _, usage in usages),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
+    from helmsman.agents.spending import SpendingFiles
     from helmsman.settings import ConfigFile, Settings
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files"})
@@ -105,6 +106,12 @@ class AcpAgent(Agent):
 
         reader = self._profile.reader(environment())
         return None if reader is None else AgentSessions(self.name, reader)
+
+    def spending(self, settings: Settings) -> SpendingFiles | None:
+        from helmsman.agents.acp.storage.index import AgentSpending
+
+        reader = self._profile.reader(environment())
+        return None if reader is None else AgentSpending(self.name, reader)
 
 
 def acp_agents(files: Iterable[ConfigFile]) -> list[AcpAgent]:

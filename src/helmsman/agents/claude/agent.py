@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.claude.engine import ClaudeEngine
     from helmsman.agents.claude.records import KeptRecord
+    from helmsman.agents.claude.spending import ClaudeSpending
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Engine
@@ -141,6 +142,11 @@ class ClaudeAgent(Agent):
 
     def sessions(self, settings: Settings) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)
+
+    def spending(self, settings: Settings) -> ClaudeSpending:
+        from helmsman.agents.claude.spending import ClaudeSpending
+
+        return ClaudeSpending(settings.claude_home)
 
     @contextmanager
     def _listed(self, engine: ClaudeEngine) -> Iterator[None]:

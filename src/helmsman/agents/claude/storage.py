@@ -75,7 +75,7 @@ class ClaudeSessions:
 
     def path(self, session_id: str) -> Path | None:
         """The file of a session."""
-        if not _ID.fullmatch(session_id):
+        if not is_id(session_id):
             return None
         return next(iter(self._projects.glob(f"*/{session_id}.jsonl")), None)
 
@@ -105,8 +105,13 @@ class ClaudeSessions:
         return () if path is None else list(_read_turns(path))
 
     def _files(self) -> Sequence[tuple[Path, datetime]]:
-        found = [(path, _changed(path)) for path in self._projects.glob("*/*.jsonl") if _ID.fullmatch(path.stem)]
+        found = [(path, _changed(path)) for path in self._projects.glob("*/*.jsonl") if is_id(path.stem)]
         return sorted(found, key=lambda one: (one[1], one[0].name), reverse=True)
+
+
+def is_id(name: str) -> bool:
+    """Whether this is the id of a session, and so the name of its file."""
+    return _ID.fullmatch(name) is not None
 
 
 def _changed(path: Path) -> datetime:
@@ -132,7 +137,7 @@ def read_info(path: Path, changed: datetime) -> SessionInfo | None:
         match line.get("type"):
             case "custom-title" | "ai-title":
                 name = optional_text(line.get("customTitle")) or optional_text(line.get("aiTitle")) or name
-            case "user" if first is None and _said(line) is not None:
+            case "user" if first is None and said_in(line) is not None:
                 first = line
             case "assistant" if model is None:
                 model = optional_text(mapping(line.get("message")).get("model"))
@@ -149,7 +154,7 @@ def read_info(path: Path, changed: datetime) -> SessionInfo | None:
         created_at=timestamp(first.get("timestamp")),
         directory=optional_text(first.get("cwd")),
         name=name,
-        first_prompt=(_said(first) or "")[:_PROMPT_CHARS],
+        first_prompt=(said_in(first) or "")[:_PROMPT_CHARS],
         model=model,
         source=optional_text(first.get("entrypoint")),
         engine_version=optional_text(first.get("version")),
@@ -173,7 +178,7 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
         return
 
 
-def _said(line: Mapping[str, Any]) -> str | None:
+def said_in(line: Mapping[str, Any]) -> str | None:
     """What a person said in a line; None where it is something else."""
     if line.get("isMeta") is True:
         return None
@@ -233,7 +238,7 @@ def _read_turns(path: Path) -> Iterator[_Turn]:
     for line in _lines(path):
         kind, message = line.get("type"), mapping(line.get("message"))
         if kind == "user":
-            said = _said(line)
+            said = said_in(line)
             if said is not None:
                 if turn is not None:
                     turn.outcome = turn.outcome or "interrupted"  # it was cut off: nothing of it can run any more

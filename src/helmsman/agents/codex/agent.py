@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
+    from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
     from helmsman.agents.keeper.owner import Owner
     from helmsman.model.events import Failure
 
@@ -143,6 +144,11 @@ class CodexAgent(Agent):
 
     def sessions(self, settings: Settings) -> CodexSessions:
         return CodexSessions(settings.codex_home)
+
+    def spending(self, settings: Settings) -> RolloutSpending:
+        from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
+
+        return RolloutSpending(settings.codex_home)
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
         return leftover_commands.commands_left(session_ids, directory)
