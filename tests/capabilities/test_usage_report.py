@@ -98,11 +98,8 @@ def test_what_an_agent_has_told_of_the_cost_wins_and_the_rest_is_priced() -> Non
         Spending("codex", "u", "/src", "cheap", 0.0, 1, 2_000_000, 0, 0, 0),
     ]
     told = report(spendings, "agent", PRICES)
-    assert [(group.key, group.cost_usd, group.turns) for group in told.groups] == [
-        ("claude", pytest.approx(1.25), 2),
-        ("codex", pytest.approx(2.0), 1),
-        ("opencode", pytest.approx(0.5), 1),
-    ]
+    assert [(group.key, group.turns) for group in told.groups] == [("claude", 2), ("codex", 1), ("opencode", 1)]
+    assert [group.cost_usd for group in told.groups] == pytest.approx([1.25, 2.0, 0.5])
     assert told.unpriced_models == ()
     assert report(spendings, "model", PRICES, agent="opencode").total.cost_usd == pytest.approx(0.5)
 

@@ -300,10 +300,14 @@ class ReviewReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """The program of an agent, as it was found."""
+    """The program of an agent, as it was found. `version` is None where only the program itself could tell.
 
-    version: str
+    `login` is the file or the variable in which a login was found; there may be others, which are not looked for.
+    """
+
+    version: str | None
     path: str
+    login: str | None = None
 
 
 class Engine(ABC):

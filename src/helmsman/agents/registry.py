@@ -14,6 +14,7 @@ from helmsman.agents.acp.agent import acp_agents
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.keeper.owner import Owner
+from helmsman.base.unknown_names import nearest
 from helmsman.errors import ClientAway, HelmsmanError, InvalidInput
 
 __all__ = [
@@ -71,8 +72,11 @@ class Agents:
             InvalidInput: There is none of that name.
         """
         if name not in self._by_name:
+            meant = nearest(name, self._by_name)
+            hint = "" if meant is None else f" Did you mean {meant}?"
             raise InvalidInput(
-                f"There is no agent {name!r:.80}. Use one of: {', '.join(sorted(self._by_name))}.", parameter="agent"
+                f"There is no agent {name!r:.80}.{hint} Use one of: {', '.join(sorted(self._by_name))}.",
+                parameter="agent",
             )
         return self._by_name[name]
 

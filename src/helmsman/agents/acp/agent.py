@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
-from helmsman.agents.protocol import Agent
+from helmsman.agents.found_programs import login_in, packaged_version
+from helmsman.agents.protocol import Agent, Installed
 from helmsman.base.surroundings import environment, expand_home
 from helmsman.errors import AgentNotFound, InvalidSetting
 from helmsman.settings import REMOTE_TOKEN, ensure_state_dir
@@ -69,6 +70,16 @@ class AcpAgent(Agent):
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
+        given = _env(env)
+
+        def look() -> Installed:
+            path = self.find(given)[0]
+            variables, files = self._profile.logins(given)
+            return Installed(version=packaged_version(path), path=path, login=login_in(given, variables, files))
+
+        return await anyio.to_thread.run_sync(look)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         return self._profile.capabilities(has_history=self._profile.reader(_env(env)) is not None)

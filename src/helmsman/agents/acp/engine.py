@@ -205,7 +205,7 @@ class AcpEngine(Engine):
             raise self._not_found(session_id)  # some agents begin a session of that id
         await self._profile.may_load(session_id, self._env)
         session = await self._start(options)
-        session.id, session.loading = session_id, True
+        session.id, session.loading, session.cost = session_id, True, None
         can = {} if session.process is None else session.process.session_capabilities
         method = "session/resume" if "resume" in can else "session/load"
         try:
@@ -414,8 +414,8 @@ class AcpEngine(Engine):
         for question_id, request in list(session.questions.items()):
             self._withdraw(session, question_id, request)
         self._tell(turn.items.end(completed=outcome == "completed"))
-        if turn.usage is not None:
-            self._router.deliver(UsageReported(session_id=session.id, turn_id=turn.id, last=turn.usage))
+        if (used := session.used_in(turn)) is not None:
+            self._router.deliver(UsageReported(session_id=session.id, turn_id=turn.id, last=used))
         session.turn = None
         session.idle_since = anyio.current_time()
         self._router.deliver(TurnEnded(session_id=session.id, turn_id=turn.id, outcome=outcome, failure=failure))
@@ -478,7 +478,7 @@ class AcpEngine(Engine):
         elif kind == "current_mode_update":
             self._on_mode(session, optional_text(update.get("currentModeId")))
         elif kind in _QUIET or turn is None:
-            return
+            session.note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
             self._tell(turn.items.take(update))
             turn.count(self._profile.update_usage(update))

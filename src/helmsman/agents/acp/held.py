@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.base.json_values import mapping, text
+from helmsman.base.json_values import amount, mapping, text
 from helmsman.model.events import Failure, Usage
 
 if TYPE_CHECKING:
@@ -86,9 +86,27 @@ class HeldSession:
     questions: dict[str, IncomingRequest] = field(default_factory=dict[str, "IncomingRequest"])
     counted: Usage = field(default_factory=Usage)
     """What has been counted so far, where it is told as a sum."""
+    cost: float | None = 0.0
+    """What the session had cost before this turn, as the agent tells it; None where that is not known."""
+    told_cost: float | None = None
     idle_since: float = 0.0
     leaving: bool = False
     model: str | None = None
+
+    def note_cost(self, update: Mapping[str, Any]) -> None:
+        """Take in what the session has cost by now, if an update says so: agents tell a sum, and 0 if they know no price."""
+        cost = mapping(update.get("cost"))
+        if cost.get("currency", "USD") == "USD":
+            self.told_cost = amount(cost.get("amount")) or self.told_cost
+
+    def used_in(self, turn: AgentTurn) -> Usage | None:
+        """What a turn that ends has used, and cost, as far as that was told."""
+        if self.told_cost is None or (turn.usage is not None and turn.usage.cost_usd is not None):
+            return turn.usage
+        before, self.cost = self.cost, self.told_cost
+        if before is None:
+            return turn.usage
+        return replace(turn.usage or Usage(), cost_usd=max(0.0, self.told_cost - before))
 
     def since_last(self, total: Usage) -> Usage:
         """What of a sum is new."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, find_claude
+from helmsman.agents.found_programs import login_in
 from helmsman.agents.protocol import Agent, Capabilities, Installed
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
@@ -61,7 +62,9 @@ class ClaudeAgent(Agent):
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
-        return Installed(version=binary.version, path=str(binary.path))
+        variables = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+        login = login_in(environment() if env is None else env, variables, (binary.home / ".credentials.json",))
+        return Installed(version=binary.version, path=str(binary.path), login=login)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)

@@ -359,6 +359,7 @@ class ClaudeEngine(Engine):
                 return session.process
             await self._end_process(session)
         is_stored = await anyio.to_thread.run_sync(self._stored.path, session.id) is not None
+        session.cost = await anyio.to_thread.run_sync(self._stored.cost, session.id) if is_stored else 0.0
         identity = ("--resume" if is_stored else "--session-id", session.id)
         argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
         if launch.confined is not None:

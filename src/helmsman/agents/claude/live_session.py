@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from helmsman.agents.claude.normalise import TurnReader, failure_of, usage_of, was_interrupted
+from helmsman.agents.claude.normalise import TurnReader, cost_of, failure_of, usage_of, was_interrupted
 from helmsman.agents.claude.questions import NOBODY_ASKED, allowed, not_answered, read_question, refused
 from helmsman.base.json_values import integer, mapping, optional_text, text
 from helmsman.model.events import (
@@ -66,6 +66,8 @@ class LiveSession:
         self.turn: LiveTurn | None = None
         self.questions: dict[str, Asked] = {}
         self.last_used = 0.0
+        self.cost: float | None = None
+        """What the session has cost by now, as its process tells it; None where that is not known."""
         self.starting = anyio.Lock()
         self._router = router
 
@@ -136,6 +138,9 @@ class LiveSession:
 
     def _report(self, turn: LiveTurn, result: Mapping[str, Any]) -> None:
         usage = usage_of(result.get("usage"))
+        before, self.cost = self.cost, cost_of(result)
+        if usage is not None and before is not None and self.cost is not None:
+            usage = replace(usage, cost_usd=max(0.0, self.cost - before))
         if usage is not None:
             self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=usage, raw=result))
 

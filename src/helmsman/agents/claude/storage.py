@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.agents.claude.binary import CLAUDE
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
+from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, timestamp
 from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, Usage, UserMessage
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PROJECTS: Final = "projects"
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
+_COST: Final = re.compile(rb'^\{"type":"cost-state"')
 _INTERRUPTED: Final = "[Request interrupted by user"
 _HEAD_LINES: Final = 60
 _PROMPT_CHARS: Final = 500
@@ -78,6 +79,15 @@ class ClaudeSessions:
         if not is_id(session_id):
             return None
         return next(iter(self._projects.glob(f"*/{session_id}.jsonl")), None)
+
+    def cost(self, session_id: str) -> float:
+        """What a session had cost when the last process that ended by itself had it: the next one counts on from there."""
+        path, cost = self.path(session_id), 0.0
+        if path is None:
+            return cost
+        for line in _lines(path, _COST):
+            cost = amount(line.get("totalCostUSD")) or cost
+        return cost
 
     def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
         turns = [turn.recorded() for turn in self._turns(session_id)]
@@ -162,11 +172,11 @@ def read_info(path: Path, changed: datetime) -> SessionInfo | None:
     )
 
 
-def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+def _lines(path: Path, of_use: re.Pattern[bytes] = _OF_USE) -> Iterator[Mapping[str, Any]]:
     try:
         with path.open("rb") as file:
             for line in file:
-                if _OF_USE.search(line) is None:
+                if of_use.search(line) is None:
                     continue
                 try:
                     message = json.loads(line)

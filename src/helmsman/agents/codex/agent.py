@@ -14,6 +14,7 @@ from helmsman.agents.codex.detached.records import EngineRecord, read_records
 from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.found_programs import login_in
 from helmsman.agents.protocol import Agent, Capabilities, Engine, Installed, RecordedTurn, SessionInfo
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
@@ -59,7 +60,11 @@ class CodexAgent(Agent):
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
         binary = await agent_in_use(settings, env)
-        return Installed(version=str(binary.version), path=str(binary.path))
+        if binary.remote is not None:
+            return Installed(version=str(binary.version), path=binary.remote)
+        variables = ("CODEX_API_KEY", "OPENAI_API_KEY")
+        login = login_in(environment() if env is None else env, variables, (settings.codex_home / "auth.json",))
+        return Installed(version=str(binary.version), path=str(binary.path), login=login)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await agent_in_use(settings, env)
