@@ -83,7 +83,12 @@ def _opencode(model: ScriptedModel) -> dict[str, str]:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": model.base_url, "apiKey": "dummy"},
-        "models": {"scripted": {"limit": {"context": 100000, "output": 8000}}},
+        "models": {
+            "scripted": {
+                "limit": {"context": 100000, "output": 8000},
+                "cost": {"input": 1, "output": 10, "cache_read": 0.1},
+            }
+        },
     }
     named = {"provider": {"fake": provider}, "model": "fake/scripted", "small_model": "fake/scripted"}
     off = ("AUTOUPDATE", "MODELS_FETCH", "DEFAULT_PLUGINS", "LSP_DOWNLOAD")

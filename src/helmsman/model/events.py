@@ -423,10 +423,13 @@ class DiffUpdated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReported(Event):
-    """`total` counts the whole session, `last` the newest model call or turn; an engine gives what it knows."""
+    """`total` counts the whole session, `last` the newest model call or turn, `turn` all of the running turn up to now: each
+    takes the place of the one before. An engine gives what it knows.
+    """
 
     total: Usage | None = None
     last: Usage | None = None
+    turn: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

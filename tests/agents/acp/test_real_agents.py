@@ -14,7 +14,7 @@ import pytest
 
 from helmsman.agents.acp.engine import open_acp_engine
 from helmsman.agents.acp.profiles import KNOWN
-from helmsman.agents.acp.storage.index import AgentSessions
+from helmsman.agents.acp.storage.index import AgentSessions, AgentSpending
 from helmsman.base.processes import with_variable
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import (
@@ -52,6 +52,8 @@ SECONDS = 120
 MARK = "HELMSMAN_STORY"
 CALL = Usage(100, 20, 10, 3)
 """What the scripted model counts for each response."""
+COST = (80 * 1 + 20 * 0.1 + 10 * 10) / 1_000_000
+"""What that is at the prices that OpenCode is given."""
 
 
 @pytest.fixture(params=NAMES)
@@ -182,9 +184,21 @@ async def on_disk(agent: RealAgent, story: Story, repository: Path) -> None:
     assert (info.session_id, info.agent) == (story.followed.session_id, agent.name)
     assert "say hello" in (info.first_prompt or info.name or "") or agent.name == "opencode"
     first = next(reversed(list(index.turns(info.session_id))))
-    assert (first.message, first.usage) == ("Hi there", CALL)
-    told = [event.last for event in story.followed.events if isinstance(event, UsageReported)]
-    assert told[:2] == [CALL, CALL + CALL]
+    assert first.usage is not None
+    assert (first.message, first.usage.counts) == ("Hi there", CALL.counts)
+    told = [event.last or Usage() for event in story.followed.events if isinstance(event, UsageReported)]
+    assert [one.counts for one in told[:2]] == [CALL.counts, (CALL + CALL).counts]
+    tells = agent.name == "opencode"  # the others name no cost
+    assert [one.cost_usd for one in told[:2]] == (
+        [pytest.approx(COST), pytest.approx(2 * COST)] if tells else [None] * 2
+    )
+    spending = AgentSpending(agent.name, reader)
+    ((key, _, _),) = spending.files()
+    spent = spending.read(key)
+    assert spent is not None
+    assert (spent.session_id, spent.directory) == (info.session_id, info.directory)
+    assert [turn[3:7] for turn in spent.turns[:2]] == [CALL.counts, (CALL + CALL).counts]
+    assert [turn.cost_usd for turn in spent.turns[:2]] == [one.cost_usd for one in told[:2]]
     turns = reader.history(info.session_id)
     assert turns is not None
     assert [item.type for item in turns[1].items] == ["user_message", "command_execution", "agent_message"]

@@ -9,7 +9,7 @@ import pytest
 
 from helmsman.agents.claude.spending import ClaudeSpending
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import say
+from helmsman.testing import run, say
 from tests.agents.claude.test_story import ended, opened, place
 
 if TYPE_CHECKING:
@@ -54,6 +54,20 @@ async def test_each_turn_is_told_once_also_by_the_next_process(place: Place, mod
         told = await helm.extras.usage.report(group_by="agent", agent="claude")
         assert told.total.turns == 3
         assert told.total.cost_usd == pytest.approx(3 * CALL)
+
+
+async def test_a_task_that_costs_more_than_it_may_is_stopped_in_mid_turn(place: Place, model: ScriptedModel) -> None:
+    model.on("work", *[run("true")] * 20, say("never"))
+    async with opened(place) as helm:
+        session = await helm.start(
+            "work", cwd=place.repo, agent="claude", unenforced=True, sandbox="danger-full-access",
+            approval_policy="never", max_cost_usd=2.5 * CALL,
+        )  # fmt: skip
+        await ended(session)
+        (task,) = (await helm.tasks.of_sessions([session.id]))[session.id]
+        assert (task.status, session.result) == ("canceled", None)
+        assert f"its limit is ${2.5 * CALL:g}" in (task.note or "")
+        assert len(model.requests) < 20
 
 
 async def test_a_model_whose_price_it_does_not_know_has_no_cost(place: Place, model: ScriptedModel) -> None:

@@ -101,12 +101,11 @@ class HeldSession:
 
     def used_in(self, turn: AgentTurn) -> Usage | None:
         """What a turn that ends has used, and cost, as far as that was told."""
-        if self.told_cost is None or (turn.usage is not None and turn.usage.cost_usd is not None):
+        told, self.told_cost = self.told_cost, None
+        if told is None or (turn.usage is not None and turn.usage.cost_usd is not None):
             return turn.usage
-        before, self.cost = self.cost, self.told_cost
-        if before is None:
-            return turn.usage
-        return replace(turn.usage or Usage(), cost_usd=max(0.0, self.told_cost - before))
+        before, self.cost = self.cost, told
+        return turn.usage if before is None else replace(turn.usage or Usage(), cost_usd=max(0.0, told - before))
 
     def since_last(self, total: Usage) -> Usage:
         """What of a sum is new."""
