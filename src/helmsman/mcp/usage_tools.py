@@ -76,7 +76,7 @@ def _line(spent: Spent) -> str:
     return f"{spent.input_tokens} in ({spent.cached_input_tokens} cached), {spent.output_tokens} out{cost}"
 
 
-@tool("See what agents have spent", READS, _in_words)
+@tool("See what Codex has spent", READS, _in_words)
 async def codex_usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
     """Tokens that agents have spent on this machine, with their cost where it is known: of all sessions, also those
     made in the terminal. For what is left of the rate limit use codex_account; for one running session,

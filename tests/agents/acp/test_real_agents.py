@@ -189,16 +189,14 @@ async def on_disk(agent: RealAgent, story: Story, repository: Path) -> None:
     told = [event.last or Usage() for event in story.followed.events if isinstance(event, UsageReported)]
     assert [one.counts for one in told[:2]] == [CALL.counts, (CALL + CALL).counts]
     tells = agent.name == "opencode"  # the others name no cost
-    assert [one.cost_usd for one in told[:2]] == (
-        [pytest.approx(COST), pytest.approx(2 * COST)] if tells else [None] * 2
-    )
+    costs = [pytest.approx(COST), pytest.approx(2 * COST)] if tells else [None, None]
+    assert [one.cost_usd for one in told[:2]] == costs
     spending = AgentSpending(agent.name, reader)
-    ((key, _, _),) = spending.files()
-    spent = spending.read(key)
-    assert spent is not None
-    assert (spent.session_id, spent.directory) == (info.session_id, info.directory)
+    read = [spending.read(key) for key, _, _ in spending.files()]
+    (spent,) = [one for one in read if one is not None and one.session_id == info.session_id]
+    assert (spent.agent, spent.directory) == (agent.name, info.directory)
     assert [turn[3:7] for turn in spent.turns[:2]] == [CALL.counts, (CALL + CALL).counts]
-    assert [turn.cost_usd for turn in spent.turns[:2]] == [one.cost_usd for one in told[:2]]
+    assert [turn.cost_usd for turn in spent.turns[:2]] == costs
     turns = reader.history(info.session_id)
     assert turns is not None
     assert [item.type for item in turns[1].items] == ["user_message", "command_execution", "agent_message"]
