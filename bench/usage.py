@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Row
-from helmsman.agents.codex.storage.spending_index import SpendingIndex
+from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
+from helmsman.agents.spending import SpendingIndex
 from helmsman.capabilities.spending import all_spendings
 from helmsman.capabilities.usage_report import report
 from helmsman.tasks.prices import Prices
@@ -96,6 +97,6 @@ def _lines(session_id: str, number: int, begin: datetime) -> list[str]:
 def _time(home: Path, state: Path, sessions: int) -> float:
     """Seconds of the processor: on a busy machine the clock also shows what others took."""
     began = time.process_time()
-    told = report(all_spendings(SpendingIndex(home, state).sessions(), ()), "day", Prices())
+    told = report(all_spendings(SpendingIndex(RolloutSpending(home), state).sessions(), ()), "day", Prices())
     assert told.total.usage.input_tokens == sessions * TURNS * 2000
     return time.process_time() - began

@@ -139,6 +139,8 @@ async def test_it_is_steered_like_any_other(stage: Stage, model: ScriptedModel, 
             assert [item.text for item in items if isinstance(item, AgentMessage)] == ["Hi there"]
         with story("usage"):
             assert session.usage.counts[:3] == CALL
+            if stage.name == "opencode":  # at the prices that it is given
+                assert session.usage.cost_usd == pytest.approx((80 * 1 + 20 * 0.1 + 10 * 10) / 1_000_000)
 
         with story("question_yes"):
             await session.say("make it")

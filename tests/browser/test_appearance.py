@@ -65,7 +65,7 @@ async def test_the_theme_is_the_systems_until_one_is_chosen(page: Page) -> None:
 
 # --- a narrow window -------------------------------------------------------------------------------------------------
 
-TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
+TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 TOO_SMALL = """
     [...document.querySelectorAll('button, .row, .places a, textarea, input[type=search]')]
         .filter((one) => one.checkVisibility() && !one.matches('.link'))

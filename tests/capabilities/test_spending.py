@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.storage.rollout_usage import SessionSpending, TurnSpending
+from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.capabilities.spending import all_spendings
 from helmsman.model.events import Usage
 from helmsman.tasks.registry import TurnUsage
@@ -28,7 +28,7 @@ def turn(turn_id: str | None, tokens: int, at: float = 0.0) -> TurnSpending:
 def session(
     session_id: str, *turns: TurnSpending, parent: str | None = None, fork: str | None = None
 ) -> SessionSpending:
-    return SessionSpending(session_id, "/src", 100.0, parent, fork, turns)
+    return SessionSpending("codex", session_id, "/src", 100.0, parent, fork, turns)
 
 
 def task(session_id: str | None, turn_id: str | None, tokens: int, before: int = 0) -> TurnUsage:

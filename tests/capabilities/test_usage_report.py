@@ -15,20 +15,23 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.tasks.prices import Price, Prices
 
-GROUPS: list[GroupBy] = ["day", "model", "directory", "session"]
+GROUPS: list[GroupBy] = ["day", "model", "directory", "session", "agent"]
 PRICES = Prices({"cheap": Price(1.0, 0.1, 10.0), "dear": Price(100.0, 50.0, 1000.0)})
 COUNTS = st.integers(0, 10_000_000)
 SPENDINGS = st.lists(
     st.builds(
         Spending,
+        st.sampled_from(["codex", "claude"]),
         st.sampled_from([None, "s1", "s2", "s3"]),
         st.sampled_from([None, "/src/a", "/src/b"]),
         st.sampled_from([None, "cheap", "dear", "nobody's"]),
         st.floats(0, 4e9),
+        st.just(1),
         COUNTS,
         COUNTS,
         COUNTS,
         COUNTS,
+        st.none() | st.floats(0, 1000),
     )
 )
 
@@ -39,7 +42,7 @@ def test_the_groups_add_up_to_the_total_in_any_order(
 ) -> None:
     told = report(spendings, group_by, PRICES)
     total = told.total
-    assert total.usage == sum((Usage(*spending[4:]) for spending in spendings), Usage())
+    assert total.usage.counts == sum((spending.usage for spending in spendings), Usage()).counts
     assert total.turns == len(spendings)
     assert total.sessions == len({spending.session_id for spending in spendings})
     together = merged(told.groups)
@@ -74,8 +77,8 @@ def test_before_and_since_make_the_whole(spendings: list[Spending], time: dateti
 
 def test_cost_is_told_where_a_price_is_known_and_what_it_leaves_out_is_said() -> None:
     spendings = [
-        Spending("s", "/src", "cheap", 0.0, 1_000_000, 0, 1_000_000, 0),
-        Spending("s", "/src", "nobody's", 0.0, 7, 0, 3, 0),
+        Spending("codex", "s", "/src", "cheap", 0.0, 1, 1_000_000, 0, 1_000_000, 0),
+        Spending("codex", "s", "/src", "nobody's", 0.0, 1, 7, 0, 3, 0),
     ]
     told = report(spendings, "model", PRICES)
     assert [(group.key, group.cost_usd, group.unpriced_tokens) for group in told.groups] == [
@@ -87,9 +90,23 @@ def test_cost_is_told_where_a_price_is_known_and_what_it_leaves_out_is_said() ->
     assert told.unpriced_models == ("nobody's",)
 
 
+def test_what_an_agent_has_told_of_the_cost_wins_and_the_rest_is_priced() -> None:
+    spendings = [
+        Spending("claude", "s", "/src", "cheap", 0.0, 1, 1_000_000, 0, 0, 0, 0.25),
+        Spending("claude", "s", "/src", "cheap", 0.0, 1, 1_000_000, 0, 0, 0),
+        Spending("opencode", "t", "/src", "nobody's", 0.0, 1, 7, 0, 3, 0, 0.5),
+        Spending("codex", "u", "/src", "cheap", 0.0, 1, 2_000_000, 0, 0, 0),
+    ]
+    told = report(spendings, "agent", PRICES)
+    assert [(group.key, group.turns) for group in told.groups] == [("claude", 2), ("codex", 1), ("opencode", 1)]
+    assert [group.cost_usd for group in told.groups] == pytest.approx([1.25, 2.0, 0.5])
+    assert told.unpriced_models == ()
+    assert report(spendings, "model", PRICES, agent="opencode").total.cost_usd == pytest.approx(0.5)
+
+
 def test_days_are_in_order_and_the_rest_by_what_it_spent() -> None:
     day = 86400.0
-    spendings = [Spending("s", f"/{at}", "cheap", at * day + day / 2, at, 0, 0, 0) for at in (3, 1, 2)]
+    spendings = [Spending("codex", "s", f"/{at}", "cheap", at * day + day / 2, 1, at, 0, 0, 0) for at in (3, 1, 2)]
     assert [group.usage.input_tokens for group in report(spendings, "day", PRICES).groups] == [1, 2, 3]
     assert [group.usage.input_tokens for group in report(spendings, "directory", PRICES).groups] == [3, 2, 1]
 

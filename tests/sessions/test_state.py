@@ -302,6 +302,16 @@ def test_usage_is_the_reported_total_or_the_sum_of_the_parts() -> None:
     assert state_after(part, UsageReported(session_id=S, total=Usage(7, 0, 1, 0))).usage == Usage(7, 0, 1, 0)
 
 
+def test_what_a_turn_has_used_by_now_takes_the_place_of_what_was_said_of_it_before() -> None:
+    def so_far(tokens: int, cost: float | None = None) -> UsageReported:
+        return UsageReported(session_id=S, turn=Usage(tokens, 0, 0, 0, cost))
+
+    first = (requested(), started(), so_far(10), so_far(30, 0.5), ended())
+    assert state_after(*first).usage == Usage(30, 0, 0, 0, 0.5)
+    assert state_after(*first, requested(), so_far(5)).usage == Usage(35)  # what all of it has cost is not known
+    assert state_after(*first, requested(), so_far(5), so_far(7, 0.25)).usage == Usage(37, 0, 0, 0, 0.75)
+
+
 def test_a_note_says_what_holds_it_up_until_it_goes_on() -> None:
     state = state_after(requested(), Notice(session_id=S, kind="network", message="waiting for the network"))
     assert state.note == "waiting for the network"

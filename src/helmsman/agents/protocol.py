@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from helmsman.agents.spending import SpendingFiles
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
     from helmsman.model.questions import Choice, Question
@@ -305,10 +306,14 @@ class ReviewReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """The program of an agent, as it was found."""
+    """The program of an agent, as it was found. `version` is None where only the program itself could tell.
 
-    version: str
+    `login` is the file or the variable in which a login was found; there may be others, which are not looked for.
+    """
+
+    version: str | None
     path: str
+    login: str | None = None
 
 
 class Engine(ABC):
@@ -580,6 +585,10 @@ class Agent(ABC):
 
     def sessions(self, settings: Settings) -> SessionIndex | None:
         """The sessions it keeps on disk; None of an agent that keeps none."""
+        return None
+
+    def spending(self, settings: Settings) -> SpendingFiles | None:
+        """What its sessions on disk have spent; None of an agent that keeps none, or does not say."""
         return None
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:

@@ -13,23 +13,20 @@ import anyio
 from helmsman.agents.acp.agent import acp_agents
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
-from helmsman.agents.codex.storage.rollout_usage import SessionSpending
-from helmsman.agents.codex.storage.spending_index import SpendingIndex
 from helmsman.agents.keeper.owner import Owner
+from helmsman.base.unknown_names import nearest
 from helmsman.errors import ClientAway, HelmsmanError, InvalidInput
 
 __all__ = [
     "Agents",
     "EngineHolder",
     "Owner",
-    "SessionSpending",
-    "SpendingIndex",
+    "Spendings",
     "agent_in_use",
     "engine_overviews",
     "find_agent",
     "fingerprint",
     "keepers",
-    "spending_index",
     "stop_engine",
     "usable",
 ]
@@ -42,6 +39,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.agents.protocol import Agent, Engine, SessionIndex
+    from helmsman.agents.spending import SessionSpending, SpendingIndex
     from helmsman.base.processes import Process
     from helmsman.settings import ConfigFile, Settings
 
@@ -75,8 +73,11 @@ class Agents:
             InvalidInput: There is none of that name.
         """
         if name not in self._by_name:
+            meant = nearest(name, self._by_name)
+            hint = "" if meant is None else f" Did you mean {meant}?"
             raise InvalidInput(
-                f"There is no agent {name!r:.80}. Use one of: {', '.join(sorted(self._by_name))}.", parameter="agent"
+                f"There is no agent {name!r:.80}.{hint} Use one of: {', '.join(sorted(self._by_name))}.",
+                parameter="agent",
             )
         return self._by_name[name]
 
@@ -157,9 +158,27 @@ def fingerprint(env: Mapping[str, str]) -> str:
     return digest_of(env)
 
 
-def spending_index(settings: Settings) -> SpendingIndex:
-    """What the sessions on disk have spent."""
-    return SpendingIndex(settings.codex_home, settings.state_dir)
+class Spendings:
+    """What the sessions of all agents on disk have spent. May be used from several threads; calls block."""
+
+    def __init__(self, agents: Agents, settings: Settings) -> None:
+        self._agents = agents
+        self._settings = settings
+        self._lock = Lock()
+        self._indexes: list[SpendingIndex] | None = None
+
+    def sessions(self, since: float | None = None) -> list[SessionSpending]:
+        """See `helmsman.agents.spending.SpendingIndex`."""
+        return [session for index in self._opened() for session in index.sessions(since)]
+
+    def _opened(self) -> list[SpendingIndex]:
+        from helmsman.agents.spending import SpendingIndex
+
+        with self._lock:
+            if self._indexes is None:
+                sources = [agent.spending(self._settings) for agent in self._agents]
+                self._indexes = [SpendingIndex(one, self._settings.state_dir) for one in sources if one is not None]
+            return self._indexes
 
 
 class EngineHolder:

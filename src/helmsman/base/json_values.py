@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NO_FIELDS: Final[Mapping[str, Any]] = {}
+_ABSURD: Final = 1e9
 
 
 def text(value: object) -> str:
@@ -23,6 +24,13 @@ def optional_text(value: object) -> str | None:
 
 def integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def amount(value: object) -> float | None:
+    """A number that can be an amount of money."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ABSURD:
+        return None
+    return float(value)
 
 
 def mapping(value: object) -> Mapping[str, Any]:

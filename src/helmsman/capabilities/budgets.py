@@ -184,7 +184,7 @@ class Budgets:
         return [state(key, amount) for key, amount in amounts.items()]
 
     def _used_of(self, spent: Sequence[Spending], scope: str) -> dict[str, float]:
-        usages = [(one.model, Usage(*one[4:])) for one in spent]
+        usages = [(one.model, one.usage) for one in spent]
         return {
             f"{scope}_usd": sum(self._prices.cost(model, usage) or 0.0 for model, usage in usages),
             f"{scope}_tokens": sum(tokens(usage) for _, usage in usages),
@@ -366,10 +366,14 @@ class Budgets:
         limit = self._helm.ledger.max_costs.get(task_id or "")
         if task_id is None or limit is None or not session.state.is_running:
             return
-        cost = self._prices.cost(session.model, self._helm.ledger.usage_of(session.id) or Usage())
+        usage = self._helm.ledger.usage_of(session.id) or Usage()
+        if session.model is None and usage == Usage():
+            return  # some agents name their model when they have begun
+        cost = self._prices.cost(session.model, usage)
         if cost is None:
+            model = f"the model {session.model}" if session.model else f"what {session.options.agent} uses"
             why = (
-                f"there is no price for the model {session.model}, so its limit of ${limit:g} could not be kept. Add the "
+                f"there is no price for {model}, so its limit of ${limit:g} could not be kept. Add the "
                 'price to helmsman.toml ([prices."…"]), or leave out max_cost_usd.'
             )
         elif cost > limit:

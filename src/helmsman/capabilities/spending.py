@@ -1,9 +1,11 @@
 """What was spent, each turn once, whoever knows of it.
 
-Two know: Codex, whose files tell of every session it still has, also those Helmsman never ran; and the registry of tasks,
-which tells of turns whose files are gone or not written yet. A turn of which both tell counts once, by its id. So does a
-turn that stands in several files: a fork may begin with a copy of its parent's, and a session is there twice while Codex
-moves or unpacks it. One that was taken back to an earlier turn has a second file, with other turns.
+Two know: the agents, whose files tell of every session they still have, also those Helmsman never ran; and the registry of
+tasks, which tells of turns whose files are gone or not written yet. A turn of which both tell counts once, by its id. So
+does a turn that stands in several files: a fork may begin with a copy of its parent's, and a session is there twice while
+Codex moves or unpacks it. One that was taken back to an earlier turn has a second file, with other turns.
+
+What a turn cost is what the agent says: in its files, or when it told it to the registry. Else prices tell, or nobody.
 """
 
 from __future__ import annotations
@@ -14,34 +16,43 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from helmsman.agents.registry import SessionSpending
+    from helmsman.agents.spending import SessionSpending, TurnSpending
     from helmsman.tasks.registry import TurnUsage
 
 _CODEX_TURN: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-"""What Codex calls a turn since 0.115. Other ids are older, or Helmsman's own, and no file has them."""
+"""What Codex calls a turn since 0.115. Other ids are older, of other agents or Helmsman's own: no file has those that it
+lacks only because it is not written yet."""
 
 
 class Spending(NamedTuple):
-    """What one turn spent. `session_id` is the session it was spent for: a sub-agent's turns are its parent's.
+    """What one turn spent on one model. `session_id` is the session it was spent for: a sub-agent's turns are its parent's.
 
-    `at` is when it began, in seconds since 1970.
+    `at` is when it began, in seconds since 1970. `turns` is 0 where another spending counts for the same turn already.
+    `cost_usd` is what the agent says that it cost.
     """
 
+    agent: str
     session_id: str | None
     directory: str | None
     model: str | None
     at: float
+    turns: int
     input_tokens: int
     cached_input_tokens: int
     output_tokens: int
     reasoning_output_tokens: int
+    cost_usd: float | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(*self[6:])
 
 
 def all_spendings(
     sessions: Iterable[SessionSpending],
-    tasks: Iterable[TurnUsage],
+    tasks: Sequence[TurnUsage],
     place: Callable[[str | None], str | None] = lambda directory: directory,
     running: Mapping[str, Usage] | None = None,
 ) -> list[Spending]:
@@ -57,27 +68,48 @@ def all_spendings(
     for session in sessions:
         other = files.get(session.session_id)
         files[session.session_id] = session if other is None else _together(other, session)
+    told = _told_costs(tasks)
     counted: set[str] = set()
     spendings: list[Spending] = []
     for session in files.values():
-        spent_for, directory = _root(session, files), place(session.directory)
+        agent, spent_for, directory = session.agent, _root(session, files), place(session.directory)
+        here: set[str] = set()
         for turn in session.turns[_copied_turns(session, files) :]:
-            turn_id, began_at, model, *counts = turn
+            turn_id, counts, cost = turn.turn_id, turn[3:7], turn.cost_usd
+            turns = 1
             if turn_id is not None:
-                if turn_id in counted:
+                if turn_id in counted and turn_id not in here:
                     continue
+                turns = 0 if turn_id in here else 1
                 counted.add(turn_id)
+                here.add(turn_id)
                 if running is not None and sum(running.get(turn_id, Usage()).counts) > sum(counts):
-                    counts = list(running[turn_id].counts)
-            spendings.append(Spending(spent_for, directory, model, began_at, *counts))
+                    counts, cost = running[turn_id].counts, running[turn_id].cost_usd
+                if cost is None and turn_id in told:
+                    cost = told[turn_id] * _share(turn, session.turns)
+            spendings.append(Spending(agent, spent_for, directory, turn.model, turn.began_at, turns, *counts, cost))
     for task in tasks:
         if not _is_in_files(task, files, counted):
             # The file of a session tells of the turns before the one that a task now goes on with.
             usage = task.usage - task.before if task.session_id in files else task.usage
             at = task.created_at.timestamp()
             if usage != Usage():
-                spendings.append(Spending(task.session_id, place(task.directory), task.model, at, *usage.counts))
+                of_task = (task.agent, task.session_id, place(task.directory), task.model, at, 1)
+                spendings.append(Spending(*of_task, *usage.counts, usage.cost_usd))
     return spendings
+
+
+def _told_costs(tasks: Iterable[TurnUsage]) -> dict[str, float]:
+    """What agents have told of the cost of turns, by their ids."""
+    last = ((task.turn_id, (task.usage - task.before).cost_usd) for task in tasks if task.usage.cost_usd is not None)
+    return {turn_id: cost for turn_id, cost in last if turn_id is not None and cost is not None}
+
+
+def _share(turn: TurnSpending, turns: Iterable[TurnSpending]) -> float:
+    """The part of a turn that was spent on one of its models."""
+    own = turn.input_tokens + turn.output_tokens
+    whole = sum(one.input_tokens + one.output_tokens for one in turns if one.turn_id == turn.turn_id)
+    return own / whole if whole else 1.0
 
 
 def _together(one: SessionSpending, other: SessionSpending) -> SessionSpending:
@@ -85,7 +117,7 @@ def _together(one: SessionSpending, other: SessionSpending) -> SessionSpending:
     turns = (*one.turns, *other.turns)
     if any(turn.turn_id is None for turn in turns):
         return max(one, other, key=lambda session: len(session.turns))
-    return one._replace(turns=tuple({turn.turn_id: turn for turn in reversed(turns)}.values())[::-1])
+    return one._replace(turns=tuple({(turn.turn_id, turn.model): turn for turn in reversed(turns)}.values())[::-1])
 
 
 def _is_in_files(task: TurnUsage, files: Mapping[str, SessionSpending], counted: set[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What Codex has spent on this machine: tokens, and their cost where a price is known."""
+"""What agents have spent on this machine: tokens, and their cost where they told it or a price is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from helmsman.agents.registry import spending_index
+from helmsman.agents.registry import Spendings
 from helmsman.base.files import is_inside
 from helmsman.capabilities.spending import all_spendings
 from helmsman.capabilities.usage_report import report
@@ -34,24 +34,28 @@ _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta
 
 
 class UsageReports:
-    """Sums up what was spent, by Helmsman and by everyone else who uses this Codex. Made by `capabilities.Extras`."""
+    """Sums up what was spent, by Helmsman and by everyone else who uses these agents. Made by `capabilities.Extras`."""
 
     def __init__(self, helm: Steering, prices: Prices) -> None:
         self._helm = helm
         self._prices = prices
-        self._index = spending_index(helm.settings)
+        self._spendings = Spendings(helm.agents, helm.settings)
 
-    async def report(self, *, since: datetime | str | None = None, group_by: GroupBy = "day") -> UsageReport:
-        """Tokens and cost since a time (a `datetime`, or as `parse_since` reads it; without one, all there ever was).
+    async def report(
+        self, *, since: datetime | str | None = None, group_by: GroupBy = "day", agent: str | None = None
+    ) -> UsageReport:
+        """Tokens and cost since a time (a `datetime`, or as `parse_since` reads it; without one, all there ever was), of
+        all agents or of one.
 
         Raises:
-            InvalidInput: `since` is not a time.
+            InvalidInput: `since` is not a time, or there is no such agent.
         """
+        agent = None if agent is None else self._helm.agents[agent].name
         begin = parse_since(since) if isinstance(since, str) else since
         if begin is not None and begin.tzinfo is None:
             begin = begin.astimezone()
         tasks = await self._tasks()
-        return await anyio.to_thread.run_sync(partial(self._report, tasks, group_by, begin))
+        return await anyio.to_thread.run_sync(partial(self._report, tasks, group_by, begin, agent))
 
     async def spent_since(self, since: datetime) -> list[Spending]:
         """What each turn that was begun since then has spent, also one that runs. The directory of each is its project."""
@@ -61,14 +65,16 @@ class UsageReports:
 
     def _spent_since(self, tasks: Sequence[TurnUsage], running: Mapping[str, Usage], since: float) -> list[Spending]:
         project = projects(self._helm.settings.state_dir)
-        spendings = all_spendings(self._index.sessions(since), tasks, project, running)
+        spendings = all_spendings(self._spendings.sessions(since), tasks, project, running)
         return [spending for spending in spendings if spending.at >= since]
 
-    def _report(self, tasks: Sequence[TurnUsage], group_by: GroupBy, since: datetime | None) -> UsageReport:
+    def _report(
+        self, tasks: Sequence[TurnUsage], group_by: GroupBy, since: datetime | None, agent: str | None
+    ) -> UsageReport:
         roots, place = self._helm.allowed_roots, places(self._helm.settings.state_dir)
-        spendings = all_spendings(self._index.sessions(), tasks, place)
+        spendings = all_spendings(self._spendings.sessions(), tasks, place)
         seen = (one for one in spendings if not roots or (one.directory and is_inside(one.directory, roots)))
-        return report(seen, group_by, self._prices, since=since)
+        return report(seen, group_by, self._prices, since=since, agent=agent)
 
     async def _tasks(self) -> Sequence[TurnUsage]:
         await self._helm.ledger.write()

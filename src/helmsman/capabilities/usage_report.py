@@ -1,11 +1,11 @@
-"""Spendings summed up by day, model, directory or session. The sums add up: every turn is in exactly one group."""
+"""Spendings summed up by day, model, directory, session or agent. The sums add up: nothing is in two groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from helmsman.model.events import Usage
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from helmsman.capabilities.spending import Spending
     from helmsman.tasks.prices import Prices
 
-GroupBy = Literal["day", "model", "directory", "session"]
+GroupBy = Literal["day", "model", "directory", "session", "agent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageGroup:
-    """What one day, model, directory or session spent; `key` is None for what belongs to none that is known.
+    """What one day, model, directory, session or agent spent; `key` is None for what belongs to none that is known.
 
-    `cost_usd` is the cost of what has a price, None if nothing has. `unpriced_tokens` are those it leaves out.
+    `cost_usd` is the cost of what has a price, or whose agent has told it; None if nothing has. `unpriced_tokens` are those
+    it leaves out.
     """
 
     key: str | None
@@ -43,6 +44,7 @@ class UsageReport:
 
     group_by: GroupBy
     since: datetime | None
+    agent: str | None = None
     groups: tuple[UsageGroup, ...]
     total: UsageGroup
     unpriced_models: tuple[str, ...]
@@ -63,22 +65,28 @@ def tokens(usage: Usage) -> int:
 
 
 def report(
-    spendings: Iterable[Spending], group_by: GroupBy, prices: Prices, *, since: datetime | None = None
+    spendings: Iterable[Spending],
+    group_by: GroupBy,
+    prices: Prices,
+    *,
+    since: datetime | None = None,
+    agent: str | None = None,
 ) -> UsageReport:
-    """Sum up what was spent since then. Days are those of the local time."""
+    """Sum up what was spent since then, by all agents or by one. Days are those of the local time."""
     begin = None if since is None else since.timestamp()
     key_of = _KEYS[group_by]
-    sums: dict[str | None, dict[str | None, _Sum]] = {}
+    sums: dict[str | None, _Sums] = {}
     sessions: set[str | None] = set()
     for spending in spendings:
-        if begin is None or spending.at >= begin:
-            sums.setdefault(key_of(spending), {}).setdefault(spending.model, _Sum()).add(spending)
+        if (begin is None or spending.at >= begin) and (agent is None or spending.agent == agent):
+            kind = spending.model, spending.cost_usd is not None
+            sums.setdefault(key_of(spending), {}).setdefault(kind, _Sum()).add(spending)
             sessions.add(spending.session_id)
     groups = [_group(key, by_model, prices) for key, by_model in sums.items()]
     unpriced = {
         model or "unknown"
         for by_model in sums.values()
-        for model, one in by_model.items()
+        for (model, _), one in by_model.items()
         if one.cost(model, prices) is None
     }
     if group_by == "day":
@@ -88,6 +96,7 @@ def report(
     return UsageReport(
         group_by=group_by,
         since=since,
+        agent=agent,
         groups=tuple(groups),
         total=replace(merged(groups), sessions=len(sessions)),
         unpriced_models=tuple(sorted(unpriced)),
@@ -109,7 +118,7 @@ def merged(groups: Sequence[UsageGroup]) -> UsageGroup:
 
 @dataclass(slots=True)
 class _Sum:
-    """What was spent on one model."""
+    """What was spent on one model, all of it at a cost that agents have told, or nothing of it."""
 
     turns: int = 0
     input: int = 0
@@ -118,28 +127,36 @@ class _Sum:
     reasoning: int = 0
     billed_as_cached: int = 0
     """No turn is billed for more cached tokens than it has: checked turn by turn, so that costs add up however grouped."""
+    told: float | None = None
     sessions: set[str | None] = field(default_factory=set[str | None])
 
     def add(self, spending: Spending) -> None:
-        session_id, _, _, _, entered, cached, given, reasoning = spending
-        self.turns += 1
+        _, session_id, _, _, _, turns, entered, cached, given, reasoning, told = spending
+        self.turns += turns
         self.input += entered
         self.cached += cached
         self.output += given
         self.reasoning += reasoning
         self.billed_as_cached += min(entered, cached)
         self.sessions.add(session_id)
+        if told is not None:
+            self.told = (self.told or 0.0) + told
 
     @property
     def usage(self) -> Usage:
         return Usage(self.input, self.cached, self.output, self.reasoning)
 
     def cost(self, model: str | None, prices: Prices) -> float | None:
-        return prices.cost(model, replace(self.usage, cached_input_tokens=self.billed_as_cached))
+        usage = replace(self.usage, cached_input_tokens=self.billed_as_cached, cost_usd=self.told)
+        return prices.cost(model, usage)
 
 
-def _group(key: str | None, by_model: Mapping[str | None, _Sum], prices: Prices) -> UsageGroup:
-    costs = {model: one.cost(model, prices) for model, one in by_model.items()}
+_Sums: TypeAlias = "dict[tuple[str | None, bool], _Sum]"
+"""By model, and whether agents have told what it cost."""
+
+
+def _group(key: str | None, by_model: _Sums, prices: Prices) -> UsageGroup:
+    costs = {kind: one.cost(kind[0], prices) for kind, one in by_model.items()}
     known = [cost for cost in costs.values() if cost is not None]
     return UsageGroup(
         key=key,
@@ -147,7 +164,7 @@ def _group(key: str | None, by_model: Mapping[str | None, _Sum], prices: Prices)
         turns=sum(one.turns for one in by_model.values()),
         usage=sum((one.usage for one in by_model.values()), Usage()),
         cost_usd=sum(known) if known else None,
-        unpriced_tokens=sum(tokens(one.usage) for model, one in by_model.items() if costs[model] is None),
+        unpriced_tokens=sum(tokens(one.usage) for kind, one in by_model.items() if costs[kind] is None),
     )
 
 
@@ -170,4 +187,5 @@ _KEYS: Final[Mapping[GroupBy, Callable[[Spending], str | None]]] = {
     "model": lambda spending: spending.model,
     "directory": lambda spending: spending.directory,
     "session": lambda spending: spending.session_id,
+    "agent": lambda spending: spending.agent,
 }

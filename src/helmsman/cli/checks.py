@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.detached.engines import can_detach
 from helmsman.agents.sandbox import find_sandbox
+from helmsman.base.unknown_names import nearest
 from helmsman.cli import place_checks
 from helmsman.cli.check_report import Check, Report
 from helmsman.cli.codex_checks import check_codex
@@ -24,18 +25,26 @@ if TYPE_CHECKING:
 
 
 async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
-    """Those that are here: which version, and whether a sandbox can be put around one that has none."""
+    """Which version is here, where its login is, and whether a sandbox can be put around one that has none."""
     checks: list[Check] = []
+    if settings.default_agent not in {agent.name for agent in helm.agents}:
+        names = [agent.name for agent in helm.agents]
+        meant = nearest(settings.default_agent, names) or DEFAULT_AGENT
+        detail = f"default_agent is {settings.default_agent!r:.80}, and there is no such agent."
+        checks.append(Check("Agent", "failed", detail, f"Set it to {meant}, or to one of: {', '.join(sorted(names))}."))
     for agent in helm.agents:
         if agent.name == DEFAULT_AGENT:
             continue
+        is_default = agent.name == settings.default_agent
         try:
             installed = await helm.installed(agent.name)
-        except AgentNotFound:
-            continue  # nobody has to have them all; `helmsman agents` says how to get it
+        except AgentNotFound as error:  # nobody has to have them all
+            checks.append(Check(agent.title, "failed" if is_default else "ok", error.message))
+            continue
         if installed is None:
             continue
-        found = f"{installed.version} at {installed.path}"
+        login = f", login in {installed.login}" if installed.login else ""
+        found = f"{installed.version or 'unknown version'} at {installed.path}{login}"
         try:
             await find_sandbox(settings, None)
         except Unsupported as error:

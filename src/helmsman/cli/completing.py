@@ -26,11 +26,10 @@ def complete_session(_context: click.Context, _parameter: click.Parameter, typed
     """The newest sessions, by the short form of their id or, where that is what was begun, by the whole of it."""
     from helmsman.cli.session_ids import short_id
     from helmsman.settings import load_settings
+    from helmsman.steering.listing import page_of_all
 
     try:
-        settings = load_settings()
-        index = host().index(settings)
-        found, _ = index.list(limit=_OFFERED) if index is not None else ((), None)
+        found, _ = page_of_all(host().indexes(load_settings()), limit=_OFFERED, cursor=None)
     except (HelmsmanError, OSError):
         return []
     return [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from helmsman.agents.protocol import SessionIndex
     from helmsman.service import Helmsman
@@ -54,11 +54,11 @@ class Host:
 
         return Helmsman(settings, on_question=on_question)
 
-    def index(self, settings: Settings) -> SessionIndex | None:
-        """The sessions on disk, which may be looked up without a Helmsman."""
+    def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
+        """The sessions on disk, of each agent, which may be looked up without a Helmsman."""
         from helmsman.agents.registry import Agents
 
-        return Agents(files=settings.files)[settings.default_agent].sessions(settings)
+        return Agents(files=settings.files).indexes(settings)
 
     def page(self, text: str) -> None:
         """Show a text that is longer than the screen."""

@@ -198,8 +198,8 @@ class HubHost(Host):
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
         return Helmsman(settings, env=self._hello.environment, on_question=on_question, shared=self._shared)
 
-    def index(self, settings: Settings) -> SessionIndex | None:
-        return self._shared.truth.look_into(settings).get(self._shared.agents[settings.default_agent].name)
+    def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
+        return self._shared.truth.look_into(settings)
 
     def page(self, text: str) -> None:
         self._say("p", text.encode("utf-8", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""`helmsman usage`: what Codex has spent on this machine."""
+"""`helmsman usage`: what agents have spent on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.usage_report import GroupBy, UsageGroup, UsageReport
     from helmsman.service import Helmsman
 
-_GROUPS: Final = ("day", "model", "directory", "session")
+_GROUPS: Final = ("day", "model", "directory", "session", "agent")
 _UNKNOWN: Final = "unknown"
 _NUMBERS: Final = tuple(
     Column(name, justify="right") for name in ("SESSIONS", "TURNS", "INPUT", "CACHED", "OUTPUT", "COST")
@@ -32,9 +32,10 @@ _NUMBERS: Final = tuple(
 
 @cli_command(
     "usage",
-    "Show what Codex has spent.",
+    "Show what agents have spent.",
     "helmsman usage --since 7d",
     "helmsman usage --since 2026-11-01 --by model",
+    "helmsman usage --agent claude --by day",
     "helmsman usage --by session --limit 10 --json",
 )
 @click.option(
@@ -43,15 +44,18 @@ _NUMBERS: Final = tuple(
 @click.option(
     "--by", "group_by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What to sum up by."
 )
+@click.option("--agent", metavar="NAME", help="Only what this agent has spent, e.g. claude.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many rows; the rest is summed up.")
 @pager_option
-def command(since: str | None, group_by: str, limit: int | None, no_pager: bool, as_json: bool) -> None:
-    """Show the tokens Codex has spent on this machine, with their cost where a price is known.
+def command(
+    since: str | None, group_by: str, agent: str | None, limit: int | None, no_pager: bool, as_json: bool
+) -> None:
+    """Show the tokens that agents have spent on this machine, with their cost where they tell it or a price is known.
 
-    All sessions count, also those made in the terminal. Costs are at the API's list prices: what a subscription covers is
-    left out of account. A price for another model can be set in helmsman.toml ([prices."name"]). Below stands how much of
-    your budgets is used today ([budget]). Not on a terminal, the columns are separated by tabs: key, sessions, turns, input,
-    cached input, output, reasoning output, cost.
+    All sessions count, also those made in the terminal. What an agent does not tell is at the API's list prices: what a
+    subscription covers is left out of account. A price for another model can be set in helmsman.toml ([prices."name"]).
+    Below stands how much of your budgets is used today ([budget]). Not on a terminal, the columns are separated by tabs:
+    key, sessions, turns, input, cached input, output, reasoning output, cost.
     """
     from helmsman.capabilities.usage_report import merged
     from helmsman.shapes.rendering import budget_as_dict
@@ -59,7 +63,7 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
     by = cast("GroupBy", group_by)
 
     async def look(helm: Helmsman) -> tuple[UsageReport, tuple[BudgetState, ...]]:
-        return await helm.extras.usage.report(since=since, group_by=by), await helm.extras.budgets.states()
+        return await helm.extras.usage.report(since=since, group_by=by, agent=agent), await helm.extras.budgets.states()
 
     told, budgets = with_helmsman(look)
     groups, rest = told.first(limit)
@@ -68,8 +72,8 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
     notes = [f"Without a known price, and so not in the cost (+): {unpriced}."] if unpriced else []
     notes += [f"{state.key}: {_budget(state)}" for state in budgets]
     nothing = 'Nothing was spent yet. Start something: helmsman run "…".'
-    if since:
-        nothing = "Nothing was spent since then. Leave out --since to see all."
+    if since or agent:
+        nothing = "Nothing of that was spent. Leave out --since and --agent to see all."
     print_list(
         _as_dict(told, groups, others) | ({"budgets": [budget_as_dict(state) for state in budgets]} if budgets else {}),
         [_row(group) for group in groups],
@@ -104,6 +108,7 @@ def _as_dict(told: UsageReport, groups: Sequence[UsageGroup], others: UsageGroup
     shown = {
         "groupBy": told.group_by,
         "since": iso_time(told.since),
+        "agent": told.agent,
         "groups": [{"key": group.key or _UNKNOWN, **spent_as_dict(group)} for group in groups],
         "others": None if others is None else spent_as_dict(others),
         "total": spent_as_dict(told.total),

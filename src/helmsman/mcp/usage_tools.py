@@ -1,4 +1,4 @@
-"""The tool of the toolset `extras` that tells what Codex has spent."""
+"""The tool of the toolset `extras` that tells what agents have spent."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class UsageInput(Input):
         description="Only turns begun since then, e.g. 24h, 7d, 2w or 2026-11-01. Default: all.",
     )
     group_by: GroupBy = Field("day", description="What to sum up by, e.g. model.")
+    agent: str | None = Field(None, description="Only of this agent, e.g. claude. Default: all.")
 
 
 class Spent(Output):
@@ -32,12 +33,12 @@ class Spent(Output):
     cached_input_tokens: int = Field(description="Part of the input.")
     output_tokens: int
     reasoning_output_tokens: int = Field(description="Part of the output.")
-    cost_usd: float | None = Field(None, description="At list prices. Absent: none is known.")
+    cost_usd: float | None = Field(None, description="As the agent tells it, else at list prices. Absent: unknown.")
     unpriced_tokens: int | None = Field(None, description="Not in costUsd.")
 
 
 class SpentBy(Spent):
-    key: str = Field(description=f"The day, model, directory or session; {UNKNOWN} where that is not known.")
+    key: str = Field(description=f"The day, model, directory, session or agent; {UNKNOWN} where that is not known.")
 
 
 class BudgetOutput(Output):
@@ -53,6 +54,7 @@ class BudgetOutput(Output):
 class UsageReportOutput(Output):
     group_by: GroupBy
     since: str | None = None
+    agent: str | None = None
     groups: list[SpentBy] = Field(description="Days oldest first; all else by tokens, most first.")
     others: Spent | None = Field(None, description="The sum of groups too many to list.")
     total: Spent = Field(description="The groups and the others.")
@@ -76,15 +78,16 @@ def _line(spent: Spent) -> str:
 
 @tool("See what Codex has spent", READS, _in_words)
 async def codex_usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
-    """Tokens that Codex has spent on this machine, with their cost where a price is known: of all sessions, also those
+    """Tokens that agents have spent on this machine, with their cost where it is known: of all sessions, also those
     made in the terminal. For what is left of the rate limit use codex_account; for one running session,
     codex_status."""
-    report = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by)
+    report = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by, agent=args.agent)
     budgets = await call.helm.extras.budgets.states()
     listed, rest = report.first(_MOST_GROUPS)
     return UsageReportOutput(
         group_by=report.group_by,
         since=iso_time(report.since),
+        agent=report.agent,
         groups=[SpentBy.model_validate({"key": group.key or UNKNOWN, **spent_as_dict(group)}) for group in listed],
         others=Spent.model_validate(spent_as_dict(merged(rest))) if rest else None,
         total=Spent.model_validate(spent_as_dict(report.total)),

@@ -43,23 +43,44 @@ def _one_line(text: str, width: int = _SUMMARY_WIDTH) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens spent. `cached_input_tokens` are part of `input_tokens`, reasoning tokens part of `output_tokens`."""
+    """Tokens spent. `cached_input_tokens` are part of `input_tokens`, reasoning tokens part of `output_tokens`.
+
+    `cost_usd` is what the agent itself says that all of it has cost; None where it does not say so.
+    """
 
     input_tokens: int = 0
     cached_input_tokens: int = 0
     output_tokens: int = 0
     reasoning_output_tokens: int = 0
+    cost_usd: float | None = None
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
         return self.input_tokens, self.cached_input_tokens, self.output_tokens, self.reasoning_output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*(one + more for one, more in zip(self.counts, other.counts, strict=True)))
+        input_tokens, cached, output, reasoning = (
+            one + more for one, more in zip(self.counts, other.counts, strict=True)
+        )
+        if self.cost_usd is None or other.cost_usd is None:  # the cost of a part is not that of all of it
+            cost = other.cost_usd if self == _NOTHING else self.cost_usd if other == _NOTHING else None
+        else:
+            cost = self.cost_usd + other.cost_usd
+        return Usage(input_tokens, cached, output, reasoning, cost)
 
     def __sub__(self, other: Usage) -> Usage:
         """What was spent since `other`; never less than nothing, whatever was reported."""
-        return Usage(*(max(0, one - less) for one, less in zip(self.counts, other.counts, strict=True)))
+        input_tokens, cached, output, reasoning = (
+            max(0, one - less) for one, less in zip(self.counts, other.counts, strict=True)
+        )
+        if self.cost_usd is None or other.cost_usd is None:
+            cost = self.cost_usd if other == _NOTHING else None
+        else:
+            cost = max(0.0, self.cost_usd - other.cost_usd)
+        return Usage(input_tokens, cached, output, reasoning, cost)
+
+
+_NOTHING: Final = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,10 +425,13 @@ class DiffUpdated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReported(Event):
-    """`total` counts the whole session, `last` the newest model call or turn; an engine gives what it knows."""
+    """`total` counts the whole session, `last` the newest model call or turn, `turn` all of the running turn up to now: each
+    takes the place of the one before. An engine gives what it knows.
+    """
 
     total: Usage | None = None
     last: Usage | None = None
+    turn: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

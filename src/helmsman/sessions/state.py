@@ -86,6 +86,7 @@ class SessionState:
         self.result: str | None = None
         self.error: Failure | None = None
         self.usage = Usage()
+        self._usage_before = Usage()
         self.note: str | None = None
         self.diff: str | None = None
         self.questions: dict[str, Question] = {}
@@ -214,6 +215,7 @@ class SessionState:
         self._decisions.clear()
         self._items.clear()
         self._written.clear()
+        self._usage_before = self.usage
 
     def _turn_started(self, event: TurnStarted) -> None:
         if not self.is_running:
@@ -344,6 +346,8 @@ class SessionState:
     def _count(self, event: UsageReported) -> None:
         if event.total is not None:
             self.usage = event.total
+        elif event.turn is not None:
+            self.usage = self._usage_before + event.turn
         elif event.last is not None:
             self.usage += event.last
 

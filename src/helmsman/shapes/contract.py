@@ -275,6 +275,7 @@ class UsageOutput(Output):
     cached_input_tokens: int
     output_tokens: int
     reasoning_output_tokens: int
+    cost_usd: float | None = Field(None, description="As the agent tells it. Absent: it does not.")
 
 
 class NowOutput(Output):

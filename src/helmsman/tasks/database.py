@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
@@ -275,7 +275,7 @@ _DIGEST: Final = "sha256:"
 _LONGEST_SECRET: Final = 8192
 _JSON: Final = ("progress", "error", "metadata", "spec")
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
-_TOKENS: Final = tuple(field.name for field in fields(Usage))
+_USAGE: Final = tuple(field.name for field in fields(Usage))
 _PLAIN: Final = tuple(field.name for field in fields(Task) if field.name not in ("owner", "usage"))
 """The fields of a task that are one column of the same name."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -345,7 +345,7 @@ def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name, value in values.items():
         if name == "usage":
-            columns.update({token: None if value is None else getattr(value, token) for token in _TOKENS})
+            columns.update({column: None if value is None else getattr(value, column) for column in _USAGE})
         elif name == "owner":
             columns["owner_pid"] = None if value is None else value.pid
             columns["owner_started"] = None if value is None else value.started
@@ -361,9 +361,10 @@ def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
 def task_of(row: sqlite3.Row) -> Task:
     """The task in a row. Columns nobody knows here are a newer Helmsman's, which has the file open too."""
     values: dict[str, Any] = {name: row[name] for name in _PLAIN}
-    pid, tokens = row["owner_pid"], [row[name] for name in _TOKENS]
+    pid, (*tokens, cost) = row["owner_pid"], (row[name] for name in _USAGE)
     values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")
-    values["usage"] = None if all(count is None for count in tokens) else Usage(*(count or 0 for count in tokens))
+    is_known = cost is not None or any(count is not None for count in tokens)
+    values["usage"] = replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
     for name in _TIMES:
         values[name] = None if values[name] is None else _EPOCH + timedelta(microseconds=values[name])
     for name in _JSON:

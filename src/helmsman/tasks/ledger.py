@@ -8,7 +8,7 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -318,7 +318,7 @@ class Ledger:
         if session.planning or not session.is_message:
             asked[TURN] = PLAN if session.planning else OTHER
         if goes_on:
-            asked |= {WAITING_FOR: None, RESUMES_AT: None, USED_BEFORE: list(before.counts)}
+            asked |= {WAITING_FOR: None, RESUMES_AT: None, USED_BEFORE: list(astuple(before))}
             self.update(task_id, {"note": None})
         self.update(
             task_id,

@@ -175,9 +175,12 @@ _NOTICES: Final = (
     """,
 )
 
+_COSTS: Final = ("ALTER TABLE tasks ADD COLUMN cost_usd REAL",)
+"""What the agent itself says that a task has cost."""
+
 MIGRATIONS: Final = (
     *(_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS),
-    *(_SPECS_AND_EPOCHS, _OUTCOMES, (*_SCHEDULES, *_NOTICES)),
+    *(_SPECS_AND_EPOCHS, _OUTCOMES, (*_SCHEDULES, *_NOTICES), _COSTS),
 )
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 

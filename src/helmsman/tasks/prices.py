@@ -5,10 +5,10 @@
     cached_input = 0.175          # the same as input when left out
     output = 14.0
 
-The table below has the standard prices of OpenAI's API. A model that is in neither has no price, and nobody guesses one:
-`Prices.cost` says None, and its caller has to say so. Prices are per model name exactly; a dated name counts where it is
-listed. What is left out of account: other tiers (fast, flex, batch), the surcharge on very long prompts, and what a
-subscription covers.
+The table below has the standard prices of the APIs that agents use. What an agent itself says that its work has cost goes
+before them. A model that is in neither has no price, and nobody guesses one: `Prices.cost` says None, and its caller has to
+say so. Prices are per model name exactly; a dated name counts where it is listed. What is left out of account: other tiers
+(fast, flex, batch), the surcharge on very long prompts and on writing to a cache, and what a subscription covers.
 
 Only the user's own file counts. One that came with a repository could otherwise make tokens look free, and a limit that
 is never reached is none.
@@ -71,6 +71,68 @@ PUBLISHED: Final[Mapping[str, Price]] = {
     "gpt-6-sol": Price(2.00, 0.20, 10.00),
     "gpt-6.1-sol": Price(2.00, 0.10, 10.00),
     "gpt-6.1-sol-2026-09-29": Price(2.00, 0.10, 10.00),
+    # What Copilot and OpenCode use of theirs besides.
+    "gpt-5-mini": Price(0.25, 0.025, 2.00),
+    "gpt-5.4-nano": Price(0.20, 0.02, 1.25),
+    "gpt-6-astra": Price(10.00, 1.00, 50.00),
+    "gpt-6-luna": Price(0.10, 0.01, 0.50),
+    # Anthropic, taken on 2026-11-16 from its page on prices, or who repeats it.
+    "claude-fable-5": Price(10.00, 1.00, 50.00),
+    "claude-fable-5-1": Price(10.00, 0.25, 50.00),
+    "claude-haiku-4-5": Price(1.00, 0.10, 5.00),
+    "claude-haiku-4-5-20251001": Price(1.00, 0.10, 5.00),
+    "claude-haiku-5-5": Price(0.10, 0.01, 0.50),
+    "claude-opus-4-1": Price(15.00, 1.50, 75.00),
+    "claude-opus-4-5": Price(5.00, 0.50, 25.00),
+    "claude-opus-4-5-20251101": Price(5.00, 0.50, 25.00),
+    "claude-opus-4-6": Price(5.00, 0.50, 25.00),
+    "claude-opus-4-7": Price(5.00, 0.50, 25.00),
+    "claude-opus-4-8": Price(5.00, 0.50, 25.00),
+    "claude-opus-5": Price(5.00, 0.50, 25.00),
+    "claude-opus-5-5": Price(4.00, 0.20, 20.00),
+    "claude-sonnet-4-5": Price(3.00, 0.30, 15.00),
+    "claude-sonnet-4-5-20250929": Price(3.00, 0.30, 15.00),
+    "claude-sonnet-4-6": Price(3.00, 0.30, 15.00),
+    "claude-sonnet-5": Price(2.00, 0.20, 10.00),
+    "claude-sonnet-5-5": Price(2.00, 0.10, 10.00),
+    # The same, as Copilot writes them.
+    "claude-fable-5.1": Price(10.00, 0.25, 50.00),
+    "claude-haiku-4.5": Price(1.00, 0.10, 5.00),
+    "claude-opus-4.7": Price(5.00, 0.50, 25.00),
+    "claude-opus-4.8": Price(5.00, 0.50, 25.00),
+    "claude-opus-5.5": Price(4.00, 0.20, 20.00),
+    "claude-sonnet-4.6": Price(3.00, 0.30, 15.00),
+    # Google, taken on 2026-11-16 from the list that OpenCode 1.18.33 has of Google's own prices.
+    "gemini-2.5-flash": Price(0.30, 0.03, 2.50),
+    "gemini-2.5-flash-lite": Price(0.10, 0.01, 0.40),
+    "gemini-2.5-pro": Price(1.25, 0.125, 10.00),
+    "gemini-3-flash-preview": Price(0.50, 0.05, 3.00),
+    "gemini-3.1-flash-lite": Price(0.25, 0.025, 1.50),
+    "gemini-3.1-flash-lite-preview": Price(0.25, 0.025, 1.50),
+    "gemini-3.1-pro-preview": Price(2.00, 0.20, 12.00),
+    "gemini-3.1-pro-preview-customtools": Price(2.00, 0.20, 12.00),
+    "gemini-3.5-flash": Price(1.50, 0.15, 9.00),
+    "gemini-3.5-flash-lite": Price(0.30, 0.03, 2.50),
+    "gemini-3.6-flash": Price(0.75, 0.075, 3.75),
+    "gemini-3.7-flash": Price(0.75, 0.075, 3.75),
+    "gemini-3.8-flash": Price(0.75, 0.075, 3.75),
+    # Qwen, taken on 2026-11-16 from the list that OpenCode 1.18.33 has of Alibaba's own prices.
+    "qwen3-coder-flash": Price(0.30, 0.30, 1.50),
+    "qwen3-coder-plus": Price(1.00, 1.00, 5.00),
+    "qwen3-max": Price(1.20, 1.20, 6.00),
+    "qwen3.5-plus": Price(0.40, 0.40, 2.40),
+    "qwen3.6-plus": Price(0.50, 0.05, 3.00),
+    "qwen3.7-max": Price(2.50, 0.50, 7.50),
+    "qwen3.7-plus": Price(0.50, 0.05, 3.00),
+    "qwen3.8-flash": Price(0.15, 0.016, 0.47),
+    "qwen3.8-max": Price(2.00, 0.25, 6.00),
+    # Others that Copilot offers, from the same list.
+    "grok-4.5": Price(2.00, 0.50, 6.00),
+    "grok-4.6": Price(2.00, 0.50, 6.00),
+    "grok-4.7": Price(2.00, 0.50, 6.00),
+    "kimi-k2.7-code": Price(0.95, 0.19, 4.00),
+    "kimi-k3": Price(3.00, 0.30, 15.00),
+    "mai-code-1.1-flash": Price(0.20, 0.02, 1.20),
 }
 
 
@@ -94,7 +156,9 @@ class Prices:
         return cls({**PUBLISHED, **own})
 
     def cost(self, model: str | None, usage: Usage) -> float | None:
-        """What the usage costs in USD; None when nobody knows what this model costs."""
+        """What the usage costs in USD, by the agent's own word where it has told; None when nobody knows."""
+        if usage.cost_usd is not None:
+            return usage.cost_usd
         price = None if model is None else self.by_model.get(model)
         return None if price is None else price.of(usage)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
+from helmsman.model.options import DEFAULT_AGENT
 from helmsman.tasks.database import (
     Database,
     clean,
@@ -66,6 +67,7 @@ Tasks: TypeAlias = "tuple[Task, ...]"
 class TurnUsage:
     """What one task spent, and where it belongs. `before` is what it had spent before the turn that it names."""
 
+    agent: str = DEFAULT_AGENT
     session_id: str | None
     turn_id: str | None
     directory: str | None
@@ -294,13 +296,14 @@ class Registry:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""
         names = tuple(field.name for field in fields(Usage))
         sql = (
-            f"SELECT session_id, turn_id, directory, model, created_at, {', '.join(names)}, "
+            f"SELECT agent, session_id, turn_id, directory, model, created_at, {', '.join(names)}, "
             f"CASE WHEN instr(metadata, '\"{USED_BEFORE}\"') THEN metadata END AS more "
             "FROM tasks WHERE input_tokens IS NOT NULL ORDER BY number"
         )
         rows = self._database.read(lambda connection: connection.execute(sql).fetchall())
         return tuple(
             TurnUsage(
+                agent=row["agent"],
                 session_id=row["session_id"],
                 turn_id=row["turn_id"],
                 directory=row["directory"],

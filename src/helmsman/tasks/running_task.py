@@ -49,6 +49,9 @@ class RunningTask:
         Where that is not known, the first report tells: one that comes before the model has done anything repeats what
         earlier turns spent (Codex up to 0.145 does that on resume and fork, up to 0.130 with every turn).
         """
+        if event.turn is not None:
+            self.used = event.turn
+            return
         if event.total is None:
             self.used += event.last or Usage()
             return

@@ -33,6 +33,10 @@ def _claude(address: str, home: Path) -> dict[str, str]:
     }
 
 
+_PRICES: Final = {"input": 1, "output": 10, "cache_read": 0.1}
+"""In USD for a million tokens: OpenCode tells what that comes to."""
+
+
 def _gemini(address: str, _home: Path) -> dict[str, str]:
     return {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": address}
 
@@ -41,7 +45,7 @@ def _opencode(address: str, _home: Path) -> dict[str, str]:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{address}/v1", "apiKey": "dummy"},
-        "models": {_MODEL: {"limit": {"context": 100000, "output": 8000}}},
+        "models": {_MODEL: {"limit": {"context": 100000, "output": 8000}, "cost": _PRICES}},
     }
     named = {"provider": {"fake": provider}, "model": f"fake/{_MODEL}", "small_model": f"fake/{_MODEL}"}
     off = ("AUTOUPDATE", "MODELS_FETCH", "DEFAULT_PLUGINS", "LSP_DOWNLOAD")

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 
+class NewSessionInput(StartInput):
+    agent: str | None = None
+    unenforced: bool = False
+
+
 class MessageInput(Input):
     message: str
     images: list[str] = Field(default_factory=list[str])
@@ -59,7 +64,7 @@ class Acting:
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     async def start(self, request: Request) -> dict[str, Any]:
-        given = await body(request, StartInput)
+        given = await body(request, NewSessionInput)
         return started(await self._helm.start(given.prompt, **given.options())).as_dict()
 
     async def say(self, request: Request) -> dict[str, Any]:

@@ -29,11 +29,15 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 **Looking**
 
     GET /api/overview → {version, codex?: {version, path}, codexError?: {code, message},
-        capabilities?: {agent, can: [str], cannot: {word: who can}}, defaultDirectory, approvalTimeoutSec,
+        defaultAgent, capabilities?: {agent, can: [str], cannot: {word: who can}}, defaultDirectory, approvalTimeoutSec,
         maxSessions, running, awaitingApproval, questions, directories: [str]}
         `running` counts turns under way (those that wait included), `directories` are those lately worked in.
 
-    GET /api/sessions?query&directory&cursor&limit=50&archived=0&running=0 → {sessions: [Listed], nextCursor?}
+    GET /api/agents → {agents: [{agent, title, isDefault?, installed, problem? (why it is not), version?, path?,
+        login? (the file or variable with its login, where one was found), can: [str], cannot: {word: who can},
+        lacks: {word: what it cannot do, after "it cannot"}}]}; the default one first, then those that are here.
+
+    GET /api/sessions?query&directory&agent&cursor&limit=50&archived=0&running=0 → {sessions: [Listed], nextCursor?}
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page.
         Listed = {sessionId, agent, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions? (how
@@ -46,7 +50,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?,
         unit?, etaSeconds?}, waitingFor?, resumesAt?, resumesInSec?, note?, timedOut? [str] (questions of this turn that the
         deadline denied), cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
-        {name?, prompt?, sandbox?, approvalPolicy?, can? [str] (what its engine can do, such as steer),
+        {name?, prompt?, agentTitle, sandbox?, unenforced? (nothing holds it to that sandbox), costUsd? (of `usage`; none
+        where nobody knows), approvalPolicy?, can? [str] (what its engine can do, such as steer),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
         questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff}.
 
@@ -102,10 +107,10 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         waiting?, version?, place, path?, pid, startedAt, idleSeconds, sessions: [id]}],
         own?: {name: app-server|exec, id?, lost?: message}}; `own` is the engine this server uses, once it has one.
 
-    GET /api/usage?by=day|model|directory|session&since=30d&limit=400 → {by, since?, rows: [{key?, inputTokens,
-        cachedInputTokens, outputTokens, reasoningOutputTokens, turns, sessions, costUsd?, unpricedTokens}], total: the same
-        without key, omitted, unpricedModels: [str], budgets: [{key, used, budget, granted?, project?, unit: USD|tokens,
-        isUsedUp}]}
+    GET /api/usage?by=day|model|directory|session|agent&agent&since=30d&limit=400 → {by, since?, agent?, rows: [{key?,
+        inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens, turns, sessions, costUsd?, unpricedTokens}],
+        total: the same without key, omitted, unpricedModels: [str], budgets: [{key, used, budget, granted?, project?, unit:
+        USD|tokens, isUsedUp}]}
         `since`: 24h, 7d, 2w, or a date (2026-11-01); all: everything. Days are local dates, oldest first; other rows by
         tokens, most first. `omitted` rows do not fit into the limit (the oldest days, the smallest others); the total
         has them. `costUsd` is of what has a price; `unpricedTokens` are those it leaves out.
@@ -135,8 +140,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
 **Acting** (bodies are JSON objects; unknown fields are refused)
 
-    POST /api/sessions {prompt*, workingDirectory, model, approvalPolicy, sandbox, …: the arguments of codex_start} →
-        201 {sessionId, status, taskId?, worktree?, note?}
+    POST /api/sessions {prompt*, workingDirectory, model, approvalPolicy, sandbox, …: the arguments of codex_start, agent,
+        unenforced} → 201 {sessionId, status, taskId?, worktree?, note?}
     POST /api/sessions/{id}/say {message*, whenBusy: error|steer|queue} → {sessionId, status, taskId?}
     POST /api/sessions/{id}/steer {message*} → {sessionId, status}
     POST /api/sessions/{id}/interrupt {} → {sessionId, status}, once Codex has stopped
@@ -217,6 +222,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/questions": reading.questions,
         "/api/tasks": reading.tasks,
         "/api/tasks/{task_id}": reading.task,
+        "/api/agents": reading.agents,
         "/api/engines": reading.engines,
         "/api/usage": reading.usage,
         "/api/account": reading.account,

@@ -13,7 +13,9 @@ from helmsman.base.shortening import shortened
 from helmsman.base.surroundings import current
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.model.options import DEFAULT_AGENT
 from helmsman.model.unified_diff import read_diff
+from helmsman.shapes.agents import all_agents
 from helmsman.shapes.listed_sessions import listed_session, listed_sessions
 from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
@@ -68,9 +70,12 @@ class Reading:
         try:
             binary = await helm.codex()
             codex = {"version": str(binary.version), "path": helm.settings.codex_remote or str(binary.path)}
+        except HelmsmanError as problem:
+            error = problem.as_dict() if helm.settings.default_agent == DEFAULT_AGENT else None
+        try:
             capabilities = (await helm.capabilities()).as_dict()
         except HelmsmanError as problem:
-            error = problem.as_dict()
+            error = error or problem.as_dict()
         running = await self._running()
         recent, _ = await helm.list(limit=_MAX_SESSIONS)
         directories = dict.fromkeys(info.directory for info in recent if info.directory)
@@ -79,6 +84,7 @@ class Reading:
                 "version": __version__,
                 "codex": codex,
                 "codexError": error,
+                "defaultAgent": helm.settings.default_agent,
                 "capabilities": capabilities,
                 "defaultDirectory": str(current().directory),
                 "approvalTimeoutSec": helm.settings.approval_timeout,
@@ -94,11 +100,13 @@ class Reading:
 
     async def sessions(self, request: Request) -> dict[str, Any]:
         query, directory, cursor = text(request, "query"), text(request, "directory"), text(request, "cursor")
+        agent = text(request, "agent")
         if switch(request, "running"):
-            return {"sessions": await self._running()}
+            return {"sessions": [one for one in await self._running() if agent in (None, one["agent"])]}
         is_start = cursor is None and query is None and directory is None
         new = await self._not_on_disk_yet() if is_start else []  # before the list: what is written meanwhile is in that
         found, following = await self._list(
+            agent=agent,
             query=query,
             directory=directory,
             cursor=cursor,
@@ -106,14 +114,22 @@ class Reading:
             archived=switch(request, "archived"),
         )
         known = {one["sessionId"] for one in found}
-        found = [*(one for one in new if one["sessionId"] not in known), *found]
+        new = [one for one in new if one["sessionId"] not in known and agent in (None, one["agent"])]
+        found = [*new, *found]
         return present({"sessions": found, "nextCursor": following})
 
     async def _list(
-        self, *, query: str | None, directory: str | None, cursor: str | None, count: int, archived: bool = False
+        self,
+        *,
+        query: str | None,
+        count: int,
+        agent: str | None = None,
+        directory: str | None = None,
+        cursor: str | None = None,
+        archived: bool = False,
     ) -> tuple[list[dict[str, Any]], str | None]:
         infos, following = await self._helm.list(
-            query=query, directory=directory, cursor=cursor, limit=count, include_archived=archived
+            query=query, directory=directory, cursor=cursor, limit=count, include_archived=archived, agent=agent
         )
         return list(map(in_list, await listed_sessions(self._helm, infos))), following
 
@@ -146,7 +162,14 @@ class Reading:
 
     async def session(self, request: Request) -> dict[str, Any]:
         lines = number(request, "outputLines", 0, most=2000) or 0
-        return session_in_full(await self._session(request), output_lines=lines)
+        session = await self._session(request)
+        agent = session.options.agent
+        about = {
+            "agentTitle": self._helm.agents.title(agent),
+            "unenforced": session.options.unenforced or None,
+            "costUsd": self._helm.tasks.prices.cost(session.model, session.usage),
+        }
+        return session_in_full(session, output_lines=lines) | present(about)
 
     async def diff(self, request: Request) -> dict[str, Any]:
         session = await self._session(request)
@@ -252,6 +275,9 @@ class Reading:
     async def task(self, request: Request) -> dict[str, Any]:
         return dict(safe(task_as_dict(await self._helm.tasks.get(request.path_params["task_id"]))))
 
+    async def agents(self, _request: Request) -> dict[str, Any]:
+        return {"agents": safe(await all_agents(self._helm))}
+
     async def engines(self, _request: Request) -> dict[str, Any]:
         engines = await anyio.to_thread.run_sync(engine_overviews, self._helm.settings.state_dir)
         used = {session.engine for session in self._helm.sessions.values() if session.engine is not None}
@@ -265,7 +291,9 @@ class Reading:
     async def usage(self, request: Request) -> dict[str, Any]:
         by = cast("GroupBy", _one_of("by", text(request, "by") or "day", GroupBy))
         since = text(request, "since") or "30d"
-        report = await self._helm.extras.usage.report(since=None if since == "all" else since, group_by=by)
+        report = await self._helm.extras.usage.report(
+            since=None if since == "all" else since, group_by=by, agent=text(request, "agent")
+        )
         rows, omitted = report.first(limit(request, _USAGE_ROWS, 10_000))
         budgets = await self._helm.extras.budgets.states()
         unpriced = {"unpricedTokens": 0}
@@ -273,6 +301,7 @@ class Reading:
             {
                 "by": by,
                 "since": iso_time(report.since),
+                "agent": report.agent,
                 "rows": [present({"key": row.key, **unpriced, **spent_as_dict(row)}) for row in rows],
                 "total": unpriced | spent_as_dict(report.total),
                 "omitted": len(omitted),
@@ -307,7 +336,7 @@ class Reading:
         if query is None:
             return {"sessions": [], "tasks": []}
         count = limit(request, 20, _MAX_SESSIONS)
-        sessions, _ = await self._list(query=query, directory=None, cursor=None, count=count)
+        sessions, _ = await self._list(query=query, count=count)
         words = query.casefold().split()
         await self._helm.ledger.write()
         tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))

@@ -398,3 +398,31 @@ async def _until(found: Callable[[], bool]) -> None:
     with anyio.fail_after(SECONDS):
         while not found():
             await anyio.sleep(0.02)
+
+
+async def test_a_cost_that_is_told_as_a_sum_is_the_turns_own_and_of_a_loaded_session_not_known_at_first(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    def costs(total: float, currency: str = "USD") -> dict[str, object]:
+        cost = {"amount": total, "currency": currency}
+        return updates({"sessionUpdate": "usage_update", "used": 1, "size": 9, "cost": cost})
+
+    for words, total in (("first", 0.25), ("second", 1.0), ("third", 1.5)):
+        fake.on(words, costs(total), says("done"))
+    fake.on("free", costs(0), costs(7, "EUR"), says("done"))
+
+    async def told(engine: AcpEngine, session: Followed, words: str, turns: int) -> list[float | None]:
+        await engine.run_turn(session.session_id, options, TurnInput(text=words))
+        await session.end(turns)
+        return [event.last.cost_usd for event in session.events if isinstance(event, UsageReported) and event.last]
+
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "first")
+        await session.end()
+        assert await told(engine, session, "free", 2) == [0.25]
+        assert await told(engine, session, "second", 3) == [0.25, 0.75]
+    async with engine_of(fake, tmp_path) as engine:
+        await engine.resume(session.session_id, options)
+        loaded = Followed(engine, session.session_id)
+        assert await told(engine, loaded, "second", 1) == []
+        assert await told(engine, loaded, "third", 2) == [0.5]

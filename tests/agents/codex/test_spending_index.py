@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.codex.storage.spending_index import SpendingIndex
+from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
+from helmsman.agents.spending import SpendingIndex
 from tests.agents.codex.test_rollout_usage import HEAD, begin, count, written
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Places:
 
     def spent(self) -> dict[str, int]:
         """By a process that knows nothing yet."""
-        sessions = SpendingIndex(self.home, self.state).sessions()
+        sessions = SpendingIndex(RolloutSpending(self.home), self.state).sessions()
         return {session.session_id[-1]: sum(turn.input_tokens for turn in session.turns) for session in sessions}
 
     @property
@@ -71,7 +72,7 @@ def test_each_file_is_read_once_and_again_when_it_has_grown(places: Places) -> N
 
 
 def test_one_index_sees_what_changes_while_it_lives(places: Places) -> None:
-    index = SpendingIndex(places.home, places.state)
+    index = SpendingIndex(RolloutSpending(places.home), places.state)
     assert index.sessions() == []
     path = places.write(1, begin("t1"), count(10))
     assert len(index.sessions()) == 1

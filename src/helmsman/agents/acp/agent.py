@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
+from helmsman.agents.found_programs import login_in, packaged_version
 from helmsman.agents.kept_agent import KeptAgent
+from helmsman.agents.protocol import Installed
 from helmsman.base.json_values import mapping
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import environment, expand_home
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
+    from helmsman.agents.spending import SpendingFiles
     from helmsman.settings import ConfigFile, Settings
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files"})
@@ -74,6 +77,16 @@ class AcpAgent(KeptAgent):
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
+        given = _env(env)
+
+        def look() -> Installed:
+            path = self.find(given)[0]
+            variables, files = self._profile.logins(given)
+            return Installed(version=packaged_version(path), path=path, login=login_in(given, variables, files))
+
+        return await anyio.to_thread.run_sync(look)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         has_history = self._profile.reader(_env(env)) is not None
@@ -162,6 +175,12 @@ class AcpAgent(KeptAgent):
 
         reader = self._profile.reader(environment())
         return None if reader is None else AgentSessions(self.name, reader)
+
+    def spending(self, settings: Settings) -> SpendingFiles | None:
+        from helmsman.agents.acp.storage.index import AgentSpending
+
+        reader = self._profile.reader(environment())
+        return None if reader is None else AgentSpending(self.name, reader)
 
 
 def acp_agents(files: Iterable[ConfigFile], owner: Owner | None = None) -> list[AcpAgent]:

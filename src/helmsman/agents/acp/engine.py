@@ -230,7 +230,7 @@ class AcpEngine(Engine):
             raise self._not_found(session_id)  # some agents begin a session of that id
         await self._profile.may_load(session_id, self._bring().env)
         session = await self._start(options)
-        session.id, session.loading = session_id, True
+        session.id, session.loading, session.cost = session_id, True, None
         can = {} if session.process is None else session.process.session_capabilities
         method = "session/resume" if "resume" in can else "session/load"
         try:

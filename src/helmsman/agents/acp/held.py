@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from helmsman.agents.acp.process import REQUEST_SECONDS
 from helmsman.agents.acp.profile import AgentAccess
 from helmsman.agents.acp.turn import AgentTurn
 from helmsman.agents.acp.updates import TurnItems
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, text
+from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
 from helmsman.errors import EngineLost, EngineRefused, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
@@ -92,6 +92,9 @@ class HeldSession:
         self.questions: dict[str, IncomingRequest] = {}
         self.counted = Usage()
         """What has been counted so far, where it is told as a sum."""
+        self.cost: float | None = 0.0
+        """What the session had cost before this turn, as the agent tells it; None where that is not known."""
+        self.told_cost: float | None = None
         self.idle_since = 0.0
         self.leaving = False
         self.model: str | None = None
@@ -159,8 +162,8 @@ class HeldSession:
         outcome, failure = turn.outcome(self._profile.title)
         self.withdraw_all()
         self._tell(turn.items.end(completed=outcome == "completed"))
-        if turn.usage is not None:
-            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=turn.usage))
+        if (used := self._used_in(turn)) is not None:
+            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=used))
         self.turn = None
         self.idle_since = anyio.current_time()
         self._router.deliver(TurnEnded(session_id=self.id, turn_id=turn.id, outcome=outcome, failure=failure))
@@ -174,6 +177,20 @@ class HeldSession:
             turn.count(self._since_last(await anyio.to_thread.run_sync(reader.spent, self.id)))
         elif (used := self._profile.prompt_usage(answer)) is not None:
             turn.count(self._since_last(used) if counting == "process" else used)
+
+    def _note_cost(self, update: Mapping[str, Any]) -> None:
+        """Take in what the session has cost by now, if an update says so: agents tell a sum, and 0 if they know no price."""
+        cost = mapping(update.get("cost"))
+        if cost.get("currency", "USD") == "USD":
+            self.told_cost = amount(cost.get("amount")) or self.told_cost
+
+    def _used_in(self, turn: AgentTurn) -> Usage | None:
+        """What a turn that ends has used, and cost, as far as that was told."""
+        told, self.told_cost = self.told_cost, None
+        if told is None or (turn.usage is not None and turn.usage.cost_usd is not None):
+            return turn.usage
+        before, self.cost = self.cost, told
+        return turn.usage if before is None else replace(turn.usage or Usage(), cost_usd=max(0.0, told - before))
 
     def _since_last(self, total: Usage) -> Usage:
         """What of a sum is new."""
@@ -214,7 +231,7 @@ class HeldSession:
         sent = [waiter for waiter in waiters if waiter is not None]
         if not sent:
             return None
-        self.left_turn, self.was_left = text(noted.get("id")), True
+        self.left_turn, self.was_left, self.cost = text(noted.get("id")), True, None
         turn = self._new_turn(self.left_turn)
         turn.recall(noted)
         turn.prompts = prompts
@@ -240,7 +257,7 @@ class HeldSession:
         elif kind == "current_mode_update":
             self._on_mode(optional_text(update.get("currentModeId")))
         elif kind in _QUIET or turn is None:
-            return
+            self._note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
             self._tell(turn.items.take(update))
             turn.count(self._profile.update_usage(update))

@@ -15,7 +15,7 @@ from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from helmsman.agents.acp.storage.reader import SessionReader
@@ -146,6 +146,10 @@ class Profile:
     def reader(self, env: Mapping[str, str]) -> SessionReader | None:
         """Its sessions on disk; None where nobody knows where they are."""
         return None
+
+    def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
+        """The variables and the files in which a login of it is found, as far as that is known."""
+        return (), ()
 
     async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
         """Wait until a session can be loaded without harm."""

@@ -16,7 +16,7 @@ from helmsman.base.json_values import integer, mapping, optional_text, sequence,
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from helmsman.agents.acp.storage.reader import SessionReader
     from helmsman.model.options import SessionOptions
@@ -61,6 +61,9 @@ class Gemini(Profile):
         from helmsman.agents.acp.storage.gemini import GeminiReader
 
         return GeminiReader(_home(env) / ".gemini" / "tmp")
+
+    def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
+        return ("GEMINI_API_KEY", "GOOGLE_API_KEY"), (_home(env) / ".gemini" / "oauth_creds.json",)
 
     async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
         """A session loaded in the minute it was made is emptied: the recorder of the load begins the same file."""
@@ -121,9 +124,13 @@ class OpenCode(Profile):
     def reader(self, env: Mapping[str, str]) -> SessionReader:
         from helmsman.agents.acp.storage.opencode import OpenCodeReader
 
-        return OpenCodeReader(
-            Path(env.get("XDG_DATA_HOME") or _home(env) / ".local" / "share") / "opencode" / "opencode.db"
-        )
+        return OpenCodeReader(self._data(env) / "opencode.db")
+
+    def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
+        return (), (self._data(env) / "auth.json",)
+
+    def _data(self, env: Mapping[str, str]) -> Path:
+        return Path(env.get("XDG_DATA_HOME") or _home(env) / ".local" / "share") / "opencode"
 
 
 class Qwen(Profile):
@@ -172,6 +179,9 @@ class Qwen(Profile):
 
         return QwenReader(_home(env) / ".qwen" / "projects")
 
+    def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
+        return ("OPENAI_API_KEY", "DASHSCOPE_API_KEY"), (_home(env) / ".qwen" / "oauth_creds.json",)
+
 
 class Copilot(Profile):
     """GitHub Copilot's command line. What went wrong it says as text; hooks of a repository are run whatever one says."""
@@ -213,6 +223,9 @@ class Copilot(Profile):
         from helmsman.agents.acp.storage.copilot import CopilotReader
 
         return CopilotReader(_home(env) / ".copilot" / "session-state")
+
+    def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
+        return ("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY"), ()
 
 
 class OwnAgent(Profile):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, find_claude
+from helmsman.agents.found_programs import login_in
 from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capabilities, Installed
 from helmsman.base.surroundings import environment
@@ -16,6 +17,7 @@ from helmsman.base.surroundings import environment
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from helmsman.agents.claude.spending import ClaudeSpending
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.protocol import Engine
     from helmsman.settings import Settings
@@ -37,7 +39,9 @@ class ClaudeAgent(KeptAgent):
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
-        return Installed(version=binary.version, path=str(binary.path))
+        variables = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+        login = login_in(environment() if env is None else env, variables, (binary.home / ".credentials.json",))
+        return Installed(version=binary.version, path=str(binary.path), login=login)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
@@ -101,6 +105,11 @@ class ClaudeAgent(KeptAgent):
 
     def sessions(self, settings: Settings) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)
+
+    def spending(self, settings: Settings) -> ClaudeSpending:
+        from helmsman.agents.claude.spending import ClaudeSpending
+
+        return ClaudeSpending(settings.claude_home)
 
 
 def _about(binary: ClaudeBinary, env: Mapping[str, str] | None) -> dict[str, Any]:

@@ -382,6 +382,7 @@ class ClaudeEngine(Engine):
             await self._end_process(session)
         await refuse_if_open(self._stored.home, session.id)
         is_stored = await anyio.to_thread.run_sync(self._stored.path, session.id) is not None
+        session.cost = await anyio.to_thread.run_sync(self._stored.cost, session.id) if is_stored else 0.0
         identity = ("--resume", session.id) if is_stored else session.identity
         argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
         if launch.confined is not None:

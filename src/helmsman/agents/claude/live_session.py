@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from helmsman.agents.claude.normalise import TurnReader, failure_of, usage_of, was_interrupted
+from helmsman.agents.claude.normalise import (
+    SYNTHETIC,
+    TurnReader,
+    cost_of,
+    failure_of,
+    spent,
+    usage_of,
+    was_interrupted,
+)
 from helmsman.agents.claude.questions import EXIT_PLAN, NOBODY_ASKED, allowed, not_answered, read_question, refused
 from helmsman.base.json_values import integer, mapping, optional_text, text
 from helmsman.model.events import (
@@ -16,6 +24,7 @@ from helmsman.model.events import (
     QuestionClosed,
     TurnEnded,
     TurnStarted,
+    Usage,
     UsageReported,
 )
 
@@ -56,6 +65,10 @@ class LiveTurn:
     taken_up: anyio.Event = field(default_factory=anyio.Event)
     """Claude Code has begun with it, and said its name."""
     ended: anyio.Event = field(default_factory=anyio.Event)
+    used: Usage = field(default_factory=Usage)
+    """As Claude Code sums it up when a message to it is done with."""
+    calls: dict[str, Usage] = field(default_factory=dict[str, Usage])
+    """What model calls since then have used, its sub-agents' too: several lines tell of one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +96,8 @@ class LiveSession:
         self.turn: LiveTurn | None = None
         self.questions: dict[str, Asked] = {}
         self.last_used = 0.0
+        self.cost: float | None = None
+        """What the session has cost by now, as its process tells it; None where that is not known."""
         self.starting = anyio.Lock()
         self._router = router
         self._replies: dict[str, MemoryObjectSendStream[Mapping[str, Any]]] = {}
@@ -137,6 +152,7 @@ class LiveSession:
                 if turn is not None:
                     for event in turn.reader.read(line):
                         self._router.deliver(event)
+                    self._count(turn, line)
 
     def _take_lifecycle(self, line: Mapping[str, Any]) -> None:
         message_id, turn = text(line.get("command_uuid")), self.turn
@@ -179,10 +195,23 @@ class LiveSession:
         closed = QuestionClosed(session_id=self.id, question_id=asked.question.id, answer=None, by="turn ended")
         self._router.deliver(closed)
 
+    def _count(self, turn: LiveTurn, line: Mapping[str, Any]) -> None:
+        message = mapping(line.get("message")) if line.get("type") == "assistant" else {}
+        used, call = usage_of(message.get("usage")), text(message.get("id"))
+        if used is not None and message.get("model") != SYNTHETIC and turn.calls.get(call) != used:
+            turn.calls[call] = used
+            so_far = turn.used + spent(turn.calls.values())
+            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, turn=so_far))
+
     def _report(self, turn: LiveTurn, result: Mapping[str, Any]) -> None:
         usage = usage_of(result.get("usage"))
+        before, self.cost = self.cost, cost_of(result)
+        if usage is not None and before is not None and self.cost is not None:
+            usage = replace(usage, cost_usd=max(0.0, self.cost - before))
         if usage is not None:
-            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=usage, raw=result))
+            turn.used += usage
+            turn.calls.clear()
+            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, turn=turn.used, raw=result))
 
     def end_turn(self, result: Mapping[str, Any] | None, loss: EngineLost | None) -> None:
         """Tell the end of the running turn, once."""

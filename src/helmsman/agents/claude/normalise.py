@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, text
+from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
 from helmsman.base.redaction import redact
 from helmsman.model.events import (
     USAGE_LIMIT,
@@ -350,6 +350,12 @@ def usage_of(told: Any) -> Usage | None:
         output_tokens=integer(about.get("output_tokens")) or 0,
         reasoning_output_tokens=integer(mapping(about.get("output_tokens_details")).get("thinking_tokens")) or 0,
     )
+
+
+def cost_of(result: Mapping[str, Any]) -> float | None:
+    """What the session has cost by now, in USD; None where Claude Code has no price for a model, and has taken another's."""
+    used = (mapping(one) for one in mapping(result.get("modelUsage")).values())
+    return None if any(one.get("costBasis") == "unknown" for one in used) else amount(result.get("total_cost_usd"))
 
 
 def was_interrupted(result: Mapping[str, Any]) -> bool:

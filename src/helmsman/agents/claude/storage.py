@@ -18,7 +18,7 @@ from helmsman.agents.claude.binary import CLAUDE
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
 from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
+from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, timestamp
 from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, ProposedPlan, Usage, UserMessage
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PROJECTS: Final = "projects"
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
+_COST: Final = re.compile(rb'^\{"type":"cost-state"')
 _INTERRUPTED: Final = "[Request interrupted by user"
 _HEAD_LINES: Final = 60
 _TAIL_BYTES: Final = 32 * 1024
@@ -82,9 +83,18 @@ class ClaudeSessions:
 
     def path(self, session_id: str) -> Path | None:
         """The file of a session."""
-        if not _ID.fullmatch(session_id):
+        if not is_id(session_id):
             return None
         return next(iter(self._projects.glob(f"*/{session_id}.jsonl")), None)
+
+    def cost(self, session_id: str) -> float:
+        """What a session had cost when the last process that ended by itself had it: the next one counts on from there."""
+        path, cost = self.path(session_id), 0.0
+        if path is None:
+            return cost
+        for line in _lines(path, _COST):
+            cost = amount(line.get("totalCostUSD")) or cost
+        return cost
 
     def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
         turns = [turn.recorded() for turn in self._turns(session_id)]
@@ -117,8 +127,13 @@ class ClaudeSessions:
         return () if path is None else list(_read_turns(path))
 
     def _files(self) -> Sequence[tuple[Path, datetime]]:
-        found = [(path, _changed(path)) for path in self._projects.glob("*/*.jsonl") if _ID.fullmatch(path.stem)]
+        found = [(path, _changed(path)) for path in self._projects.glob("*/*.jsonl") if is_id(path.stem)]
         return sorted(found, key=lambda one: (one[1], one[0].name), reverse=True)
+
+
+def is_id(name: str) -> bool:
+    """Whether this is the id of a session, and so the name of its file."""
+    return _ID.fullmatch(name) is not None
 
 
 def _changed(path: Path) -> datetime:
@@ -144,7 +159,7 @@ def read_info(path: Path, changed: datetime, *, open_elsewhere: bool = False) ->
         match line.get("type"):
             case "custom-title" | "ai-title":
                 name = optional_text(line.get("customTitle")) or optional_text(line.get("aiTitle")) or name
-            case "user" if first is None and _said(line) is not None:
+            case "user" if first is None and said_in(line) is not None:
                 first = line
             case "assistant" if model is None:
                 model = optional_text(mapping(line.get("message")).get("model"))
@@ -161,7 +176,7 @@ def read_info(path: Path, changed: datetime, *, open_elsewhere: bool = False) ->
         created_at=timestamp(first.get("timestamp")),
         directory=optional_text(first.get("cwd")),
         name=_last_name(path) or name,
-        first_prompt=(_said(first) or "")[:_PROMPT_CHARS],
+        first_prompt=(said_in(first) or "")[:_PROMPT_CHARS],
         model=model,
         source=optional_text(first.get("entrypoint")),
         engine_version=optional_text(first.get("version")),
@@ -181,11 +196,11 @@ def _last_name(path: Path) -> str | None:
         return None
 
 
-def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+def _lines(path: Path, of_use: re.Pattern[bytes] = _OF_USE) -> Iterator[Mapping[str, Any]]:
     try:
         with path.open("rb") as file:
             for line in file:
-                if _OF_USE.search(line) is None:
+                if of_use.search(line) is None:
                     continue
                 try:
                     message = json.loads(line)
@@ -197,7 +212,7 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
         return
 
 
-def _said(line: Mapping[str, Any]) -> str | None:
+def said_in(line: Mapping[str, Any]) -> str | None:
     """What a person said in a line; None where it is something else."""
     if line.get("isMeta") is True or line.get("isCompactSummary") is True:
         return None
@@ -258,7 +273,7 @@ def _read_turns(path: Path) -> Iterator[_Turn]:
     for line in _lines(path):
         kind, message = line.get("type"), mapping(line.get("message"))
         if kind == "user":
-            said = _said(line)
+            said = said_in(line)
             if said is not None:
                 if turn is not None:
                     turn.outcome = turn.outcome or "interrupted"  # it was cut off: nothing of it can run any more

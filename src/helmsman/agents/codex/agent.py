@@ -15,6 +15,7 @@ from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollout_history import read_history
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.found_programs import login_in
 from helmsman.agents.protocol import Agent, Capabilities, Engine, Installed, PastTurn, RecordedTurn, SessionInfo
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
+    from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
     from helmsman.agents.keeper.owner import Owner
     from helmsman.model.events import Failure
 
@@ -63,7 +65,11 @@ class CodexAgent(Agent):
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
         binary = await agent_in_use(settings, env)
-        return Installed(version=str(binary.version), path=str(binary.path))
+        if binary.remote is not None:
+            return Installed(version=str(binary.version), path=binary.remote)
+        variables = ("CODEX_API_KEY", "OPENAI_API_KEY")
+        login = login_in(environment() if env is None else env, variables, (settings.codex_home / "auth.json",))
+        return Installed(version=str(binary.version), path=str(binary.path), login=login)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await agent_in_use(settings, env)
@@ -151,6 +157,11 @@ class CodexAgent(Agent):
 
     def sessions(self, settings: Settings) -> CodexSessions:
         return CodexSessions(settings.codex_home)
+
+    def spending(self, settings: Settings) -> RolloutSpending:
+        from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
+
+        return RolloutSpending(settings.codex_home)
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
         return leftover_commands.commands_left(session_ids, directory)

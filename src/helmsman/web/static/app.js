@@ -1,5 +1,6 @@
 // The page: which view is shown, and what is the same on all of them.
 
+import { agents } from "/agents.js";
 import { guardAnswers } from "/answering.js";
 import { whenLoggedOut } from "/api.js";
 import { toast } from "/dom.js";
@@ -88,6 +89,7 @@ function askForCode(code) {
 function logIn() {
   loggedOut = false;
   live.start();
+  agents.read();
   route();
 }
 
@@ -143,5 +145,6 @@ function enter() {
 
 if (!loggedOut) {
   store.refresh(); // a browser that is logged out learns it here
+  agents.read();
   live.start();
 }

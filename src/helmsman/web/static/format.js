@@ -58,6 +58,7 @@ export function tokens(number) {
 }
 
 export function money(usd) {
+  if (usd > 0 && usd < 0.005) return "< $0.01";
   return `$${usd < 10 ? usd.toFixed(2) : Math.round(usd).toLocaleString("en")}`;
 }
 

@@ -17,6 +17,7 @@ class Store extends EventTarget {
   #recent = new Map();
   #nextCursor = null;
   #readAll = false;
+  #agent = "";
 
   constructor() {
     super();
@@ -31,6 +32,16 @@ class Store extends EventTarget {
     this.refreshQuestions();
     this.refreshSessions();
     this.refreshOverview();
+  }
+
+  /** List the sessions of one agent, or of all. */
+  only(agent) {
+    this.#agent = agent;
+    this.running = [];
+    this.#recent = new Map();
+    this.#nextCursor = null;
+    this.#readAll = false;
+    this.refreshSessions();
   }
 
   /** Sessions that do not run, newest first, as far as they were read. */
@@ -52,7 +63,7 @@ class Store extends EventTarget {
   async more() {
     const cursor = this.#nextCursor;
     if (cursor === null) return;
-    const page = await get("sessions", { limit: PAGE, cursor });
+    const page = await get("sessions", { limit: PAGE, cursor, agent: this.#agent });
     if (cursor !== this.#nextCursor) return;
     for (const session of page.sessions) this.#recent.set(session.sessionId, session);
     this.#nextCursor = page.nextCursor ?? null;
@@ -80,7 +91,9 @@ class Store extends EventTarget {
 
   async #readSessions() {
     await quietly(async () => {
-      const [running, page] = await Promise.all([get("sessions", { running: 1 }), get("sessions", { limit: PAGE })]);
+      const agent = this.#agent;
+      const [running, page] = await Promise.all([get("sessions", { running: 1, agent }), get("sessions", { limit: PAGE, agent })]);
+      if (agent !== this.#agent) return; // another was chosen meanwhile
       this.running = running.sessions;
       const newest = new Map(page.sessions.map((session) => [session.sessionId, session]));
       if (!this.#readAll) this.#nextCursor = page.nextCursor ?? null;

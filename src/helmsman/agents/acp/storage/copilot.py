@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines
+from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.json_values import integer, mapping, optional_text, text, timestamp
 from helmsman.model.events import Usage
@@ -22,7 +22,7 @@ class CopilotReader(SessionReader):
     """See `helmsman.agents.acp.storage.reader.SessionReader`."""
 
     def __init__(self, states: Path) -> None:
-        self._states = states
+        self.home = self._states = states
         self._seen = SeenFiles(_info)
 
     def sessions(self) -> Iterator[SessionInfo]:
@@ -31,6 +31,13 @@ class CopilotReader(SessionReader):
 
     def find(self, session_id: str) -> SessionInfo | None:
         return self._seen.get(self._states / session_id / _HEAD) if is_id(session_id) else None
+
+    def stamps(self) -> Iterator[tuple[str, int, int]]:
+        return ((events.parent.name, *stamp(events)) for events in self._states.glob(f"*/{_EVENTS}"))
+
+    def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
+        info, gathered = self.find(key), self.gather(key)
+        return None if info is None or gathered is None else (info, gathered)
 
     def gather(self, session_id: str) -> Gathering | None:
         events = self._states / session_id / _EVENTS

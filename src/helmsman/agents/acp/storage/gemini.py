@@ -7,16 +7,16 @@ message, wherever they were made; the answer of the tool stands in its place.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines
+from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 _CONTEXT = "<session_context>"
 
@@ -25,7 +25,7 @@ class GeminiReader(SessionReader):
     """See `helmsman.agents.acp.storage.reader.SessionReader`."""
 
     def __init__(self, projects: Path) -> None:
-        self._projects = projects
+        self.home = self._projects = projects
         self._seen = SeenFiles(_info)
 
     def sessions(self) -> Iterator[SessionInfo]:
@@ -47,9 +47,26 @@ class GeminiReader(SessionReader):
         named = self._projects.glob(f"*/chats/session-*-{session_id[:8]}.jsonl")
         return sorted(path for path in named if _header(path).get("sessionId") == session_id)
 
+    def stamps(self) -> Iterator[tuple[str, int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for path in self._projects.glob("*/chats/session-*.jsonl"):
+            key = str(path.with_name(path.stem[-8:]))  # of one session there may be several files
+            (size, changed), (more, later) = found.get(key, (0, 0)), stamp(path)
+            found[key] = size + more, max(changed, later)
+        return ((key, *one) for key, one in found.items())
+
+    def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
+        place = Path(key)
+        files = sorted(place.parent.glob(f"session-*-{place.name}.jsonl"))
+        info = next((info for path in files if (info := _info(path)) is not None), None)
+        return None if info is None else (info, self._gather(files))
+
     def gather(self, session_id: str) -> Gathering | None:
-        messages: dict[str, dict[str, Any]] = {}
         files = self._files(session_id)
+        return self._gather(files) if files else None
+
+    def _gather(self, files: list[Path]) -> Gathering:
+        messages: dict[str, dict[str, Any]] = {}
         for path in files:
             for line in json_lines(path):
                 patched = [mapping(one) for one in sequence(mapping(line.get("$set")).get("messages"))]
@@ -61,7 +78,7 @@ class GeminiReader(SessionReader):
         calls: dict[str, Mapping[str, Any]] = {text(call.get("id")): call for call in listed}
         for message in sorted(messages.values(), key=lambda one: text(one.get("timestamp"))):
             _take(gathered, message, calls)
-        return gathered if files else None
+        return gathered
 
 
 def _take(gathered: Gathering, message: Mapping[str, Any], calls: dict[str, Mapping[str, Any]]) -> None:

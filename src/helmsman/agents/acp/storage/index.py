@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from helmsman.agents.protocol import RecordedTurn
+from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -72,6 +73,39 @@ class AgentSessions:
 
     def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
         return self._reader.history(session_id)
+
+
+class AgentSpending:
+    """See `helmsman.agents.spending.SpendingFiles`."""
+
+    def __init__(self, agent: str, reader: SessionReader) -> None:
+        self.home = reader.home
+        self._agent = agent
+        self._reader = reader
+
+    def files(self) -> Iterator[tuple[str, int, int]]:
+        return self._reader.stamps()
+
+    def read(self, key: str) -> SessionSpending | None:
+        found = self._reader.by_key(key)
+        if found is None:
+            return None
+        info, gathered = found
+        return SessionSpending(
+            agent=self._agent,
+            session_id=info.session_id,
+            directory=info.directory,
+            created_at=None if info.created_at is None else info.created_at.timestamp(),
+            parent_id=info.parent_id,
+            forked_from=None,
+            turns=tuple(_spending(turn) for turn in gathered.turns if turn.usage is not None),
+        )
+
+
+def _spending(turn: StoredTurn) -> TurnSpending:
+    usage = turn.usage or Usage()
+    began = 0.0 if turn.began_at is None else turn.began_at.timestamp()
+    return TurnSpending(None, began, turn.model, *usage.counts, usage.cost_usd)
 
 
 def _recorded(turn: StoredTurn, before: Usage | None) -> RecordedTurn:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.storage.reader import Gathering, SessionReader
 from helmsman.agents.protocol import SessionInfo
-from helmsman.base.json_values import integer, mapping, optional_text, text
+from helmsman.base.json_values import amount, integer, mapping, optional_text, text
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class OpenCodeReader(SessionReader):
     """See `helmsman.agents.acp.storage.reader.SessionReader`."""
 
     def __init__(self, database: Path) -> None:
-        self._database = database
+        self.home = self._database = database
 
     def sessions(self) -> Iterator[SessionInfo]:
         return iter([self._info(row) for row in self._rows(_SESSIONS)])
@@ -47,6 +47,17 @@ class OpenCodeReader(SessionReader):
         for message_id, created, data in self._rows(query, session_id):
             _take(gathered, _json(data), parts.get(message_id, []), _time(created))
         return gathered
+
+    def stamps(self) -> Iterator[tuple[str, int, int]]:
+        query = "select session_id, count(*), max(time_updated) from message group by session_id"
+        return ((session_id, count, 1_000_000 * changed) for session_id, count, changed in self._rows(query))
+
+    def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
+        info, gathered = self.find(key), Gathering()
+        query = "select time_created, data from message where session_id = ? order by time_created, id"
+        for created, data in self._rows(query, key):  # without what was said and done, which may be large
+            _take(gathered, _json(data), [], _time(created))
+        return None if info is None else (info, gathered)
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
         try:
@@ -106,6 +117,7 @@ def _take(gathered: Gathering, message: Mapping[str, Any], parts: list[Mapping[s
             cached_input_tokens=read,
             output_tokens=(integer(tokens.get("output")) or 0) + thoughts,
             reasoning_output_tokens=thoughts,
+            cost_usd=amount(message.get("cost")) or None,  # 0 where it knows no price
         )
         gathered.used(usage, optional_text(message.get("modelID")), at)
 

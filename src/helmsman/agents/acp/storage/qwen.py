@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines
+from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 
 class QwenReader(SessionReader):
     """See `helmsman.agents.acp.storage.reader.SessionReader`."""
 
     def __init__(self, projects: Path) -> None:
-        self._projects = projects
+        self.home = self._projects = projects
         self._seen = SeenFiles(_info)
 
     def sessions(self) -> Iterator[SessionInfo]:
@@ -32,10 +32,18 @@ class QwenReader(SessionReader):
     def _file(self, session_id: str) -> Path | None:
         return next(self._projects.glob(f"*/chats/{session_id}.jsonl"), None) if is_id(session_id) else None
 
+    def stamps(self) -> Iterator[tuple[str, int, int]]:
+        return ((str(path), *stamp(path)) for path in self._projects.glob("*/chats/*.jsonl"))
+
+    def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
+        info = _info(Path(key))
+        return None if info is None else (info, self._gather(Path(key)))
+
     def gather(self, session_id: str) -> Gathering | None:
         path = self._file(session_id)
-        if path is None:
-            return None
+        return None if path is None else self._gather(path)
+
+    def _gather(self, path: Path) -> Gathering:
         gathered = Gathering()
         for line in json_lines(path):
             at, parts = timestamp(line.get("timestamp")), _parts(line)

@@ -60,6 +60,9 @@ class StoredTurn:
 class SessionReader(ABC):
     """Reads the files of one agent. Calls block, briefly; what cannot be read is left out."""
 
+    home: Path
+    """What all of them are in."""
+
     @abstractmethod
     def sessions(self) -> Iterator[SessionInfo]:
         """All sessions, in any order."""
@@ -71,6 +74,14 @@ class SessionReader(ABC):
     @abstractmethod
     def gather(self, session_id: str) -> Gathering | None:
         """All that was said and done in a session; None if it is not there."""
+
+    @abstractmethod
+    def stamps(self) -> Iterator[tuple[str, int, int]]:
+        """A key for every session, with its size and when it changed, in nanoseconds: one is other when it has changed."""
+
+    @abstractmethod
+    def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
+        """The session of such a key; None if it is none, or has gone."""
 
     def turns(self, session_id: str) -> list[StoredTurn] | None:
         """Its turns, oldest first; None if it is not there."""
@@ -162,15 +173,20 @@ class SeenFiles:
         self._known: dict[Path, tuple[tuple[int, int], SessionInfo | None]] = {}
 
     def get(self, path: Path) -> SessionInfo | None:
-        try:
-            status = path.stat()
-        except OSError:
-            return None
-        stamp = (status.st_mtime_ns, status.st_size)
+        seen = stamp(path)
         known = self._known.get(path)
-        if known is None or known[0] != stamp:
-            known = self._known[path] = (stamp, self._read(path))
+        if known is None or known[0] != seen:
+            known = self._known[path] = (seen, self._read(path))
         return known[1]
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """The size of a file, and when it changed, in nanoseconds."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def is_id(session_id: str) -> bool:

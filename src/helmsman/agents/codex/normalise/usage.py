@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from helmsman.base.json_values import integer, snake_case
 from helmsman.model.events import Usage
 
-_NAMES = tuple(field.name for field in fields(Usage))
+_NAMES = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
 
 
 def read_usage(raw: object) -> Usage | None:

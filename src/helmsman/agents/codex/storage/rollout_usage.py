@@ -20,16 +20,20 @@ from __future__ import annotations
 import io
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from helmsman.agents.codex.normalise.usage import read_usage, spent_between
 from helmsman.agents.codex.storage.rollout_head import parse_line, read_head
+from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
+from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.base.json_values import mapping
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
+from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 _KIND: Final = re.compile(
     rb'\{"timestamp":"(?P<time>[^"]{1,40})",(?:"ordinal":[0-9]{1,20},)?"type":"'
@@ -44,32 +48,17 @@ _ABSURD: Final = 10**15
 """No session spends so many tokens: such a count is damage, and would spoil every sum."""
 
 
-class TurnSpending(NamedTuple):
-    """What one turn spent. 0.93 gives it no `turn_id`; `began_at` is in seconds since 1970.
+class RolloutSpending:
+    """The rollout files under a CODEX_HOME. See `helmsman.agents.spending.SpendingFiles`."""
 
-    There are tens of thousands of these, so they are plain tuples, and a cache can hold them as they are.
-    """
+    def __init__(self, home: Path) -> None:
+        self.home = home
 
-    turn_id: str | None
-    began_at: float
-    model: str | None
-    input_tokens: int
-    cached_input_tokens: int
-    output_tokens: int
-    reasoning_output_tokens: int
+    def files(self) -> Iterable[tuple[str, int, int]]:
+        return rollout_files(self.home)
 
-
-class SessionSpending(NamedTuple):
-    """What a session spent, by its file. `turns` has those that spent something, and may begin with copies of the turns
-    of `forked_from`. `parent_id` is the session whose sub-agent this is.
-    """
-
-    session_id: str
-    directory: str | None
-    created_at: float | None
-    parent_id: str | None
-    forked_from: str | None
-    turns: tuple[TurnSpending, ...]
+    def read(self, key: str) -> SessionSpending | None:
+        return read_rollout(key, read_spending)
 
 
 def read_spending(file: BinaryIO) -> SessionSpending | None:
@@ -78,6 +67,7 @@ def read_spending(file: BinaryIO) -> SessionSpending | None:
     if head is None or head.session_id is None:
         return None
     return SessionSpending(
+        agent=DEFAULT_AGENT,
         session_id=head.session_id,
         directory=head.directory,
         created_at=None if head.created_at is None else head.created_at.timestamp(),

@@ -1,5 +1,6 @@
 // The overview: the questions that wait, then how things stand.
 
+import { agents } from "/agents.js";
 import { arrange, h, redraw } from "/dom.js";
 import { count } from "/format.js";
 import { store } from "/store.js";
@@ -36,6 +37,7 @@ export class HomeView {
     const { signal } = this.#closed;
     store.addEventListener("questions", () => this.#showQuestions(), { signal });
     store.addEventListener("overview", () => this.#showStanding(), { signal });
+    agents.addEventListener("agents", () => this.#showStanding(), { signal });
   }
 
   async open() {
@@ -68,12 +70,20 @@ export class HomeView {
     this.standing.hidden = false;
     this.problem.hidden = !codexError;
     this.problem.textContent = codexError?.message ?? "";
-    redraw(this.tiles, [overview, open], () => [
+    redraw(this.tiles, [overview, open, agents.all.length], () => [
       tile("Running", String(overview.running), `of ${overview.maxSessions} at once`),
       tile("Waiting for you", String(overview.awaitingApproval), open ? "see above" : "no open question"),
-      tile("Codex", codex?.version ?? "none", codex ? `Helmsman ${overview.version}` : "not found"),
+      agentTile(codex, overview),
     ]);
   }
+}
+
+/** The agent that runs what names none, and how many others there are. */
+function agentTile(codex, overview) {
+  const usual = agents.get(overview.defaultAgent) ?? { title: "Codex", version: codex?.version, installed: Boolean(codex) };
+  const others = agents.installed.filter(({ agent }) => agent !== overview.defaultAgent).length;
+  const more = others ? `, and ${count(others, "other agent")}` : "";
+  return tile(usual.title, usual.installed ? (usual.version ?? "here") : "none", usual.installed ? `Helmsman ${overview.version}${more}` : "not found");
 }
 
 function tile(name, value, note) {

@@ -1,5 +1,6 @@
 // The sessions: what waits, what runs, what was. Or what a search finds, tasks too.
 
+import { agentFilter, agents } from "/agents.js";
 import { get } from "/api.js";
 import { timedOutPill } from "/deadline.js";
 import { arrange, freshId, h, redraw } from "/dom.js";
@@ -23,13 +24,15 @@ export class SessionList {
     this.body = h("div", { class: "rows" });
     this.end = h("p", { class: "rows-end quiet", "aria-hidden": "true" });
     this.scroller = h("div", { class: "scroller" }, this.body, this.end);
+    this.agent = agentFilter("Sessions of which agent", (agent) => store.only(agent));
     pane.append(
-      h("div", { class: "search", role: "search" }, h("label", { for: id, class: "visually-hidden" }, "Search sessions and tasks"), this.field, h("kbd", { "aria-hidden": "true" }, "/")),
+      h("div", { class: "search", role: "search" }, h("label", { for: id, class: "visually-hidden" }, "Search sessions and tasks"), this.field, h("kbd", { "aria-hidden": "true" }, "/"), this.agent),
       this.scroller,
     );
     this.field.addEventListener("input", debounced(() => this.#search(), PAUSE));
     this.field.addEventListener("keydown", (event) => this.#onKey(event));
     store.addEventListener("sessions", () => this.#show());
+    agents.addEventListener("agents", () => this.#show());
     const near = { root: this.scroller, rootMargin: "800px" };
     new IntersectionObserver((seen) => {
       this.#endIsNear = seen.at(-1).isIntersecting;
@@ -123,6 +126,7 @@ export class SessionList {
 
   #nothing() {
     if (this.#found) return h("p", { class: "empty" }, "Nothing found. Every word has to be in the name, the first prompt or the directory.");
+    if (this.agent.value) return h("p", { class: "empty" }, `No sessions of ${agents.title(this.agent.value)}.`);
     return h("p", { class: "empty" }, "No sessions yet. Press n to start one.");
   }
 
@@ -146,13 +150,14 @@ export class SessionList {
       this.#rows.set(session.sessionId, row);
     }
     const status = session.resumesAt ? "waits" : (session.status ?? "");
-    redraw(row, session, () => [
+    redraw(row, [session, agents.all.length], () => [
       h("span", { class: `mark ${statusTone(status)}`, title: statusWord(status) }),
       h("span", { class: "summary" }, session.name ?? session.summary ?? "Without a prompt"),
       status ? h("span", { class: "visually-hidden" }, `(${statusWord(status)})`) : "",
       h(
         "span",
         { class: "under quiet" },
+        agents.mark(session.agent),
         session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
         session.timedOut ? timedOutPill(session.timedOut.length) : null,
         timeAgo(session.timestamp),
@@ -169,7 +174,7 @@ function taskRow(task) {
     { class: "row", href: place, dataset: { row: "", task: task.taskId } },
     h("span", { class: `mark ${statusTone(taskStatus(task))}` }),
     h("span", { class: "summary" }, task.instruction),
-    h("span", { class: "under quiet" }, h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(taskStatus(task)), timeAgo(task.updatedAt)),
+    h("span", { class: "under quiet" }, agents.mark(task.agent), h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(taskStatus(task)), timeAgo(task.updatedAt)),
   );
   h("li", {}, row);
   return row;

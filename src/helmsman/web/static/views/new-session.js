@@ -1,5 +1,6 @@
 // The dialog that starts a session.
 
+import { agents } from "/agents.js";
 import { get, post } from "/api.js";
 import { freshId, h } from "/dom.js";
 import { store } from "/store.js";
@@ -24,11 +25,20 @@ export function openNewSession() {
   const directory = h("input", { name: "workingDirectory", list: directories, autocomplete: "off" });
   const known = h("datalist", { id: directories });
   const start = h("button", { type: "submit", class: "primary" }, "Start");
+  const agent = h("select", { name: "agent" });
+  const about = h("div", { class: "about-agent" });
+  const unenforced = check(
+    "unenforced",
+    "Without a sandbox, if need be",
+    "Nothing then holds what you approve: a command can write anywhere you can. Without this it is not started where no sandbox can be put around it.",
+  );
+  const trust = check("trustRepository", "Trust the repository", "Its own settings, hooks, plugins and MCP servers take effect, and may run programs before anything is asked.");
   const form = h(
     "form",
     {},
     field("What is to be done?", prompt),
-    field("Directory", directory),
+    h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
+    about,
     known,
     h(
       "div",
@@ -37,7 +47,7 @@ export function openNewSession() {
       field("It asks", select("approvalPolicy", POLICIES)),
       field("Model", h("input", { name: "model", placeholder: "as configured", autocomplete: "off" })),
     ),
-    h("label", { class: "check" }, h("input", { type: "checkbox", name: "worktree" }), h("span", {}, "In a git worktree of its own")),
+    h("div", { class: "checks" }, check("worktree", "In a git worktree of its own"), trust, unenforced),
     problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), start),
   );
@@ -65,6 +75,46 @@ export function openNewSession() {
   dialog.showModal();
   prompt.focus();
   suggest(directory, known);
+  offerAgents(agent, () => {
+    const chosen = agents.get(agent.value);
+    about.replaceChildren(...aboutAgent(chosen));
+    unenforced.hidden = !chosen || chosen.agent === "codex"; // which has a sandbox of its own
+    if (unenforced.hidden) unenforced.querySelector("input").checked = false;
+  });
+}
+
+/** The agents that are here, the usual one first; the others are shown, and cannot be chosen. */
+async function offerAgents(select, chosen) {
+  await agents.read();
+  select.replaceChildren(
+    ...agents.all.map(({ agent, title, installed }) => h("option", { value: agent, disabled: !installed }, installed ? title : `${title} (not installed)`)),
+  );
+  select.value = (agents.all.find(({ installed }) => installed) ?? agents.all[0])?.agent ?? "";
+  select.addEventListener("change", chosen);
+  chosen();
+}
+
+/** What an agent cannot do, in the words of its capabilities, and what to do instead. */
+function aboutAgent(agent) {
+  if (!agent) return [];
+  if (!agent.installed) return [h("p", { class: "note bad" }, agent.problem)];
+  const lacking = Object.entries(agent.lacks);
+  if (agent.agent === "codex" || !lacking.length) return [];
+  return [
+    h(
+      "details",
+      {},
+      h("summary", {}, `What ${agent.title} cannot do`),
+      h("ul", {}, lacking.map(([word, text]) => h("li", {}, h("b", {}, text), `: ${agent.cannot[word]}`))),
+    ),
+  ];
+}
+
+/** A switch, and what it means. */
+function check(name, label, meaning) {
+  const id = freshId("meaning");
+  const input = h("input", { type: "checkbox", name, ...(meaning ? { "aria-describedby": id } : {}) });
+  return h("div", { class: "switch" }, h("label", { class: "check" }, input, h("span", {}, label)), meaning ? h("p", { id, class: "quiet" }, meaning) : null);
 }
 
 /** Fill in the directory lately worked in, and offer the others. */
@@ -78,7 +128,7 @@ export async function suggest(directory, known) {
 /** What was filled in; the rest is left to the agent's configuration. */
 function values(form) {
   const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
-  if (given.worktree) given.worktree = true;
+  for (const name of ["worktree", "unenforced", "trustRepository"]) if (given[name]) given[name] = true;
   return given;
 }
 

@@ -4,7 +4,7 @@ import { get, post, sessionPath } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { timedOutPill } from "/deadline.js";
 import { actionButton, arrange, freshId, h, redraw } from "/dom.js";
-import { count, duration, shortPath, statusPill, timeAgo, tokens } from "/format.js";
+import { count, duration, money, shortPath, statusPill, timeAgo, tokens } from "/format.js";
 import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
@@ -217,12 +217,17 @@ function changedFile(file, open) {
 function facts(session) {
   const shown = [];
   const add = (...parts) => shown.push(h("span", {}, ...parts));
+  if (session.agentTitle) add(h("span", { class: "agent" }, session.agentTitle));
   if (session.workingDirectory) add(h("span", { title: session.workingDirectory }, shortPath(session.workingDirectory)));
   if (session.model) add(session.model);
   if (session.sandbox) add(session.sandbox);
+  if (session.unenforced) add(h("span", { class: "pill bad", title: "No sandbox is around it: nothing holds what is approved" }, "not enforced"));
   if (session.worktree) add(`worktree ${session.worktree.branch}`);
   add(count(session.turnCount, "turn"));
-  if (session.usage) add(`${tokens(session.usage.inputTokens + session.usage.outputTokens)} tokens`);
+  if (session.usage) {
+    add(`${tokens(session.usage.inputTokens + session.usage.outputTokens)} tokens`);
+    add(session.costUsd === undefined ? "cost unknown" : money(session.costUsd));
+  }
   if (session.progress?.text) add(session.progress.text);
   if (session.queued) add(`${count(session.queued, "message")} queued`);
   if (session.turnSeconds && session.status === "active") add(`running for ${duration(session.turnSeconds)}`);

@@ -1,9 +1,10 @@
 // The registered tasks, local and in the cloud.
 
+import { agentFilter, agents } from "/agents.js";
 import { get, post } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, h, redraw, toast } from "/dom.js";
-import { duration, shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
+import { duration, money, shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -20,6 +21,7 @@ const FILTERS = [
 export class TasksView {
   #closed = new AbortController();
   #status = "";
+  #agent = "";
   #rows = new Map();
   #more = [];
   #nextCursor = null;
@@ -33,13 +35,14 @@ export class TasksView {
         h("button", { type: "button", "aria-pressed": String(status === ""), dataset: { status }, onclick: () => this.#filter(status) }, name),
       ),
     );
+    this.agent = agentFilter("Tasks of which agent", (agent) => this.#filter(this.#status, agent));
     this.list = h("ul", { class: "tasks" });
     this.further = actionButton("Show older tasks", { class: "more", hidden: true }, () => this.#readMore());
     this.empty = h("p", { class: "empty", hidden: true }, "No such tasks. Every turn that Helmsman starts becomes one.");
     this.element = h(
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Tasks" },
-      h("div", { class: "page-head" }, this.heading, this.filters),
+      h("div", { class: "page-head" }, this.heading, this.agent, this.filters),
       this.list,
       this.empty,
       this.further,
@@ -48,6 +51,7 @@ export class TasksView {
     const { signal } = this.#closed;
     live.addEventListener("changes", (event) => this.#onChanges(event.detail), { signal });
     live.addEventListener("anew", () => this.refresh(), { signal });
+    agents.addEventListener("agents", () => this.refresh(), { signal });
   }
 
   async open() {
@@ -63,23 +67,24 @@ export class TasksView {
     if (changes.some((change) => change.kinds.some((kind) => ["tasks", "status", "question"].includes(kind)))) this.refresh();
   }
 
-  #filter(status) {
+  #filter(status, agent = this.#agent) {
     this.#status = status;
+    this.#agent = agent;
     this.#more = [];
     for (const button of this.filters.children) button.setAttribute("aria-pressed", String(button.dataset.status === status));
     this.#read().catch((error) => toast(error.message, "error"));
   }
 
   async #read() {
-    const status = this.#status;
-    const page = await get("tasks", { limit: PAGE, status });
-    if (status !== this.#status) return;
+    const [status, agent] = [this.#status, this.#agent];
+    const page = await get("tasks", { limit: PAGE, status, agent });
+    if (status !== this.#status || agent !== this.#agent) return;
     if (!this.#more.length) this.#nextCursor = page.nextCursor ?? null;
     this.#show([...page.tasks, ...this.#more]);
   }
 
   async #readMore() {
-    const page = await get("tasks", { limit: PAGE, status: this.#status, cursor: this.#nextCursor });
+    const page = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, cursor: this.#nextCursor });
     this.#more.push(...page.tasks);
     this.#nextCursor = page.nextCursor ?? null;
     await this.#read();
@@ -96,7 +101,7 @@ export class TasksView {
   #row(task) {
     const row = this.#rows.get(task.taskId) ?? h("li", { dataset: { task: task.taskId } });
     const focused = row.contains(document.activeElement);
-    redraw(row, task, () => taskParts(task, this.refresh));
+    redraw(row, [task, agents.all.length], () => taskParts(task, this.refresh));
     if (focused && !row.contains(document.activeElement)) row.querySelector("[data-row]")?.focus();
     this.#rows.set(task.taskId, row);
     return row;
@@ -126,9 +131,11 @@ function taskParts(task, refresh) {
     ? h("a", { href: `#/s/${task.sessionId}`, dataset: { row: "" } }, task.instruction)
     : h("span", { dataset: { row: "" }, tabindex: "0" }, task.instruction);
   const facts = [
+    agents.mark(task.agent),
     h("span", { class: "mono" }, task.alias ?? task.taskId),
     task.mode === "cloud" ? h("span", {}, "cloud") : null,
     task.model ? h("span", {}, task.model) : null,
+    task.usage?.costUsd === undefined ? null : h("span", {}, money(task.usage.costUsd)),
     task.directory ? h("span", { title: task.directory }, shortPath(task.directory)) : null,
     timeAgo(task.updatedAt),
   ];

@@ -1,5 +1,6 @@
-// What was spent: tokens by day, by model, by directory; cost where a price is known.
+// What was spent: tokens by day, agent, model and directory; cost where the agent tells it or a price is known.
 
+import { agentFilter, agents } from "/agents.js";
 import { get } from "/api.js";
 import { h, toast } from "/dom.js";
 import { count, duration, money, shortPath, tokens } from "/format.js";
@@ -17,6 +18,7 @@ const DAY = 86_400_000;
 
 export class UsageView {
   #since = "30d";
+  #agent = "";
 
   constructor() {
     this.heading = h("h1", { tabindex: "-1" }, "Usage");
@@ -27,13 +29,14 @@ export class UsageView {
         h("button", { type: "button", "aria-pressed": String(since === this.#since), dataset: { since }, onclick: () => this.#choose(since) }, name),
       ),
     );
+    this.agent = agentFilter("Usage of which agent", (agent) => this.#choose(this.#since, agent));
     this.limits = h("section", { class: "limits", "aria-label": "Rate limits" });
     this.budgets = h("section", { class: "limits", "aria-label": "Budgets" });
     this.body = h("div", { class: "usage" }, h("p", { class: "empty" }, "Reading…"));
     this.element = h(
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Usage" },
-      h("div", { class: "page-head" }, this.heading, this.ranges),
+      h("div", { class: "page-head" }, this.heading, this.agent, this.ranges),
       this.limits,
       this.budgets,
       this.body,
@@ -48,8 +51,9 @@ export class UsageView {
 
   close() {}
 
-  #choose(since) {
+  #choose(since, agent = this.#agent) {
     this.#since = since;
+    this.#agent = agent;
     for (const button of this.ranges.children) button.setAttribute("aria-pressed", String(button.dataset.since === since));
     this.#read().catch((error) => toast(error.message, "error"));
   }
@@ -63,11 +67,11 @@ export class UsageView {
   }
 
   async #read() {
-    const since = this.#since;
-    const [day, model, directory] = await Promise.all(
-      ["day", "model", "directory"].map((by) => get("usage", { by, since })),
+    const [since, agent] = [this.#since, this.#agent];
+    const [day, model, directory, byAgent] = await Promise.all(
+      ["day", "model", "directory", "agent"].map((by) => get("usage", { by, since, agent })),
     );
-    if (since !== this.#since) return;
+    if (since !== this.#since || agent !== this.#agent) return;
     this.budgets.replaceChildren(budgets(day.budgets));
     if (!day.total.turns) {
       this.body.replaceChildren(h("p", { class: "empty" }, "No tokens were spent in this time. Choose a longer one."));
@@ -76,6 +80,7 @@ export class UsageView {
     this.body.replaceChildren(
       totals(day.total),
       figure("Tokens per day", "Day", everyDay(day.rows), (rows, width) => columns(rows, width), (row) => row.key),
+      byAgent.rows.length > 1 ? figure("By agent", "Agent", byAgent.rows, named((row) => agents.title(row.key)), (row) => agents.title(row.key)) : "",
       h(
         "div",
         { class: "pair" },
@@ -137,7 +142,9 @@ function totals(total) {
     tile("Input", tokens(total.inputTokens), `${cached} % from the cache`),
     tile("Output", tokens(total.outputTokens), `${tokens(total.reasoningOutputTokens)} of it reasoning`),
     tile("Sessions", total.sessions.toLocaleString("en"), "with turns in this time"),
-    total.costUsd === undefined ? null : tile("Cost", money(total.costUsd), total.unpricedTokens ? "of what has a price" : "by list price"),
+    total.costUsd === undefined
+      ? tile("Cost", "unknown", "no model with a known price")
+      : tile("Cost", money(total.costUsd), total.unpricedTokens ? "of what is known" : "as told by the agent, or by list price"),
   );
 }
 
@@ -158,7 +165,7 @@ function legend() {
 }
 
 function table(column, rows, name) {
-  const heads = [column, "Input", "Cached", "Output", "Turns"];
+  const heads = [column, "Input", "Cached", "Output", "Turns", "Cost"];
   return h(
     "div",
     { class: "table-box", tabindex: "0", role: "group", "aria-label": `By ${column.toLowerCase()}` },
@@ -177,6 +184,7 @@ function table(column, rows, name) {
               {},
               h("th", { scope: "row" }, name(row)),
               [row.inputTokens, row.cachedInputTokens, row.outputTokens, row.turns].map((value) => h("td", {}, value.toLocaleString("en"))),
+              h("td", {}, row.costUsd === undefined ? "unknown" : `${money(row.costUsd)}${row.unpricedTokens ? "+" : ""}`),
             ),
           ),
       ),

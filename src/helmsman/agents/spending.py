@@ -1,8 +1,8 @@
-"""What all sessions on disk have spent, known at once the second time.
+"""What sessions on disk have spent, of whatever agent, known at once the second time.
 
-To read the rollout files of years takes seconds; whether one has changed is seen from its size and its time. So what was
-read is kept in a small file in the state directory, and only what is new or has grown is read again. The file may be
-lost, damaged or written by two processes at once: it only saves time, and whatever of it makes no sense is read anew.
+To read the files of years takes seconds; whether one has changed is seen from its size and its time. So what was read is
+kept in a small file in the state directory, and only what is new or has grown is read again. The file may be lost, damaged
+or written by two processes at once: it only saves time, and whatever of it makes no sense is read anew.
 """
 
 from __future__ import annotations
@@ -13,26 +13,70 @@ import json
 import os
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from helmsman.agents.codex.storage.rollout_usage import SessionSpending, TurnSpending, read_spending
-from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
 from helmsman.base.files import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 CACHE_NAME: Final = "usage-{home}.json"
-_VERSION: Final = 2
+_VERSION: Final = 3
+
+
+class TurnSpending(NamedTuple):
+    """What one turn spent on one model. `began_at` is in seconds since 1970; not every agent gives a turn a `turn_id`.
+    `cost_usd` is what the agent itself says that it cost.
+
+    There are tens of thousands of these, so they are plain tuples, and a cache can hold them as they are.
+    """
+
+    turn_id: str | None
+    began_at: float
+    model: str | None
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+    reasoning_output_tokens: int
+    cost_usd: float | None = None
+
+
+class SessionSpending(NamedTuple):
+    """What a session spent, by its files. `turns` has those that spent something, and may begin with copies of the turns
+    of `forked_from`. `parent_id` is the session whose sub-agent this is.
+    """
+
+    agent: str
+    session_id: str
+    directory: str | None
+    created_at: float | None
+    parent_id: str | None
+    forked_from: str | None
+    turns: tuple[TurnSpending, ...]
+
+
+class SpendingFiles(Protocol):
+    """Where an agent's sessions lie, and how one is read. Calls block."""
+
+    home: Path
+    """The directory that all of them are in."""
+
+    def files(self) -> Iterable[tuple[str, int, int]]:
+        """A key for each file or session, its size, and when it changed, in nanoseconds."""
+        ...
+
+    def read(self, key: str) -> SessionSpending | None:
+        """What it tells; None if it is no session, or cannot be read."""
+        ...
 
 
 class SpendingIndex:
-    """The spending of every session under one CODEX_HOME. May be used from several threads; calls block."""
+    """The spending of every session of one agent. May be used from several threads; calls block."""
 
-    def __init__(self, codex_home: Path, state_dir: Path) -> None:
-        self._home = codex_home
-        which = hashlib.sha256(os.fsencode(codex_home)).hexdigest()[:12]
+    def __init__(self, source: SpendingFiles, state_dir: Path) -> None:
+        self._source = source
+        which = hashlib.sha256(os.fsencode(source.home)).hexdigest()[:12]
         self._cache = state_dir / CACHE_NAME.format(home=which)
         self._known: dict[str, _Known] | None = None
         self._lock = threading.Lock()
@@ -46,23 +90,24 @@ class SpendingIndex:
             known = self._known if self._known is not None else _read_cache(self._cache)
             current: dict[str, _Known] = {}
             news = False
-            for path, size, changed in rollout_files(self._home):
-                entry = known.get(path)
+            for key, size, changed in self._source.files():
+                entry = known.get(key)
                 if since is not None and changed < since * 1e9:
                     continue
                 if entry is None or (entry.size, entry.changed) != (size, changed):
                     news = True
-                    entry = _Known(size, changed, read_rollout(path, read_spending))
-                current[path] = entry
+                    entry = _Known(size, changed, self._source.read(key))
+                current[key] = entry
             if since is not None:
                 self._known = known | current
             else:
                 if news or current.keys() != known.keys():
                     _write_cache(self._cache, current)
                 self._known = current
-        # The name of a file begins with the time of its session, wherever the file lies.
-        in_order = sorted(current.items(), key=lambda item: os.path.basename(item[0]))  # noqa: PTH119 - thousands
-        return [entry.spending for _, entry in in_order if entry.spending is not None]
+        found = [
+            (entry.spending.created_at or 0.0, key, entry.spending) for key, entry in current.items() if entry.spending
+        ]
+        return [spending for _, _, spending in sorted(found, key=lambda one: one[:2])]
 
 
 class _Known(NamedTuple):

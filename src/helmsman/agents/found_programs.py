@@ -1,0 +1,43 @@
+"""What is known of an agent's program without running it: its version, and whether somebody has logged in."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.json_values import mapping, optional_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_LEVELS: Final = 4
+"""How far above its program the description of a package is looked for."""
+
+
+def packaged_version(path: str) -> str | None:
+    """The version of a program that npm has installed, by its package; None of any other."""
+    program = Path(os.path.realpath(path))
+    for place in (*program.parents,)[:_LEVELS]:
+        try:
+            package = mapping(json.loads((place / "package.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            continue
+        if (version := optional_text(package.get("version"))) is not None:
+            return version
+    return None
+
+
+def login_in(env: Mapping[str, str], variables: Iterable[str], files: Iterable[Path]) -> str | None:
+    """The first of these that there is: a variable that is set, or a file that is not empty."""
+    for name in variables:
+        if env.get(name):
+            return name
+    for file in files:
+        try:
+            if file.stat().st_size > len("{}\n"):
+                return str(file)
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,37 @@
+"""An agent as doors show it: whether it is here, and what that can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from helmsman.base.json_values import present
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from helmsman.service import Helmsman
+
+
+async def about_agent(helm: Helmsman, name: str) -> dict[str, Any]:
+    """What is here of an agent and what that can do, or why there is nothing."""
+    about: dict[str, Any] = {"agent": name, "title": helm.agents.title(name)}
+    if name == helm.settings.default_agent:
+        about["isDefault"] = True
+    try:
+        installed = await helm.installed(name)
+        can = await helm.capabilities(name)
+    except HelmsmanError as error:
+        return about | {"installed": False, "problem": error.message}
+    program = (
+        {}
+        if installed is None
+        else present({"version": installed.version, "path": installed.path, "login": installed.login})
+    )
+    shown = can.as_dict()
+    lacks = {capability.word: capability.text for capability in can.lacking}
+    return about | {"installed": True, **program, "can": shown["can"], "cannot": shown["cannot"], "lacks": lacks}
+
+
+async def all_agents(helm: Helmsman) -> list[dict[str, Any]]:
+    """All agents: first the one that runs what names none, then those that are here."""
+    found = [await about_agent(helm, agent.name) for agent in helm.agents]
+    return sorted(found, key=lambda one: (not one.get("isDefault"), not one["installed"]))

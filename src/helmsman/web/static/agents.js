@@ -1,0 +1,56 @@
+// The agents there are: which can be chosen, what each is called, and whether there is more than one to tell apart.
+
+import { get } from "/api.js";
+import { h } from "/dom.js";
+
+class Agents extends EventTarget {
+  all = [];
+  #reading = null;
+
+  /** Read them, once: which programs are installed changes seldom, and to find out takes a moment. */
+  read() {
+    this.#reading ??= get("agents")
+      .then(({ agents }) => {
+        this.all = agents;
+        this.dispatchEvent(new Event("agents"));
+      })
+      .catch(() => {
+        this.#reading = null; // the next who asks tries again
+      });
+    return this.#reading;
+  }
+
+  get installed() {
+    return this.all.filter((agent) => agent.installed);
+  }
+
+  get(name) {
+    return this.all.find(({ agent }) => agent === name);
+  }
+
+  title(name) {
+    return this.get(name)?.title ?? name;
+  }
+
+  /** The name of an agent where there are several; with one alone nobody needs to be told. */
+  mark(name) {
+    return name && (this.installed.length > 1 || name !== this.all[0]?.agent) && this.all.length ? h("span", { class: "agent" }, this.title(name)) : null;
+  }
+}
+
+export const agents = new Agents();
+
+/** A choice of one agent or all; hidden while there is nothing to choose. */
+export function agentFilter(label, onchange) {
+  const select = h("select", { "aria-label": label, hidden: true, onchange: () => onchange(select.value) });
+  const fill = () => {
+    const chosen = select.value;
+    select.replaceChildren(h("option", { value: "" }, "All agents"), ...agents.installed.map(({ agent, title }) => h("option", { value: agent }, title)));
+    select.value = chosen;
+    select.hidden = agents.installed.length < 2;
+  };
+  agents.addEventListener("agents", fill);
+  fill();
+  agents.read();
+  return select;
+}
