@@ -46,7 +46,7 @@ class Walk:
         if event != "call" or self.has_arrived or not ON_THE_WAY.get() or not name.startswith("helmsman."):
             return
         name = name.removeprefix("helmsman.")
-        if name not in self.modules:
+        if name not in self.modules and name != "base.lazy_dataclass":  # how values are made is no step of the way
             self.modules.append(name)
 
     def __enter__(self) -> Walk:

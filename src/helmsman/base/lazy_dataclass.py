@@ -48,7 +48,7 @@ def _made(cls: type[Any], with_fields: Callable[[type[Any]], type[Any]], methods
 
 def _written_init(cls: Any) -> Any:
     positional, by_name, body = ["self"], ["*"], ["pass"]
-    known: dict[str, Any] = {"_MISSING": MISSING}
+    known: dict[str, Any] = {"__name__": cls.__module__, "_MISSING": MISSING}
     is_frozen = cls.__setattr__ is _setattr
     for field in dataclasses.fields(cls):
         name = value = parameter = field.name
