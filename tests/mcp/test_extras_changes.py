@@ -56,7 +56,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         assert annotations.read_only_hint is reads
         assert annotations.idempotent_hint is True
     assert set(tools["codex_apply"].input_schema["properties"]) == {"sessionId", "allowDirty", "digest"}
-    assert set(tools["codex_usage"].input_schema["properties"]) == {"since", "groupBy"}
+    assert set(tools["codex_usage"].input_schema["properties"]) == {"since", "groupBy", "agent"}
 
 
 async def test_look_apply_discard_and_what_it_cost(
