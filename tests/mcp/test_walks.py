@@ -1,7 +1,12 @@
-"""The walks on the page on architecture are those that calls take: `codex_start` to Codex's pipe, a question up and back."""
+"""The walks on the page on architecture are those that calls take: `codex_start` to Codex's pipe, a question up and back.
+
+What passes it on are the modules that stand on the stack when it arrives; all others that run on the way are asked by these.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import re
 import sys
 import threading
@@ -13,8 +18,12 @@ import pytest
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.wire.app_server import AppServer
 from helmsman.approvals import rule_book
+from helmsman.base.jsonrpc import Peer
+from helmsman.mcp import session_tools
 from helmsman.mcp.server import build_server
+from helmsman.model.events import QuestionAsked
 from helmsman.sessions import desk
+from helmsman.sessions.session import Session
 from helmsman.testing import run, say
 from mcp import Client
 from tests.architecture import PAGE, modules
@@ -31,6 +40,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ON_THE_WAY: ContextVar[bool] = ContextVar("on_the_way", default=False)
+MADE_BY: ContextVar[frozenset[str]] = ContextVar("made_by", default=frozenset())
+"""What stood on the stack when the task that we are in was begun, if that was on the way."""
 WALK = re.compile(r"^<!-- (.*?) -->\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
 
 
@@ -39,7 +50,27 @@ class Walk:
 
     def __init__(self) -> None:
         self.modules: list[str] = []
+        self.passing: set[str] = set()
+        """Those that pass it on."""
         self.has_arrived = False
+
+    def arrive(self) -> None:
+        """It has come to a stop on its way."""
+        self.passing |= on_stack(sys._getframe(1)) | MADE_BY.get()
+
+    def when_called(
+        self, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, *, if_: Any = lambda *_: True
+    ) -> None:
+        """Have it arrive whenever this is called, by somebody on the way, with what is meant."""
+        called = getattr(place, name)
+
+        def arrives(*arguments: Any, **more: Any) -> Any:
+            if ON_THE_WAY.get() and not self.has_arrived and if_(*arguments):
+                self.passing |= {called.__module__.removeprefix("helmsman.")}
+                self.arrive()
+            return called(*arguments, **more)
+
+        monkeypatch.setattr(place, name, arrives)
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
         name = frame.f_globals.get("__name__") or ""
@@ -59,6 +90,27 @@ class Walk:
         threading.setprofile(None)
 
 
+def on_stack(frame: FrameType | None) -> frozenset[str]:
+    names = set()
+    while frame is not None:
+        names.add(frame.f_globals.get("__name__") or "")
+        frame = frame.f_back
+    return frozenset(name.removeprefix("helmsman.") for name in names if name.startswith("helmsman."))
+
+
+def made_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks know what stood on the stack of whoever began them."""
+    loop = asyncio.get_running_loop()
+
+    def make(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+        context = contextvars.copy_context()
+        if ON_THE_WAY.get():
+            context.run(MADE_BY.set, MADE_BY.get() | on_stack(sys._getframe(1)))
+        return asyncio.Task(work, loop=loop, **{**more, "context": context})
+
+    monkeypatch.setattr(loop, "_task_factory", make)
+
+
 @pytest.fixture
 async def codex(helm: Helmsman) -> AsyncIterator[Caller]:
     async with Client(build_server(helm), mode="auto") as client:
@@ -73,8 +125,9 @@ async def test_the_walk_of_a_start(
     started = await codex("codex_start", prompt="warm", workingDirectory=str(folder))
     await codex.until_settled(started["sessionId"])
     start_turn = AppServer.start_turn
-
+    made_on_the_way(monkeypatch)
     walk = Walk()
+    walk.when_called(monkeypatch, Peer, "_send")
 
     async def arrives(self: AppServer, *arguments: Any, **more: Any) -> str:
         turn = await start_turn(self, *arguments, **more)
@@ -105,11 +158,15 @@ async def test_the_walk_of_a_question(
             ON_THE_WAY.reset(token)
 
     monkeypatch.setattr(AppServerEngine, "_on_request", asks)
+    walk = Walk()
+    walk.when_called(monkeypatch, Session, "apply", if_=lambda _, event: isinstance(event, QuestionAsked))
+    walk.when_called(monkeypatch, Peer, "_send")
+    walk.when_called(monkeypatch, session_tools, "session_status")
     asking = {"approvalPolicy": "untrusted", "sandbox": "workspace-write", "workingDirectory": str(git_repo)}
-    with Walk() as walk:
+    with walk:
         started = await codex("codex_start", prompt="ask", **asking)
-        status = await codex("codex_wait", sessionId=started["sessionId"])
         token = ON_THE_WAY.set(True)
+        status = await codex("codex_wait", sessionId=started["sessionId"])
         await codex(
             "codex_respond", sessionId=started["sessionId"], id=status["pendingQuestion"]["id"], answers=["approve"]
         )
@@ -119,11 +176,13 @@ async def test_the_walk_of_a_question(
 
 
 def held_to(name: str, walk: Walk) -> None:
-    """The page has each module of the walk, and says how many there are."""
+    """The page has each module of the walk; its first line has those that pass it on, and says how many they are."""
     (described,) = [
         text for title, text in WALK.findall(PAGE.read_text(encoding="utf-8")) if title == f"the walk of {name}"
     ]
     listed = re.findall(r"`([a-z_.]+)`", described)
     assert set(walk.modules) - set(listed) == set()
-    assert described.startswith(f"**{len(listed)} modules")
     assert set(listed) <= modules().keys()
+    first, _ = described.split("\n", 1)
+    assert set(re.findall(r"`([a-z_.]+)`", first)) == walk.passing
+    assert first.startswith(f"**{len(walk.passing)} modules pass it on")
