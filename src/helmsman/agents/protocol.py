@@ -113,6 +113,7 @@ class Capabilities:
 class Opened:
     """A session as the engine opened it: what is really in force, and remarks for the caller.
 
+    `enforced` is whether something holds the agent to its sandbox, where that is not the agent's own.
     `turn_id` is a turn that was found running. `raw` is the agent's own answer, for the event that tells of it
     (`helmsman.model.events.Event`).
     """
@@ -123,6 +124,7 @@ class Opened:
     model: str | None = None
     approval_policy: str | None = None
     sandbox: str | None = None
+    enforced: bool | None = None
     notes: tuple[str, ...] = ()
     raw: Mapping[str, Any] | None = None
 
@@ -529,6 +531,14 @@ class Agent(ABC):
             HelmsmanError: There is none, and how to get one.
         """
         return None
+
+    async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
+        """Try what holds it to what a session may write, and say what that is.
+
+        Raises:
+            HelmsmanError: Nothing does, and what to do about it.
+        """
+        return "a sandbox of its own"
 
     @abstractmethod
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
@@ -18,6 +19,7 @@ _COLUMNS: Final = (
     Column("AGENT", "cyan"),
     Column("VERSION"),
     Column("PATH", left_out=2),
+    Column("HELD BY", left_out=3),
     Column("CANNOT", "dim", gives_way="at its end", left_out=1),
 )
 
@@ -26,8 +28,8 @@ _COLUMNS: Final = (
 def command(as_json: bool) -> None:
     """List the agents Helmsman can steer: which version of each is here, where it is, and what it cannot do.
 
-    Not on a terminal, the columns are separated by tabs: name, version, path, what it cannot do. With --json it is said who
-    can, and of an agent that is not here how to get it.
+    Each is tried in the sandbox that is to hold it. Not on a terminal, the columns are separated by tabs: name, version,
+    path, what holds it, what it cannot do. With --json it is said who can, and of an agent that is not here how to get it.
     """
     found = with_helmsman(_look, detach=False)
     rows = [[one_line(cell) for cell in _cells(agent)] for agent in found]
@@ -47,10 +49,15 @@ async def about_agent(helm: Helmsman, name: str) -> dict[str, Any]:
     except HelmsmanError as error:
         return about | {"installed": False, "problem": error.message}
     program = {} if installed is None else {"version": installed.version, "path": installed.path}
-    return about | {"installed": True, **program, "can": can["can"], "cannot": can["cannot"]}
+    try:
+        held = {"heldBy": await helm.agents[name].try_sandbox(helm.settings, None)}
+    except HelmsmanError as error:
+        held = {"notHeld": error.message}
+    return about | {"installed": True, **present(program), **held, "can": can["can"], "cannot": can["cannot"]}
 
 
-def _cells(about: dict[str, Any]) -> tuple[str, str, str, str]:
+def _cells(about: dict[str, Any]) -> tuple[str, ...]:
     if not about["installed"]:
-        return about["agent"], "-", "", about["problem"]
-    return about["agent"], about.get("version", ""), about.get("path", ""), ", ".join(about["cannot"])
+        return about["agent"], "-", "", "", about["problem"]
+    held = about.get("heldBy", "nothing")
+    return about["agent"], about.get("version", ""), about.get("path", ""), held, ", ".join(about["cannot"])

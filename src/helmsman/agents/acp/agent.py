@@ -8,6 +8,7 @@ no profile knows is an agent of the user's own:
     title = "My agent"              # what it is called in sentences
     mode = "ask"                    # the mode in which it asks, if it has modes
     runs_repository_files = false   # it runs nothing of a repository before anybody is asked
+    writable = ["~/.mine"]          # what it must write in a sandbox besides the session's directory
 
 A project's file counts for nothing here: it came with a repository, and would say what is run.
 """
@@ -17,25 +18,30 @@ from __future__ import annotations
 import shutil
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
-from helmsman.agents.protocol import Agent
+from helmsman.agents.protocol import Agent, Capability, Installed
+from helmsman.agents.sandbox import HELD, find_sandbox
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.surroundings import environment, expand_home
 from helmsman.errors import AgentNotFound, InvalidSetting
+from helmsman.model.options import SessionOptions
 from helmsman.settings import REMOTE_TOKEN, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
-    from pathlib import Path
 
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
     from helmsman.settings import ConfigFile, Settings
 
-_KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files"})
+_KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
 _PLACES: Final = "agents"
 """Where in the state directory files for agents are."""
 
@@ -48,6 +54,7 @@ class _Own:
     title: str
     mode: str | None
     runs_repository_files: bool
+    writable: tuple[Path, ...]
 
 
 class AcpAgent(Agent):
@@ -72,6 +79,41 @@ class AcpAgent(Agent):
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         return self._profile.capabilities(has_history=self._profile.reader(_env(env)) is not None)
 
+    async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
+        argv = await anyio.to_thread.run_sync(self.find, _env(env))
+        return Installed(version="", path=argv[0])  # only a running one tells its version
+
+    async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
+        """It is started in the sandbox, in a directory of no interest, and greeted."""
+        from helmsman.agents.acp.confined import command_line
+        from helmsman.agents.acp.process import open_agent
+
+        if self._profile.not_confined:
+            raise self._profile.capabilities(has_history=False).refusal(Capability.SANDBOX)
+        given = _env(env)
+        given.pop(REMOTE_TOKEN, None)
+        argv = await anyio.to_thread.run_sync(self.find, given)
+        places = await anyio.to_thread.run_sync(_places, settings)
+        with TemporaryDirectory(prefix="helmsman-try-") as directory:
+            options = SessionOptions(agent=self.name, cwd=Path(directory), writes="nothing")
+            line, used = await command_line(
+                self._profile, options, argv, given, places=places, find=partial(find_sandbox, settings, env)
+            )
+            async with (
+                background_tasks() as tasks,
+                open_agent(
+                    self._profile,
+                    line,
+                    env=used,
+                    directory=Path(directory),
+                    on_notification=lambda _method, _params: None,
+                    on_request=lambda _request: False,
+                    on_close=lambda _reason: None,
+                    tasks=tasks,
+                ) as process,
+            ):
+                return f"{HELD}, in which {self.title} {process.version or ''} came up".replace("  ", " ")
+
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
         from helmsman.agents.acp.engine import open_acp_engine
@@ -80,7 +122,15 @@ class AcpAgent(Agent):
         given.pop(REMOTE_TOKEN, None)  # of a Codex elsewhere, and none of the business of what runs here
         argv = await anyio.to_thread.run_sync(self.find, given)
         places = await anyio.to_thread.run_sync(_places, settings)
-        async with open_acp_engine(self._profile, argv, env=given, places=places, idle=settings.engine_idle) as engine:
+        opening = open_acp_engine(
+            self._profile,
+            argv,
+            env=given,
+            places=places,
+            idle=settings.engine_idle,
+            sandbox=partial(find_sandbox, settings, env),
+        )
+        async with opening as engine:
             yield engine
 
     def find(self, env: Mapping[str, str]) -> list[str]:
@@ -116,7 +166,13 @@ def acp_agents(files: Iterable[ConfigFile]) -> list[AcpAgent]:
     own = dict(_own_agents(files))
     agents = [AcpAgent(profile, own.pop(profile.name).command if profile.name in own else ()) for profile in KNOWN]
     for name, said in own.items():
-        profile = OwnAgent(name, said.title, mode=said.mode, runs_repository_files=said.runs_repository_files)
+        profile = OwnAgent(
+            name,
+            said.title,
+            mode=said.mode,
+            runs_repository_files=said.runs_repository_files,
+            writable=said.writable,
+        )
         agents.append(AcpAgent(profile, said.command))
     return agents
 
@@ -143,6 +199,7 @@ def _own_agents(files: Iterable[ConfigFile]) -> Iterable[tuple[str, _Own]]:
                 _text(table, "title", where, file.path) or name.capitalize(),
                 _text(table, "mode", where, file.path),
                 table.get("runs_repository_files") is not False,
+                _directories(table, where, file.path),
             ),
         )
 
@@ -152,6 +209,18 @@ def _text(table: Mapping[str, Any], key: str, where: str, path: Path) -> str | N
     if value is not None and (not isinstance(value, str) or not value):
         raise InvalidSetting(f"{where}.{key} in {path} must be a text.")
     return value
+
+
+def _directories(table: Mapping[str, Any], where: str, path: Path) -> tuple[Path, ...]:
+    value = table.get("writable", [])
+    named = [expand_home(one) for one in value] if isinstance(value, list) and all(map(_is_text, value)) else None
+    if named is None or not all(one.is_absolute() for one in named):
+        raise InvalidSetting(f'{where}.writable in {path} must be a list of directories: ["~/.my-agent"].')
+    return tuple(one.resolve() for one in named)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _env(env: Mapping[str, str] | None) -> dict[str, str]:

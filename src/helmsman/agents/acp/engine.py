@@ -19,12 +19,14 @@ import anyio.to_thread
 
 from helmsman.agents.acp import permissions
 from helmsman.agents.acp.asked import model_in, prompt_content, refuse_danger, refuse_unknown
+from helmsman.agents.acp.confined import command_line
 from helmsman.agents.acp.failures import turn_failure
 from helmsman.agents.acp.held import AgentTurn, HeldSession
 from helmsman.agents.acp.process import open_agent
+from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import TurnItems
 from helmsman.agents.event_router import EventRouter
-from helmsman.agents.protocol import Begun, Engine, Opened
+from helmsman.agents.protocol import Begun, Engine
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text
 from helmsman.errors import (
@@ -51,18 +53,18 @@ from helmsman.model.events import (
     Unknown,
     UsageReported,
 )
-from helmsman.model.options import approval_word, sandbox_word
 from helmsman.model.questions import ABORT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.agents.acp.process import AgentProcess
     from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.protocol import Capabilities, PastTurn
+    from helmsman.agents.protocol import Capabilities, Opened, PastTurn
+    from helmsman.agents.sandbox import Sandbox
     from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
@@ -93,6 +95,7 @@ class AcpEngine(Engine):
         env: Mapping[str, str],
         places: Path,
         idle: float,
+        sandbox: Callable[[], Awaitable[Sandbox]],
     ) -> None:
         self._tasks = tasks
         self._profile = profile
@@ -100,6 +103,7 @@ class AcpEngine(Engine):
         self._env = env
         self._places = places
         self._idle = idle
+        self._sandbox = sandbox
         self._router = EventRouter()
         self._sessions: dict[str, HeldSession] = {}
         self._reader = profile.reader(env)
@@ -149,7 +153,7 @@ class AcpEngine(Engine):
             raise
         self._sessions[session.id] = session
         session.model = options.model or model_in(made)
-        return self._opened(session)
+        return session.opened()
 
     def _place(self, session: HeldSession) -> dict[str, Any]:
         meta = self._profile.session_meta(session.options)
@@ -163,7 +167,7 @@ class AcpEngine(Engine):
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         self._check()
         session = await self._loaded(session_id, options)
-        return self._opened(session)
+        return session.opened()
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         self._check()
@@ -173,20 +177,6 @@ class AcpEngine(Engine):
         if turns is None:
             raise self._not_found(session_id)
         return turns
-
-    def _opened(self, session: HeldSession) -> Opened:
-        options, notes = session.options, list(session.access.notes)
-        if options.writes != "anything":
-            notes.append(f"Nothing holds {self._profile.title} to a sandbox: what is approved can write anywhere.")
-        return Opened(
-            session_id=session.id,
-            turn_id=None if session.turn is None else session.turn.id,
-            directory=str(session.directory),
-            model=session.model,
-            approval_policy=approval_word(options.asks or "unless_harmless"),
-            sandbox=sandbox_word("anything") if options.writes == "anything" else None,
-            notes=tuple(notes),
-        )
 
     async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
         """A session in a process that was started for these options."""
@@ -219,6 +209,7 @@ class AcpEngine(Engine):
             await self._stop(session)
             raise
         session.loading = False
+        await anyio.to_thread.run_sync(self._profile.was_loaded, session_id, self._env)
         if self._profile.counting == "files" and self._reader is not None:
             session.counted = await anyio.to_thread.run_sync(self._reader.spent, session_id)
         session.model = options.model or model_in(made)
@@ -227,7 +218,8 @@ class AcpEngine(Engine):
 
     def _launch(self, options: SessionOptions) -> object:
         """What of the options is in the process itself."""
-        return options.cwd, self._profile.environment(self._env, options, self._places)
+        held = (options.writes, options.writable_roots) if is_enforced(options) else None
+        return options.cwd, held, self._profile.environment(self._env, options, self._places)
 
     async def _apply(self, session: HeldSession, options: SessionOptions) -> None:
         """Set what no agent keeps: the mode, before anything else is said, and the model.
@@ -273,7 +265,9 @@ class AcpEngine(Engine):
         return session
 
     async def _serve(self, session: HeldSession, *, task_status: TaskStatus[None]) -> None:
-        env = await anyio.to_thread.run_sync(self._profile.environment, self._env, session.options, self._places)
+        argv, env = await command_line(
+            self._profile, session.options, self._argv, self._env, places=self._places, find=self._sandbox
+        )
         reason: HelmsmanError | None = None
 
         def closed(why: HelmsmanError) -> None:
@@ -288,7 +282,7 @@ class AcpEngine(Engine):
                     background_tasks() as tasks,
                     open_agent(
                         self._profile,
-                        self._argv,
+                        argv,
                         env=env,
                         directory=session.directory,
                         on_notification=lambda method, params: self._on_notification(session, method, params),
@@ -523,6 +517,7 @@ class AcpEngine(Engine):
             turn_id=turn.id,
             directory=str(session.directory),
             request_id=request.id,
+            sandbox="inside" if is_enforced(session.options) else "outside",
         )
         question = permissions.read_question(request.params, {} if call is None else call.fields, asking)
         session.questions[question.id] = request
@@ -580,11 +575,17 @@ class AcpEngine(Engine):
 
 @asynccontextmanager
 async def open_acp_engine(
-    profile: Profile, argv: Sequence[str], *, env: Mapping[str, str], places: Path, idle: float
+    profile: Profile,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    places: Path,
+    idle: float,
+    sandbox: Callable[[], Awaitable[Sandbox]],
 ) -> AsyncIterator[AcpEngine]:
-    """An engine for the length of the block; its processes end with it."""
+    """An engine for the length of the block; its processes end with it. `sandbox` finds what is put around them."""
     async with background_tasks() as tasks:
-        engine = AcpEngine(tasks, profile, argv, env, places, idle)
+        engine = AcpEngine(tasks, profile, argv, env, places, idle, sandbox)
         tasks.start_soon(engine.end_idle)
         try:
             yield engine

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.agents.acp.profile import is_enforced
+from helmsman.agents.protocol import Opened
 from helmsman.base.json_values import mapping, text
 from helmsman.model.events import Failure, Usage
+from helmsman.model.options import approval_word, sandbox_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +92,20 @@ class HeldSession:
     idle_since: float = 0.0
     leaving: bool = False
     model: str | None = None
+
+    def opened(self) -> Opened:
+        """As whoever asked for it is told."""
+        options, enforced = self.options, is_enforced(self.options)
+        return Opened(
+            session_id=self.id,
+            turn_id=None if self.turn is None else self.turn.id,
+            directory=str(self.directory),
+            model=self.model,
+            approval_policy=approval_word(options.asks or "unless_harmless"),
+            sandbox=sandbox_word(options.writes or "workspace") if enforced or options.writes == "anything" else None,
+            enforced=enforced,
+            notes=self.access.notes,
+        )
 
     def since_last(self, total: Usage) -> Usage:
         """What of a sum is new."""

@@ -62,6 +62,12 @@ class ClaudeAgent(Agent):
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         return Installed(version=binary.version, path=str(binary.path))
 
+    async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
+        from helmsman.agents.sandbox import HELD, find_sandbox
+
+        await find_sandbox(settings, env)
+        return HELD
+
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         return capabilities(binary, detached=self._detaches(settings))
