@@ -208,7 +208,7 @@ def _calls(part: script.ToolCall, request: ModelRequest) -> Iterator[tuple[str, 
 
 def _change(change: script.FileEdit, request: ModelRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     assert isinstance(request, MessagesRequest)
-    path = f"{request.directory}/{change.path}"
+    path = change.path if change.path.startswith("/") else f"{request.directory}/{change.path}"
     match change.kind:
         case "add":
             yield _offered("Write", request), {"file_path": path, "content": change.new}
