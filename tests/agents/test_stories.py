@@ -86,7 +86,8 @@ def stage(
     )
     settings = replace(load_settings({"detach": False}, env, tmp_path), files=(named,))
     record = Record(agent.name, profile.title, _version(agent.command))
-    return Stage(agent.name, settings, env, ("HOME", str(home)), {"unenforced": True}, record)
+    held: dict[str, Any] = {"unenforced": True} if profile.not_confined else {"sandbox": "workspace-write"}
+    return Stage(agent.name, settings, env, ("HOME", str(home)), held, record)
 
 
 def _version(command: tuple[str, ...]) -> str:
@@ -238,7 +239,7 @@ async def test_the_sandbox_holds_what_was_approved(stage: Stage, model: Scripted
     outside = git_repo.parent / "outside"
     model.on("try it", run(f"touch inside; touch {outside}"), say("tried"))
     async with stage.opened() as helm:
-        with stage.record.story("sandbox", Unsupported):
+        with stage.record.story("sandbox", *((Unsupported,) if "unenforced" in stage.policy else ())):
             session = await helm.start("try it", cwd=git_repo, agent=stage.name, sandbox="workspace-write")
             await session.respond((await question_of(session)).id, "approve")
             await ended(session)

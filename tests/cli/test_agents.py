@@ -35,6 +35,7 @@ async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_goes_o
     claude = agents["claude"]
     assert ("codex" in agents, claude["path"]) == (True, str(binary.resolve()))
     assert "steer" in claude["can"]
+    assert claude["heldBy"] == "Codex's sandbox"
     assert claude["cannot"]["rollback"] == "Use the agent codex."
 
     (started,) = (await detached_cli.run("start", "--agent", "claude", "Make it", "--json")).json
@@ -52,6 +53,7 @@ async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_goes_o
     (sessions,) = (await detached_cli.run("list", "--json")).json
     (session,) = sessions["sessions"]
     assert (session["sessionId"], session["agent"], session["status"]) == (session_id, "claude", "done")
+    assert session["enforced"] is True
     (none,) = (await detached_cli.run("list", "--agent", "codex", "--json")).json
     assert none["sessions"] == []
 

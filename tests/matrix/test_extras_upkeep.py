@@ -10,7 +10,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.protocol import ConfigEdit
+from helmsman.agents.configured import ConfigEdit
 from helmsman.capabilities.configuration import value_at
 from helmsman.errors import EngineRefused, RateLimitLow, Unsupported
 from helmsman.model.events import ContextCompaction, UserMessage

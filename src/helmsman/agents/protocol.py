@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from helmsman.agents.configured import AgentConfig, ConfigEdit
     from helmsman.agents.spending import SpendingFiles
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
@@ -115,6 +116,7 @@ class Capabilities:
 class Opened:
     """A session as the engine opened it: what is really in force, and remarks for the caller.
 
+    `enforced` is whether something holds the agent to its sandbox, where that is not the agent's own.
     `turn_id` is a turn that was found running. `raw` is the agent's own answer, for the event that tells of it
     (`helmsman.model.events.Event`).
     """
@@ -125,6 +127,7 @@ class Opened:
     model: str | None = None
     approval_policy: str | None = None
     sandbox: str | None = None
+    enforced: bool | None = None
     notes: tuple[str, ...] = ()
     raw: Mapping[str, Any] | None = None
 
@@ -237,32 +240,6 @@ class SkillList:
 
     skills: tuple[Skill, ...]
     problems: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigLayer:
-    """One source of a configuration. `kind` is for example `user` or `project`; `version` changes with its content."""
-
-    kind: str
-    file: str | None = None
-    version: str | None = None
-    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
-    """A configuration as it holds, and what it is made of; of the layers, the first that says something decides."""
-
-    values: Mapping[str, Any]
-    layers: tuple[ConfigLayer, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEdit:
-    """A change of the user's configuration: a key, dotted, and its value; None takes the key out."""
-
-    key: str
-    value: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -547,6 +524,14 @@ class Agent(ABC):
             HelmsmanError: There is none, and how to get one.
         """
         return None
+
+    async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
+        """Try what holds it to what a session may write, and say what that is.
+
+        Raises:
+            HelmsmanError: Nothing does, and what to do about it.
+        """
+        return "a sandbox of its own"
 
     @abstractmethod
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:

@@ -33,18 +33,28 @@ if TYPE_CHECKING:
 NEEDED: Final = "0.145"
 """Older ones have no permission profiles."""
 _INSTALL: Final = 'Install one with `pip install "codex-helmsman[codex]"`'
+HELD: Final = "Codex's sandbox"
+NETWORK: Final = "A sandbox holds it; the network is open to it, since it has to reach its model."
 _UNENFORCED: Final = "or say `unenforced` to start it without a sandbox: then nothing holds what is approved."
 _PROFILE: Final = "helmsman"
 _PROBE_SECONDS: Final = 30.0
-_PROBE: Final = 'touch "$1/in" && echo in; touch "$2/out" 2>/dev/null && echo out; cat "$3/seen" 2>/dev/null; echo ran'
+_PROBE: Final = (
+    'touch "$1/in" "$3/own/in" && echo in; touch "$2/out" 2>/dev/null && echo out; '
+    'touch "$1/kept/out" 2>/dev/null && echo out; cat "$3/seen" 2>/dev/null; echo ran'
+)
+"""Writes where it may, also below what is hidden, and where it must not, also below what it may; reads what is hidden."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confined:
-    """What a program may write: these directories, and what is below. Those of its `own_home` are made where need be."""
+    """What a program may write: these directories and what is below, but for `kept`, which need not be there.
+
+    Those of its `own_home` are made where need be.
+    """
 
     writable: tuple[Path, ...]
     own_home: Path
+    kept: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +79,7 @@ class Sandbox:
         scratch = _scratch()
         files = {":root": "read", str(scratch): "write"}
         files |= {str(path): "write" for path in confined.writable}
+        files |= {str(path): "read" for path in confined.kept}
         files |= {str(path): "deny" for path in self.hidden if path.exists()}
         table = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in files.items())
         own = [f"CODEX_HOME={env['CODEX_HOME']}"] if "CODEX_HOME" in env else ["-u", "CODEX_HOME"]
@@ -133,12 +144,13 @@ def _why_it_does_not_hold(sandbox: Sandbox, env: Mapping[str, str]) -> str | Non
     place = Path(tempfile.mkdtemp(prefix="helmsman-sandbox-")).resolve()
     try:
         inside, outside, hidden = (place / name for name in ("inside", "outside", "hidden"))
-        for directory in (inside, outside, hidden):
+        own, kept = hidden / "own", inside / "kept"
+        for directory in (inside, outside, hidden, own, kept):
             directory.mkdir()
         (hidden / "seen").write_text("seen\n", encoding="utf-8")
         tried = Sandbox(codex=sandbox.codex, home=sandbox.home, hidden=(hidden,))
         probe = ["/bin/sh", "-c", _PROBE, "sh", str(inside), str(outside), str(hidden)]
-        argv, used = tried.around(probe, env, Confined(writable=(inside,), own_home=place))
+        argv, used = tried.around(probe, env, Confined(writable=(inside, own), own_home=place, kept=(kept,)))
         done = subprocess.run(
             argv,
             env=used,

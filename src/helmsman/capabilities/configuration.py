@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.protocol import Capability, ConfigLayer
+from helmsman.agents.configured import ConfigLayer
+from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import key_path
 from helmsman.base.json_values import present
 from helmsman.errors import InvalidInput
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.protocol import AgentConfig, ConfigEdit
+    from helmsman.agents.configured import AgentConfig, ConfigEdit
     from helmsman.steering.core import Steering
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
 
 from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import print_list
 from helmsman.cli.tables import Column
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from helmsman.service import Helmsman
 
 _COLUMNS: Final = (
     Column("AGENT", "cyan"),
     Column("VERSION"),
-    Column("LOGIN", left_out=3),
-    Column("PATH", left_out=2),
+    Column("LOGIN", left_out=4),
+    Column("PATH", left_out=3),
+    Column("HELD BY", left_out=2),
     Column("CANNOT", "dim", gives_way="at its end", left_out=1),
 )
 
@@ -22,21 +29,38 @@ _COLUMNS: Final = (
 @cli_command("agents", "List the agents there are here.", "helmsman agents", "helmsman agents --json")
 def command(as_json: bool) -> None:
     """List the agents Helmsman can steer, the default one first: which version of each is here, the file or variable with
-    its login, where it is, and what it cannot do.
+    its login, where it is, what holds it to what a session may write, and what it cannot do.
 
-    Only usual places of a login are looked at: an agent without one may have it elsewhere, as in a keychain. Not on a
-    terminal, the columns are separated by tabs: name, version, login, path, what it cannot do. With --json it is said who
-    can. Of an agent that is not here it is said how to get it.
+    Each is tried in the sandbox that is to hold it. Only usual places of a login are looked at: an agent without one may
+    have it elsewhere, as in a keychain. Not on a terminal, the columns are separated by tabs: name, version, login, path,
+    what holds it, what it cannot do. With --json it is said who can. Of an agent that is not here it is said how to get it.
     """
-    from helmsman.shapes.agents import all_agents
-
-    found = with_helmsman(all_agents, detach=False)
+    found = with_helmsman(_look, detach=False)
     rows = [[one_line(cell) for cell in _cells(agent)] for agent in found]
     print_list({"agents": found}, rows, _COLUMNS, lambda _: rows, nothing="There are no agents.", as_json=as_json)
+
+
+async def _look(helm: Helmsman) -> list[dict[str, Any]]:
+    from helmsman.shapes.agents import all_agents
+
+    found = await all_agents(helm)
+    async with anyio.create_task_group() as tasks:
+        for about in found:
+            if about["installed"]:
+                tasks.start_soon(_try_sandbox, helm, about)
+    return found
+
+
+async def _try_sandbox(helm: Helmsman, about: dict[str, Any]) -> None:
+    try:
+        about["heldBy"] = await helm.agents[about["agent"]].try_sandbox(helm.settings, None)
+    except HelmsmanError as error:
+        about["notHeld"] = error.message
 
 
 def _cells(about: dict[str, Any]) -> tuple[str, ...]:
     name = about["agent"] + (" (default)" if about.get("isDefault") else "")
     if not about["installed"]:
-        return name, "-", "", "", about["problem"]
-    return name, about.get("version", "?"), about.get("login", "-"), about.get("path", ""), ", ".join(about["cannot"])
+        return name, "-", "", "", "", about["problem"]
+    version, login = about.get("version", "?"), about.get("login", "-")
+    return name, version, login, about.get("path", ""), about.get("heldBy", "nothing"), ", ".join(about["cannot"])

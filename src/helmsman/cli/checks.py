@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.detached.engines import can_detach
-from helmsman.agents.sandbox import find_sandbox
 from helmsman.base.unknown_names import nearest
 from helmsman.cli import place_checks
 from helmsman.cli.check_report import Check, Report
 from helmsman.cli.codex_checks import check_codex
-from helmsman.errors import AgentNotFound, HelmsmanError, Unsupported
+from helmsman.errors import AgentNotFound, HelmsmanError
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.service import Helmsman
 
@@ -46,11 +45,11 @@ async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
         login = f", login in {installed.login}" if installed.login else ""
         found = f"{installed.version or 'unknown version'} at {installed.path}{login}"
         try:
-            await find_sandbox(settings, None)
-        except Unsupported as error:
+            held = await agent.try_sandbox(settings, None)
+        except HelmsmanError as error:
             checks.append(Check(agent.title, "warning", f"{found}. {error.message}"))
         else:
-            checks.append(Check(agent.title, "ok", f"{found}; it runs in Codex's sandbox"))
+            checks.append(Check(agent.title, "ok", f"{found}; it is held by {held}"))
     return checks
 
 

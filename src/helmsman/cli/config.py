@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from helmsman.agents.protocol import AgentConfig
+    from helmsman.agents.configured import AgentConfig
     from helmsman.capabilities.configuration import ConfigChange
 
 _directory_option = click.option(
@@ -66,7 +66,7 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
     VALUE is read as TOML where it is TOML, as `codex -c KEY=VALUE` does. Codex itself writes the file, and refuses what
     makes no sense. If the file has changed since it was shown, nothing is written.
     """
-    from helmsman.agents.protocol import ConfigEdit
+    from helmsman.agents.configured import ConfigEdit
 
     try:
         edits = [ConfigEdit(key=key, value=read_value(key, text)) for key, text in map(pair, pairs)]

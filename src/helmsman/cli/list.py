@@ -108,6 +108,8 @@ def _cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
     what = Text(one_line(session.get("summary", ""))[:500])
     if session.get("archived"):
         what = Text("(archived) ", "dim").append_text(what)
+    if session.get("enforced") is False:
+        what = Text("(unenforced) ", "yellow").append_text(what)
     if session.get("timedOut"):
         what = Text("(a question timed out) ", "yellow").append_text(what)
     status = session.get("status", "")

@@ -12,6 +12,7 @@ from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_details, print_json
+from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from helmsman.service import Helmsman
@@ -48,7 +49,6 @@ def command(session: str, lines: int, as_json: bool) -> int:
 
 def _print(session: Session, status: StatusOutput) -> None:
     from helmsman.cli.question_text import open_question_lines
-    from helmsman.model.options import DEFAULT_AGENT
     from helmsman.shapes.session_status import how_long
 
     standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status
@@ -64,6 +64,7 @@ def _print(session: Session, status: StatusOutput) -> None:
         "agent": None if status.agent == DEFAULT_AGENT else status.agent,
         "name": session.state.name,
         "directory": status.working_directory,
+        "sandbox": _held(session, status),
         "worktree": None if status.worktree is None else status.worktree.branch,
         "model": status.model,
         "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
@@ -75,3 +76,10 @@ def _print(session: Session, status: StatusOutput) -> None:
     for question in session.questions:
         for text in open_question_lines(console, session, question):
             console.print(text, soft_wrap=True)
+
+
+def _held(session: Session, status: StatusOutput) -> str | None:
+    """What holds the agent: of Codex, whose sandbox is its own, only that nothing does."""
+    if status.enforced is None or (status.enforced and status.agent == DEFAULT_AGENT):
+        return None
+    return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing holds what is approved"

@@ -449,11 +449,15 @@ class RateLimitsReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsApplied(Event):
-    """The policy the engine says is in force from now on, in the spellings of `helmsman.agents.protocol`."""
+    """The policy the engine says is in force from now on, in the spellings of `helmsman.agents.protocol`.
+
+    `enforced` says whether something holds the agent to that sandbox; None where it is the agent's own.
+    """
 
     model: str | None = None
     approval_policy: str | None = None
     sandbox: str | None = None
+    enforced: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

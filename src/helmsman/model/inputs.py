@@ -139,11 +139,14 @@ def session_options(
     _refuse_misspelt_policy(config)
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
-    if allowed_roots and sandbox == "danger-full-access":  # said at once; the engine compares the policy as a whole
+    unenforced = _switch(options, "unenforced")
+    if allowed_roots and (
+        unenforced or sandbox == "danger-full-access"
+    ):  # said at once; engines compare the whole policy
         raise InvalidInput(
-            "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
-            "without allowed roots.",
-            parameter="sandbox",
+            "Without a sandbox that holds, a session could write outside the allowed roots. Use workspace-write, or start "
+            "Helmsman without allowed roots.",
+            parameter="unenforced" if unenforced else "sandbox",
         )
     return SessionOptions(
         agent=agent,
@@ -158,7 +161,7 @@ def session_options(
         developer_instructions=options.get("developer_instructions"),
         skip_git_repo_check=_switch(options, "skip_git_repo_check"),
         trust_repository=_switch(options, "trust_repository"),
-        unenforced=_switch(options, "unenforced"),
+        unenforced=unenforced,
     )
 
 

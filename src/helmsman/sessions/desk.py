@@ -367,7 +367,7 @@ def _workspace(session: Session) -> Workspace:
     directory = session.state.directory
     return Workspace(
         directory=Path(directory) if directory is not None else None,
-        writes=WRITES.get(session.state.sandbox or ""),
+        writes=None if session.state.enforced is False else WRITES.get(session.state.sandbox or ""),
         writable_roots=session.options.writable_roots,
     )
 

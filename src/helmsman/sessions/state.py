@@ -39,6 +39,7 @@ from helmsman.model.events import (
     Usage,
     UsageReported,
 )
+from helmsman.model.options import WRITES
 from helmsman.model.question_text import in_a_line
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class SessionState:
         self.name = name
         self.approval_policy: str | None = None
         self.sandbox: str | None = None
+        self.enforced: bool | None = None
+        """Whether something holds the agent to its sandbox; None where nobody knows."""
         self.status: SessionStatus = "done"
         self.turn_id: str | None = None
         self.turn_count = earlier_turns
@@ -166,6 +169,10 @@ class SessionState:
                 self.model = event.model or self.model
                 self.approval_policy = event.approval_policy or self.approval_policy
                 self.sandbox = event.sandbox or self.sandbox
+                if event.enforced is not None:
+                    self.enforced = event.enforced
+                elif event.sandbox is not None:  # the agent's own
+                    self.enforced = WRITES.get(event.sandbox) != "anything"
             case SessionRenamed():
                 self.name = event.name
             case TurnsForgotten():

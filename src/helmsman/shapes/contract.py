@@ -357,6 +357,7 @@ class StatusOutput(Output, Waits):
     cursor: int
     recommended_poll_ms: int
     working_directory: str | None = None
+    enforced: bool | None = Field(None, description="Whether a sandbox holds the agent, or nothing does.")
     model: str | None = None
     worktree: WorktreeOutput | None = None
 
@@ -376,6 +377,7 @@ class ListedSession(Output, Waits):
     is_active: bool
     active_status: SessionStatus | None = None
     source: str | None = None
+    enforced: bool | None = None
     model: str | None = None
     task_ids: list[str] | None = None
 

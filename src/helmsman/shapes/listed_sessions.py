@@ -53,6 +53,7 @@ def listed_session(
         state = session.state
         shown |= present({"directory": session.directory, "name": state.name, "summary": state.name or state.prompt})
         shown |= {"sessionId": session.id, "agent": session.options.agent, "model": session.model}
+        shown |= {"enforced": state.enforced}
         shown |= {"timestamp": iso_time(session.changed_at.astimezone(UTC)), "questions": len(state.questions) or None}
         shown |= {"note": state.note or state.timed_out_note}
     if info is not None:

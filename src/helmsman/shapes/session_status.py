@@ -99,6 +99,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         cursor=session.feed.cursor,
         recommended_poll_ms=_POLL_MS.get(session.status, 0),
         working_directory=session.directory,
+        enforced=state.enforced,
         model=session.model,
         worktree=worktree(session),
     )

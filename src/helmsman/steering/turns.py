@@ -507,6 +507,7 @@ class Turns(Answering, Verbs, Hooks):
                 model=opened.model,
                 approval_policy=opened.approval_policy,
                 sandbox=opened.sandbox,
+                enforced=opened.enforced,
                 raw=opened.raw,
             )
         )

@@ -14,7 +14,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.engine import open_acp_engine
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.base.processes import with_variable
-from helmsman.errors import EngineStartFailed, InvalidInput, InvalidSetting, QuestionNotOpen, Unsupported
+from helmsman.errors import EngineStartFailed, InvalidInput, InvalidSetting, QuestionNotOpen
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -32,7 +32,9 @@ from helmsman.model.events import (
 )
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice, Question
+from helmsman.shapes.session_status import session_status
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, dies, ends, refuses, runs, says, updates, waits
+from tests.sandboxes import sandbox_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -103,8 +105,12 @@ def options(git_repo: Path) -> SessionOptions:
 
 @asynccontextmanager
 async def engine_of(fake: FakeAcpAgent, places: Path, profile: Profile | None = None) -> AsyncIterator[AcpEngine]:
-    env = dict(os.environ)
-    async with open_acp_engine(profile or Fake(), fake.command, env=env, places=places, idle=900) as engine:
+    env, places = dict(os.environ), places / "state" / "agents"
+    places.mkdir(parents=True, exist_ok=True)
+    opening = open_acp_engine(
+        profile or Fake(), fake.command, env=env, places=places, idle=900, sandbox=sandbox_for(places)
+    )
+    async with opening as engine:
         yield engine
 
 
@@ -376,8 +382,10 @@ async def test_an_agent_that_cannot_be_held_is_not_started(
 
 async def test_an_agent_of_ones_own_is_a_few_lines(fake: FakeAcpAgent, tmp_path: Path, git_repo: Path) -> None:
     fake.on("hello", says("Hi there"))
+    outside = tmp_path / "outside"
+    fake.on("try it", runs(f"touch {outside}; touch inside"))
     file = tmp_path / "helmsman.toml"
-    lines = f"command = {fake.command}\nmode = 'ask'\nrunning = true\n"
+    lines = f"command = {fake.command}\nmode = 'ask'\nwritable = ['{tmp_path / 'fake'}']\nrunning = true\n"
     file.write_text(f"[agents.mine]\n{lines}")
     env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
     settings = load_settings({}, env, tmp_path / "fake", user_file=file)
@@ -386,12 +394,18 @@ async def test_an_agent_of_ones_own_is_a_few_lines(fake: FakeAcpAgent, tmp_path:
     file.write_text(f"[agents.mine]\n{lines.replace('running = true', 'runs_repository_files = false')}")
     settings = load_settings({}, env, tmp_path / "fake", user_file=file)
     async with Helmsman(settings, env=env, inside=True) as helm:
-        for sandbox in (None, "workspace-write"):
-            session = await helm.start("hello", cwd=git_repo, agent="mine", sandbox=sandbox, unenforced=True)
+        for unenforced in (True, False):
+            session = await helm.start("hello", cwd=git_repo, agent="mine", unenforced=unenforced)
             assert await session.wait(until="end", timeout=SECONDS)
             assert session.state.result == "Hi there"
-            with pytest.raises(Unsupported, match=r"cannot hold its commands to a sandbox\. Say `unenforced`"):
-                await helm.start("hello", cwd=git_repo, agent="mine", sandbox=sandbox)
+            assert session_status(session).enforced is not unenforced
+            assert any(
+                ("network is open" if session.state.enforced else "Nothing holds") in note for note in session.notes
+            )
+        session = await helm.start("try it", cwd=git_repo, agent="mine", sandbox="workspace-write")
+        assert await session.wait(until="end", timeout=SECONDS)
+        await _until((git_repo / "inside").exists)
+        assert not outside.exists()
 
 
 async def _until(found: Callable[[], bool]) -> None:

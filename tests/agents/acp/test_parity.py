@@ -20,6 +20,7 @@ from helmsman.testing import always, run, say
 from tests.agents.acp.test_acp_engine import begin
 from tests.agents.acp.test_real_agents import SECONDS, Story, _until
 from tests.real_agents import adapter
+from tests.sandboxes import sandbox_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -77,7 +78,8 @@ def environment(profile: Profile, model: ScriptedModel, home: Path) -> dict[str,
 @asynccontextmanager
 async def opened(profile: Profile, model: ScriptedModel, tmp_path: Path) -> AsyncIterator[AcpEngine]:
     env = environment(profile, model, tmp_path / "adapter")
-    async with open_acp_engine(profile, adapter(profile.name), env=env, places=tmp_path, idle=900) as engine:
+    command, find = adapter(profile.name), sandbox_for(tmp_path)
+    async with open_acp_engine(profile, command, env=env, places=tmp_path, idle=900, sandbox=find) as engine:
         yield engine
 
 

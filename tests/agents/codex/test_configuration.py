@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from helmsman.agents.codex.access.configuration import Configuration
-from helmsman.agents.protocol import AgentConfig, ConfigLayer
+from helmsman.agents.configured import AgentConfig, ConfigLayer
 
 if TYPE_CHECKING:
     from pathlib import Path

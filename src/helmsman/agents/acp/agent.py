@@ -8,6 +8,7 @@ no profile knows is an agent of the user's own:
     title = "My agent"              # what it is called in sentences
     mode = "ask"                    # the mode in which it asks, if it has modes
     runs_repository_files = false   # it runs nothing of a repository before anybody is asked
+    writable = ["~/.mine"]          # what it must write in a sandbox besides the session's directory
 
 A project's file counts for nothing here: it came with a repository, and would say what is run.
 """
@@ -16,6 +17,9 @@ from __future__ import annotations
 
 import shutil
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
@@ -23,7 +27,7 @@ import anyio.to_thread
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
 from helmsman.agents.found_programs import login_in, packaged_version
 from helmsman.agents.kept_agent import KeptAgent
-from helmsman.agents.protocol import Installed
+from helmsman.agents.protocol import Capability, Installed
 from helmsman.base.json_values import mapping
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import environment, expand_home
@@ -32,16 +36,16 @@ from helmsman.settings import REMOTE_TOKEN, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from helmsman.agents.acp.engine import Keep
+    from helmsman.agents.acp.process import AgentMeans
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
     from helmsman.agents.spending import SpendingFiles
     from helmsman.settings import ConfigFile, Settings
 
-_KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files"})
+_KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
 _PLACES: Final = "agents"
 """Where in the state directory files for agents are."""
 _PREFIXES: Final = ("ANTHROPIC_", "COPILOT_", "GEMINI_", "GH_", "GITHUB_", "OPENAI_", "OPENCODE_", "QWEN_")
@@ -56,6 +60,7 @@ class _Own:
     title: str
     mode: str | None
     runs_repository_files: bool
+    writable: tuple[Path, ...]
 
 
 class AcpAgent(KeptAgent):
@@ -92,21 +97,51 @@ class AcpAgent(KeptAgent):
         has_history = self._profile.reader(_env(env)) is not None
         return self._profile.capabilities(has_history=has_history, detached=self.detaches(settings))
 
-    @asynccontextmanager
-    async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-        from helmsman.agents.acp.engine import open_acp_engine
+    async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
+        """It is started in the sandbox, in a directory of no interest, and greeted."""
+        from helmsman.agents.acp.process import Hearing, open_agent, plan_launch, ready_launch
+        from helmsman.agents.sandbox import HELD
+        from helmsman.base.concurrency import background_tasks
+        from helmsman.model.options import SessionOptions
+
+        if self._profile.not_confined:
+            raise self._profile.capabilities(has_history=False).refusal(Capability.SANDBOX)
+        means = await self._means(settings, env)
+        nobody = Hearing(
+            on_notification=lambda _method, _params: None,
+            on_request=lambda _request: False,
+            on_close=lambda _reason: None,
+        )
+        with TemporaryDirectory(prefix="helmsman-try-") as directory:
+            options = SessionOptions(agent=self.name, cwd=Path(directory), writes="nothing")
+            planned = await anyio.to_thread.run_sync(plan_launch, self._profile, means, options, Path(directory))
+            launch = await ready_launch(self._profile, means, options, planned)
+            async with background_tasks() as tasks, open_agent(self._profile, launch, nobody, tasks) as process:
+                return f"{HELD}, in which {self.title} {process.version or ''} came up".replace("  ", " ")
+
+    async def _means(self, settings: Settings, env: Mapping[str, str] | None) -> AgentMeans:
+        from helmsman.agents.acp.process import AgentMeans
+        from helmsman.agents.sandbox import find_sandbox
 
         given = _env(env)
         argv = await anyio.to_thread.run_sync(self.find, given)
         places = await anyio.to_thread.run_sync(_places, settings)
+        return AgentMeans(argv=argv, env=given, places=places, sandbox=partial(find_sandbox, settings, env))
+
+    @asynccontextmanager
+    async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
+        from helmsman.agents.acp.engine import open_acp_engine
+
+        means = await self._means(settings, env)
         engine_id = await self.new_engine_id(settings)
         opening = open_acp_engine(
             self._profile,
-            argv,
-            env=given,
-            places=places,
+            means.argv,
+            env=means.env,
+            places=means.places,
             idle=settings.engine_idle,
-            keep=None if engine_id is None else self._keep(settings, engine_id, _about(argv, given)),
+            sandbox=means.sandbox,
+            keep=None if engine_id is None else self._keep(settings, engine_id, _about(means.argv, means.env)),
         )
         async with opening as engine:
             with self.listed(engine):
@@ -141,16 +176,15 @@ class AcpAgent(KeptAgent):
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         """An engine that was found again can start nothing by itself: whoever comes to use it brings what that takes."""
         from helmsman.agents.acp.engine import AcpEngine
-        from helmsman.agents.acp.process import AgentMeans
 
-        engine, given = self.open_here(engine_id), _env(env)
+        engine = self.open_here(engine_id)
         if not isinstance(engine, AcpEngine):
             return False
-        argv = await anyio.to_thread.run_sync(self.find, given)
-        if engine.about != _about(argv, given):
+        means = await self._means(settings, env)
+        if engine.about != _about(means.argv, means.env):
             return False
         if engine.means is None:
-            engine.means = AgentMeans(argv=argv, env=given, places=await anyio.to_thread.run_sync(_places, settings))
+            engine.means = means
         return True
 
     def find(self, env: Mapping[str, str]) -> list[str]:
@@ -194,7 +228,13 @@ def acp_agents(files: Iterable[ConfigFile], owner: Owner | None = None) -> list[
         AcpAgent(profile, own.pop(profile.name).command if profile.name in own else (), owner) for profile in KNOWN
     ]
     for name, said in own.items():
-        profile = OwnAgent(name, said.title, mode=said.mode, runs_repository_files=said.runs_repository_files)
+        profile = OwnAgent(
+            name,
+            said.title,
+            mode=said.mode,
+            runs_repository_files=said.runs_repository_files,
+            writable=said.writable,
+        )
         agents.append(AcpAgent(profile, said.command, owner))
     return agents
 
@@ -221,6 +261,7 @@ def _own_agents(files: Iterable[ConfigFile]) -> Iterable[tuple[str, _Own]]:
                 _text(table, "title", where, file.path) or name.capitalize(),
                 _text(table, "mode", where, file.path),
                 table.get("runs_repository_files") is not False,
+                _directories(table, where, file.path),
             ),
         )
 
@@ -230,6 +271,18 @@ def _text(table: Mapping[str, Any], key: str, where: str, path: Path) -> str | N
     if value is not None and (not isinstance(value, str) or not value):
         raise InvalidSetting(f"{where}.{key} in {path} must be a text.")
     return value
+
+
+def _directories(table: Mapping[str, Any], where: str, path: Path) -> tuple[Path, ...]:
+    value = table.get("writable", [])
+    named = [expand_home(one) for one in value] if isinstance(value, list) and all(map(_is_text, value)) else None
+    if named is None or not all(one.is_absolute() for one in named):
+        raise InvalidSetting(f'{where}.writable in {path} must be a list of directories: ["~/.my-agent"].')
+    return tuple(one.resolve() for one in named)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _env(env: Mapping[str, str] | None) -> dict[str, str]:

@@ -6,6 +6,7 @@ import base64
 import mimetypes
 from typing import TYPE_CHECKING, Any
 
+from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.protocol import Capability
 from helmsman.base.json_values import mapping, optional_text
 from helmsman.errors import InvalidInput
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def refuse_unknown(profile: Profile, options: SessionOptions) -> None:
-    """Refuse what this agent has no place for, and to run in no sandbox where nobody said so.
+    """Refuse what this agent has no place for, and a sandbox where none can be put around it.
 
     Raises:
         InvalidInput: Something of the kind was asked for.
         Unsupported: Nothing would hold it to what it may write.
     """
-    if options.writes != "anything" and not options.unenforced:
+    if is_enforced(options) and profile.not_confined:
         raise profile.capabilities(has_history=False).refusal(Capability.SANDBOX)
     given = {
         "profile": options.profile,

@@ -23,13 +23,23 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.acp.asked import model_in, prompt_content, refuse_danger, refuse_unknown
+from helmsman.agents.acp.confined import clear_away
 from helmsman.agents.acp.held import Around, HeldSession, not_open
-from helmsman.agents.acp.process import AgentMeans, Hearing, open_agent, open_kept_agent, plan_launch, start_kept_agent
+from helmsman.agents.acp.process import (
+    AgentMeans,
+    Hearing,
+    confinement_of,
+    open_agent,
+    open_kept_agent,
+    plan_launch,
+    ready_launch,
+    start_kept_agent,
+)
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.protocol import Begun, Engine, Opened
+from helmsman.agents.protocol import Begun, Engine
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.json_values import mapping, text
+from helmsman.base.json_values import mapping, optional_text, text
 from helmsman.errors import (
     ClientAway,
     EngineLost,
@@ -42,11 +52,11 @@ from helmsman.errors import (
     SessionNotFound,
 )
 from helmsman.model.events import Failure
-from helmsman.model.options import SessionOptions, approval_word, sandbox_word
+from helmsman.model.options import SessionOptions
 from helmsman.model.questions import ABORT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -55,7 +65,8 @@ if TYPE_CHECKING:
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.kept_records import KeptRecord
-    from helmsman.agents.protocol import Capabilities, PastTurn
+    from helmsman.agents.protocol import Capabilities, Opened, PastTurn
+    from helmsman.agents.sandbox import Sandbox
     from helmsman.model.events import Event
     from helmsman.model.options import TurnInput
     from helmsman.model.questions import Choice, Question
@@ -98,12 +109,14 @@ class AcpEngine(Engine):
         profile: Profile,
         means: AgentMeans | None,
         env: Mapping[str, str],
+        places: Path,
         idle: float,
         keep: Keep | None,
     ) -> None:
         self._tasks = tasks
         self._profile = profile
         self.means = means
+        self._places = places
         self._idle = idle
         self._keep = keep
         self._router = EventRouter()
@@ -167,7 +180,7 @@ class AcpEngine(Engine):
             await self._stop(session)
             raise
         self._hold(session, made)
-        return self._opened(session)
+        return session.opened()
 
     def _hold(self, session: HeldSession, made: Mapping[str, Any]) -> None:
         """A session was made or loaded."""
@@ -188,7 +201,7 @@ class AcpEngine(Engine):
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         self._check()
         session = await self._loaded(session_id, options)
-        return self._opened(session)
+        return session.opened()
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         self._check()
@@ -199,31 +212,23 @@ class AcpEngine(Engine):
             raise self._not_found(session_id)
         return turns
 
-    def _opened(self, session: HeldSession) -> Opened:
-        options, notes = session.options, list(session.access.notes)
-        if options.writes != "anything":
-            notes.append(f"Nothing holds {self._profile.title} to a sandbox: what is approved can write anywhere.")
-        return Opened(
-            session_id=session.id,
-            turn_id=session.left_turn if session.turn is None else session.turn.id,
-            directory=str(session.directory),
-            model=session.model,
-            approval_policy=approval_word(options.asks or "unless_harmless"),
-            sandbox=sandbox_word("anything") if options.writes == "anything" else None,
-            notes=tuple(notes),
-        )
-
     async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
         """A session in a process that was started for these options."""
         session = self._sessions.get(session_id)
         if session is not None and session.process is not None:
             if session.turn is not None or (session.options == options and not session.was_left):
                 return session
-            if self.means is None or session.launch == (await self._plan(options, session.directory)).digest:
+            if await self._suits(session, options):
                 await self._apply(session, options)
                 return session
             await self._stop(session)
         return await self._load(session_id, options)
+
+    async def _suits(self, session: HeldSession, options: SessionOptions) -> bool:
+        """Whether the process of a session can go on under these options."""
+        if self.means is None and session.confinement == confinement_of(options):
+            return True  # as far as can be told
+        return session.launch == (await self._plan(options, session.directory)).digest
 
     async def _load(self, session_id: str, options: SessionOptions) -> HeldSession:
         if self._reader is not None and await anyio.to_thread.run_sync(self._reader.find, session_id) is None:
@@ -244,6 +249,7 @@ class AcpEngine(Engine):
             await self._stop(session)
             raise
         session.loading = False
+        await anyio.to_thread.run_sync(self._profile.was_loaded, session_id, self._bring().env)
         if self._profile.counting == "files" and self._reader is not None:
             session.counted = await anyio.to_thread.run_sync(self._reader.spent, session_id)
         self._hold(session, made)
@@ -288,9 +294,10 @@ class AcpEngine(Engine):
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         refuse_unknown(self._profile, options)
         await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
-        launch = await self._plan(options, options.cwd)
+        planned = await self._plan(options, options.cwd)
+        launch = await ready_launch(self._profile, self._bring(), options, planned)
         session = HeldSession(self._around, options, options.cwd)
-        session.launch = launch.digest
+        session.launch, session.confinement = launch.digest, launch.confinement
         opening: Opening = partial(open_agent, self._profile, launch)
         if self._keep is not None:
             opening = await self._kept(launch, self._keep)
@@ -348,6 +355,8 @@ class AcpEngine(Engine):
             session.gone.set()
             if was_up:
                 session.on_gone(reason, told=is_told and self._lost is None and not session.leaving)
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(clear_away, self._places)
         if not was_up:
             raise reason or EngineStartFailed(f"{self._profile.title} did not come up. Start it by hand to see why.")
 
@@ -411,6 +420,7 @@ class AcpEngine(Engine):
         place = Path(record.place)
         session = HeldSession(self._around, SessionOptions(agent=self._profile.name, cwd=place, unenforced=True), place)
         session.id, session.launch = record.session_id, text(record.about.get("launch"))
+        session.confinement = optional_text(record.about.get("confinement"))
         await self._tasks.start(self._serve, session, self._owning(record, self._keep), mapping(notes.get("turn")))
         turn = session.turn
         if turn is not None and not any(activity):  # it has ended, and its answer is on its way
@@ -434,8 +444,9 @@ class AcpEngine(Engine):
         if session is None or (session.turn is None and session.left_turn is None):
             raise self._not_found(session_id)
         session.options, session.model = options, options.model
-        session.access = replace(session.access, notes=self._profile.access(options).notes)
-        opened = self._opened(session)
+        truly = replace(options, unenforced=not session.is_enforced)
+        session.access = replace(session.access, notes=self._profile.access(truly).notes)
+        opened = session.opened()
         session.left_turn = None
         return opened
 
@@ -520,16 +531,21 @@ async def open_acp_engine(
     env: Mapping[str, str],
     places: Path,
     idle: float,
+    sandbox: Callable[[], Awaitable[Sandbox]] | None = None,
     keep: Keep | None = None,
     left: Sequence[KeptRecord] = (),
 ) -> AsyncIterator[AcpEngine]:
     """An engine for the length of the block; its processes end with it, unless they are kept: `left` are those already.
 
-    Without a command it can start nothing, and `env` has to say only where the agent keeps its sessions.
+    Without a command and what finds a `sandbox` it can start nothing, and `env` has to say only where the agent keeps its
+    sessions.
     """
-    means = None if argv is None else AgentMeans(argv=argv, env=env, places=places)
+    means = None
+    if argv is not None and sandbox is not None:
+        means = AgentMeans(argv=argv, env=env, places=places, sandbox=sandbox)
+    await anyio.to_thread.run_sync(clear_away, places)
     async with background_tasks() as tasks:
-        engine = AcpEngine(tasks, profile, means, env, idle, keep)
+        engine = AcpEngine(tasks, profile, means, env, places, idle, keep)
         tasks.start_soon(engine.end_idle)
         try:
             async with anyio.create_task_group() as following:

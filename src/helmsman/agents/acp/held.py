@@ -17,6 +17,7 @@ from helmsman.agents.acp.process import REQUEST_SECONDS
 from helmsman.agents.acp.profile import AgentAccess
 from helmsman.agents.acp.turn import AgentTurn
 from helmsman.agents.acp.updates import TurnItems
+from helmsman.agents.protocol import Opened
 from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
 from helmsman.errors import EngineLost, EngineRefused, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import TURN_ENDED
@@ -33,6 +34,7 @@ from helmsman.model.events import (
     Usage,
     UsageReported,
 )
+from helmsman.model.options import approval_word, sandbox_word
 from helmsman.model.questions import ABORT
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ class HeldSession:
         self.process: AgentProcess | None = None
         self.launch = ""
         """How the process was started, for comparing."""
+        self.confinement: str | None = None
+        """What a sandbox holds the process to, for comparing; None where none is around it."""
         self.scope = anyio.CancelScope()
         self.gone = anyio.Event()
         self.loading = False
@@ -98,6 +102,26 @@ class HeldSession:
         self.idle_since = 0.0
         self.leaving = False
         self.model: str | None = None
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether something holds the process to what the session may write."""
+        return self.confinement is not None
+
+    def opened(self) -> Opened:
+        """As whoever asked for it is told."""
+        options = self.options
+        says_sandbox = self.is_enforced or options.writes == "anything"
+        return Opened(
+            session_id=self.id,
+            turn_id=self.left_turn if self.turn is None else self.turn.id,
+            directory=str(self.directory),
+            model=self.model,
+            approval_policy=approval_word(options.asks or "unless_harmless"),
+            sandbox=sandbox_word(options.writes or "workspace") if says_sandbox else None,
+            enforced=self.is_enforced,
+            notes=self.access.notes,
+        )
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask something of the process."""
@@ -308,6 +332,7 @@ class HeldSession:
             turn_id=turn.id,
             directory=str(self.directory),
             request_id=request.id,
+            sandbox="inside" if self.is_enforced else "outside",
         )
         question = permissions.read_question(request.params, {} if call is None else call.fields, asking)
         self.questions[question.id] = request

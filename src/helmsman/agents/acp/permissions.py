@@ -38,6 +38,7 @@ class Asking:
     turn_id: str
     directory: str
     request_id: RequestId
+    sandbox: str
 
 
 def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: Asking) -> Question:
@@ -52,7 +53,7 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
     if kind == "execute":
         given = mapping(call.get("rawInput"))
         where = optional_text(given.get("cwd")) or optional_text(given.get("directory")) or directory
-        details = {"command": command_of(call), "directory": where, "reason": _reason(call), "sandbox": "outside"}
+        details = {"command": command_of(call), "directory": where, "reason": _reason(call), "sandbox": asking.sandbox}
         says, made = "run a command", "command_approval"
     elif kind in EDITS and (changes := changes_of(call)):
         details = {

@@ -13,14 +13,17 @@ import hashlib
 import json
 import math
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
 from helmsman._version import __version__
+from helmsman.agents.acp.confined import put_inside
 from helmsman.agents.acp.keeping import TurnLines
+from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.child_process import open_child
 from helmsman.agents.kept_child import BelowChild, BelowKept, own_kept, start_kept
@@ -28,18 +31,20 @@ from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
-from helmsman.base.processes import kill
+from helmsman.base.processes import kill, running_process
 from helmsman.errors import EngineLost, EngineStartFailed, HelmsmanError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
 
+    from helmsman.agents.acp.confined import PrivateHome
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.keeper.owner import KeptChild, Owner
     from helmsman.agents.kept_records import KeptRecord
+    from helmsman.agents.sandbox import Sandbox
     from helmsman.base.jsonrpc import IncomingRequest, RequestId, Transport, Waiter
     from helmsman.base.processes import Process
     from helmsman.model.options import SessionOptions
@@ -67,33 +72,59 @@ _CLIENT: Final = {
 class AgentMeans:
     """What it takes to start an agent. An engine that was found again has none, until somebody brings them.
 
-    `places` is a directory for files of ours.
+    `places` is a directory for files of ours, and `sandbox` finds what is put around it.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     places: Path
+    sandbox: Callable[[], Awaitable[Sandbox]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLaunch:
-    """How the process of a session is started."""
+    """How the process of a session is started, and what holds it.
+
+    `digest` is what of a session's options is in its process itself, for comparing. `home` lives as long as that.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     directory: Path
+    confinement: str | None
+    digest: str
+    home: PrivateHome | None = None
 
-    @property
-    def digest(self) -> str:
-        """What of a session's options is in its process itself, for comparing."""
-        told = json.dumps([list(self.argv), dict(self.env), str(self.directory)], sort_keys=True)
-        return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
+
+def confinement_of(options: SessionOptions) -> str | None:
+    """What a sandbox would hold such a session to, for comparing; None where there is to be none."""
+    if not is_enforced(options):
+        return None
+    return json.dumps([options.writes or "workspace", [str(root) for root in options.writable_roots]])
 
 
 def plan_launch(profile: Profile, means: AgentMeans, options: SessionOptions, directory: Path) -> AgentLaunch:
     """The one place where it is decided what is run for a session, and in which environment. Blocks, briefly."""
-    env = profile.environment(means.env, options, means.places)
-    return AgentLaunch(argv=means.argv, env=env, directory=directory)
+    env, confinement = profile.environment(means.env, options, means.places), confinement_of(options)
+    told = json.dumps([list(means.argv), env, str(directory), confinement], sort_keys=True)
+    digest = hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
+    return AgentLaunch(argv=means.argv, env=env, directory=directory, confinement=confinement, digest=digest)
+
+
+async def ready_launch(
+    profile: Profile, means: AgentMeans, options: SessionOptions, planned: AgentLaunch
+) -> AgentLaunch:
+    """A launch that was planned, in a sandbox if there is to be one.
+
+    Raises:
+        Unsupported: There is no sandbox that holds.
+        EngineStartFailed: The agent could not be made ready for it.
+    """
+    if planned.confinement is None:
+        return planned
+    inside = partial(put_inside, places=means.places, sandbox=await means.sandbox())
+    argv, env, home = await anyio.to_thread.run_sync(inside, profile, options, means.argv, means.env)
+    return replace(planned, argv=argv, env=env, home=home)
 
 
 # --- a running one ---------------------------------------------------------------------------------------------------
@@ -237,7 +268,12 @@ async def open_agent(
     Raises:
         EngineStartFailed: It does not come up, or speaks another version of the protocol.
     """
-    async with open_child(tasks, launch.argv, env=launch.env, cwd=launch.directory) as child:
+    async with (
+        _home_for(launch),
+        open_child(tasks, launch.argv, env=launch.env, cwd=launch.directory) as child,
+    ):
+        if launch.home is not None:
+            await anyio.to_thread.run_sync(launch.home.used_by, running_process(child.pid))
         transport = StdioTransport(child, profile.title)
         tasks.start_soon(transport.close_output_after_exit)
         peer = _peer(profile, transport, hearing)
@@ -260,7 +296,7 @@ async def start_kept_agent(
     """
     greeting = {"jsonrpc": "2.0", "id": _GREETING_ID, "method": "initialize", "params": _CLIENT}
     try:
-        return await start_kept(
+        record = await start_kept(
             launch.argv,
             env=launch.env,
             directory=launch.directory,
@@ -270,11 +306,27 @@ async def start_kept_agent(
             watcher=_WATCHER,
             greeting=json.dumps(greeting),
             greeting_id=_GREETING_ID,
-            about={**about, "agent": profile.name, "launch": launch.digest},
+            about={**about, "agent": profile.name, "launch": launch.digest, "confinement": launch.confinement},
             ready_seconds=profile.start_seconds,
         )
     except EngineLost as error:
+        if launch.home is not None:
+            await anyio.to_thread.run_sync(launch.home.remove)
         raise _not_up(profile, error, error.details.get("exit_code"), str(error.details.get("stderr") or "")) from error
+    if launch.home is not None:
+        await anyio.to_thread.run_sync(launch.home.used_by, record.child)
+    return record
+
+
+@asynccontextmanager
+async def _home_for(launch: AgentLaunch) -> AsyncIterator[None]:
+    """What was made for a process of our own goes when that has gone."""
+    try:
+        yield
+    finally:
+        if launch.home is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(launch.home.remove)
 
 
 @asynccontextmanager

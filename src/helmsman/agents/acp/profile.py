@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.agents.protocol import Capabilities, Capability
+from helmsman.agents.sandbox import NETWORK
 from helmsman.base.json_values import integer, mapping, optional_text
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
@@ -28,7 +29,6 @@ Counting = Literal["nothing", "turn", "process", "files"]
 """What the token counts in the answer to a prompt are of: of nothing, of the turn, or of all that the process has done. Some
 say too little there, and the truth is in their files."""
 
-UNENFORCED: Final = "Say `unenforced` to start it without: then nothing holds what is approved. Codex has one."
 _OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME})
 
 
@@ -43,6 +43,24 @@ class AgentAccess:
     mode: str | None = None
     answers: Literal["no", "yes"] | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentHome:
+    """Where an agent keeps what it keeps, and what of it a sandbox lets through.
+
+    `variable` names the directory that has its home, as `below` there (nothing: the directory is its home). `shared` are
+    the directories with its sessions, `kept` what is below these and holds programs. Directories that it has to write are
+    `copied`, or, where it needs nothing of them, `empty`.
+    """
+
+    path: Path
+    variable: str
+    below: str = ""
+    shared: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
 
 
 class Profile:
@@ -71,6 +89,10 @@ class Profile:
     """Whether thought tokens are counted beside the output tokens, and not within."""
     runs_repository_files: bool = True
     """Whether, for all that is known, it may run files of a repository that nobody has trusted."""
+    not_confined: str = ""
+    """Why no sandbox can be put around it, as what follows "since"."""
+    writable: tuple[Path, ...] = ()
+    """What it may write in a sandbox besides what the session may and what is shared of its home."""
 
     # --- starting it -------------------------------------------------------------------------------------------------
 
@@ -86,6 +108,17 @@ class Profile:
         """What a session is begun and loaded with beyond what the protocol has, under its `_meta`."""
         return {}
 
+    def home(self, env: Mapping[str, str]) -> AgentHome | None:
+        """What it keeps at home, and what of that is let into a sandbox; None where it needs nothing there."""
+        return None
+
+    def prepare(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Do what must be done outside before it can run in a sandbox. Blocks.
+
+        Raises:
+            EngineStartFailed: It cannot be done.
+        """
+
     # --- what a session may do ---------------------------------------------------------------------------------------
 
     def access(self, options: SessionOptions) -> AgentAccess:
@@ -93,14 +126,16 @@ class Profile:
         notes: list[str] = []
         if options.asks == "after_failure":
             notes.append(f"{self.title} cannot ask only after a failure, so it asks before.")
+        if is_enforced(options):
+            notes.append(NETWORK)
+        elif options.writes != "anything":
+            notes.append(f"Nothing holds {self.title} to a sandbox: what is approved can write anywhere.")
         if options.writes == "nothing":
             return AgentAccess(self.reading_mode or self.asking_mode, "no", tuple(notes))
         if options.writes == "anything" and options.asks == "never":
             return AgentAccess(self.asking_mode, "yes", tuple(notes))
         if options.asks == "never":
-            notes.append(
-                f"{self.title} runs in no sandbox, so with `never` all that it would have to ask for is refused."
-            )
+            notes.append(f"Nobody is asked: what {self.title} would have to ask for is refused.")
             return AgentAccess(self.asking_mode, "no", tuple(notes))
         return AgentAccess(self.asking_mode, None, tuple(notes))
 
@@ -154,6 +189,9 @@ class Profile:
     async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
         """Wait until a session can be loaded without harm."""
 
+    def was_loaded(self, session_id: str, env: Mapping[str, str]) -> None:
+        """Do what must be done after a load for no harm to come of it. Blocks."""
+
     # --- what it can do ----------------------------------------------------------------------------------------------
 
     def capabilities(self, *, has_history: bool, detached: bool = False) -> Capabilities:
@@ -172,5 +210,15 @@ class Profile:
             lacking[Capability.STEER] = "Wait for the turn to end, or interrupt it and send the message then."
         if Capability.DETACH in lacking:
             lacking[Capability.DETACH] = "Set HELMSMAN_DETACH=1, and start it through the hub."
-        lacking[Capability.SANDBOX] = UNENFORCED
+        lacking.pop(Capability.SANDBOX, None)
+        if self.not_confined:
+            lacking[Capability.SANDBOX] = (
+                f"None can be put around it, since {self.not_confined}. Use another agent, or say `unenforced` to start it "
+                "without: then nothing holds what is approved."
+            )
         return Capabilities(self.name, self.title, lacking)
+
+
+def is_enforced(options: SessionOptions) -> bool:
+    """Whether such a session runs in a sandbox."""
+    return options.writes != "anything" and not options.unenforced

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 
-from helmsman.agents.acp.profile import AgentAccess, Profile
+from helmsman.agents.acp.profile import AgentAccess, AgentHome, Profile
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import integer, mapping, optional_text, sequence, text
+from helmsman.errors import EngineStartFailed
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -22,6 +27,11 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions
 
 _LOAD_AGAIN: Final = 1.0
+_SETTINGS_OF_THE_MACHINE: Final = Path(
+    "/Library/Application Support/QwenCode/settings.json"
+    if sys.platform == "darwin"
+    else "/etc/qwen-code/settings.json"
+)
 
 
 class Gemini(Profile):
@@ -60,19 +70,39 @@ class Gemini(Profile):
     def reader(self, env: Mapping[str, str]) -> SessionReader:
         from helmsman.agents.acp.storage.gemini import GeminiReader
 
-        return GeminiReader(_home(env) / ".gemini" / "tmp")
+        return GeminiReader(self.home(env).path / "tmp")
+
+    def home(self, env: Mapping[str, str]) -> AgentHome:
+        base = Path(env.get("GEMINI_CLI_HOME") or _home(env))
+        return AgentHome(
+            path=base / ".gemini",
+            variable="GEMINI_CLI_HOME",
+            below=".gemini",
+            shared=("tmp",),
+            kept=("tmp/bin",),  # programs that it has fetched
+            empty=("history",),  # repositories of its own, whose configuration git would run
+        )
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return ("GEMINI_API_KEY", "GOOGLE_API_KEY"), (_home(env) / ".gemini" / "oauth_creds.json",)
 
     async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
         """A session loaded in the minute it was made is emptied: the recorder of the load begins the same file."""
+        await anyio.to_thread.run_sync(self.was_loaded, session_id, env)
         while True:
             minute = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M")
             name = f"*/chats/session-{minute}-{session_id[:8]}.jsonl"
-            if not list((_home(env) / ".gemini" / "tmp").glob(name)):
+            if not list((self.home(env).path / "tmp").glob(name)):
                 return
             await anyio.sleep(_LOAD_AGAIN)
+
+    def was_loaded(self, session_id: str, env: Mapping[str, str]) -> None:
+        """A load begins a file that nothing is written to. The next Gemini takes it for broken, and deletes the session."""
+        for path in (self.home(env).path / "tmp").glob(f"*/chats/session-*-{session_id[:8]}.jsonl"):
+            with suppress(OSError, ValueError):
+                lines = [mapping(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+                if lines and lines[0].get("sessionId") == session_id and not any("id" in line for line in lines):
+                    path.unlink()
 
 
 class OpenCode(Profile):
@@ -90,7 +120,11 @@ class OpenCode(Profile):
     cached_beside = True
     thoughts_beside = True
     runs_repository_files = False
+    not_confined = "its sessions are in one file with its accounts and permissions, which a command could change"
 
+    _CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
+    _PLUGIN = re.compile(rb"plugin|\\u|\{(?:file|env):")
+    """What a configuration has that names a plugin, perhaps in other words. Of all it says, these are run."""
     _READS = ("read", "grep", "glob", "list", "todoread", "todowrite")
     _ACTS = ("bash", "edit", "webfetch", "websearch", "codesearch", "task", "skill", "external_directory", "doom_loop")
 
@@ -110,12 +144,12 @@ class OpenCode(Profile):
         return made
 
     def dangerous_files(self, directory: Path) -> list[Path]:
-        return [
-            path
-            for above in _up_to_the_root(directory)
-            for folder in ("plugin", "plugins")
-            for path in _files(above / ".opencode" / folder)
-        ]
+        found: list[Path] = []
+        for above in _with_all_above(directory):
+            configurations = [place / name for place in (above, above / ".opencode") for name in self._CONFIGURATIONS]
+            found += [path for folder in ("plugin", "plugins") for path in _files(above / ".opencode" / folder)]
+            found += [path for path in configurations if _may_say(path, self._PLUGIN)]
+        return found
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = mapping(fields.get("rawOutput"))
@@ -153,16 +187,16 @@ class Qwen(Profile):
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         if options.trust_repository:
             return dict(env)
+        theirs = env.get(self._SETTINGS) or str(_SETTINGS_OF_THE_MACHINE)  # those of its administrator stay
         settings: dict[str, Any] = {}
-        if theirs := env.get(self._SETTINGS):  # those of the machine's administrator stay
-            try:
-                settings = dict(mapping(json.loads(Path(theirs).read_text(encoding="utf-8"))))
-            except (OSError, ValueError):
-                settings = {}
+        with suppress(OSError, ValueError):
+            settings = dict(mapping(json.loads(Path(theirs).read_text(encoding="utf-8"))))
         security = {**mapping(settings.get("security")), "folderTrust": {"enabled": True}}
         path = places / "qwen-settings.json"
         replace_file(path, json.dumps({**settings, "security": security}))
-        return {**env, self._SETTINGS: str(path)}
+        made = {**env, self._SETTINGS: str(path)}
+        made.setdefault("QWEN_CODE_SYSTEM_DEFAULTS_PATH", str(Path(theirs).with_name("system-defaults.json")))
+        return made
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = mapping(fields.get("rawOutput"))
@@ -177,7 +211,17 @@ class Qwen(Profile):
     def reader(self, env: Mapping[str, str]) -> SessionReader:
         from helmsman.agents.acp.storage.qwen import QwenReader
 
-        return QwenReader(_home(env) / ".qwen" / "projects")
+        return QwenReader(self.home(env).path / "projects")
+
+    def home(self, env: Mapping[str, str]) -> AgentHome:
+        path = Path(env.get("QWEN_HOME") or _home(env) / ".qwen")
+        return AgentHome(
+            path=path,
+            variable="QWEN_HOME",
+            shared=("projects",),
+            copied=("extension-store", "extensions"),
+            empty=("debug", "sessions", "tmp", "todos", "usage"),
+        )
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return ("OPENAI_API_KEY", "DASHSCOPE_API_KEY"), (_home(env) / ".qwen" / "oauth_creds.json",)
@@ -197,13 +241,34 @@ class Copilot(Profile):
     runs_repository_files = False
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
-        made = {**env, **({"COPILOT_MODEL": options.model} if options.model else {})}
+        made = {**env, "COPILOT_AUTO_UPDATE": "false", **({"COPILOT_MODEL": options.model} if options.model else {})}
         for name in ("COPILOT_ALLOW_ALL", "COPILOT_AUTO_APPROVE"):
             made.pop(name, None)
         return made
 
+    def prepare(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """It unpacks its code before it runs, and runs that: here, where no command could change it."""
+        import subprocess
+
+        try:
+            subprocess.run(
+                argv,
+                env={**env, "COPILOT_SEA_EXTRACT_ONLY": "1", "COPILOT_AUTO_UPDATE": "false"},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=self.start_seconds,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EngineStartFailed(
+                f"Copilot could not unpack its code ({error}), which it must before a sandbox is put around it. Start "
+                "`copilot --version` by hand to see why."
+            ) from error
+
     def dangerous_files(self, directory: Path) -> list[Path]:
-        return [path for above in _up_to_the_root(directory) for path in _files(above / ".github" / "hooks")]
+        return [path for above in _with_all_above(directory) for path in _files(above / ".github" / "hooks")]
 
     def is_remark(self, text: str) -> bool:
         return text.startswith("Info: ")
@@ -222,7 +287,11 @@ class Copilot(Profile):
     def reader(self, env: Mapping[str, str]) -> SessionReader:
         from helmsman.agents.acp.storage.copilot import CopilotReader
 
-        return CopilotReader(_home(env) / ".copilot" / "session-state")
+        return CopilotReader(self.home(env).path / "session-state")
+
+    def home(self, env: Mapping[str, str]) -> AgentHome:
+        path = Path(env.get("COPILOT_HOME") or _home(env) / ".copilot")
+        return AgentHome(path=path, variable="COPILOT_HOME", shared=("session-state",), empty=("logs",))
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return ("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY"), ()
@@ -231,11 +300,14 @@ class Copilot(Profile):
 class OwnAgent(Profile):
     """An agent of the user's own, from `[agents.NAME]` in `helmsman.toml`."""
 
-    def __init__(self, name: str, title: str, *, mode: str | None, runs_repository_files: bool) -> None:
+    def __init__(
+        self, name: str, title: str, *, mode: str | None, runs_repository_files: bool, writable: tuple[Path, ...] = ()
+    ) -> None:
         self.name = name
         self.title = title
         self.asking_mode = mode
         self.runs_repository_files = runs_repository_files
+        self.writable = writable
 
     def access(self, options: SessionOptions) -> AgentAccess:
         found = super().access(options)
@@ -250,12 +322,25 @@ def _home(env: Mapping[str, str]) -> Path:
     return Path(text(env.get("HOME")) or Path.home())
 
 
-def _up_to_the_root(directory: Path) -> Iterator[Path]:
-    """A directory and those above it, up to the repository's; without one, up to the user's home."""
+def _with_all_above(directory: Path) -> Iterator[Path]:
+    """A directory and those above it, up to the user's home, which is no repository's.
+
+    Not up to the repository's root: where that is a repository can lie about, with a `.git` of no use in a directory below.
+    """
     for above in (directory, *directory.parents):
-        yield above
-        if (above / ".git").exists() or above == Path.home():
+        if above == Path.home():
             return
+        yield above
+
+
+def _may_say(path: Path, what: re.Pattern[bytes]) -> bool:
+    """Whether a file has such words; one that cannot be read may."""
+    try:
+        return what.search(path.read_bytes()) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def _files(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.agents.sandbox import Confined
+from helmsman.agents.sandbox import NETWORK, Confined
 from helmsman.errors import InvalidInput
 from helmsman.model.options import Writes, approval_word, sandbox_word
 
@@ -88,6 +88,8 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
         notes.append("Nobody is asked: what Claude Code would have to ask for is refused.")
     if writes != "anything" and not enforced:
         notes.append("Nothing enforces the sandbox: what is approved can write anywhere.")
+    elif enforced:
+        notes.append(NETWORK)
     answers: Literal["ask", "refuse", "allow"] = "ask"
     if asks == "never":
         answers = "allow" if writes == "anything" else "refuse"

@@ -43,6 +43,12 @@ class ClaudeAgent(KeptAgent):
         login = login_in(environment() if env is None else env, variables, (binary.home / ".credentials.json",))
         return Installed(version=binary.version, path=str(binary.path), login=login)
 
+    async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
+        from helmsman.agents.sandbox import HELD, find_sandbox
+
+        await find_sandbox(settings, env)
+        return HELD
+
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         return capabilities(binary, detached=self.detaches(settings))

@@ -575,6 +575,7 @@ def _opened(session: LiveSession, options: SessionOptions, *, enforced: bool) ->
         model=options.model,
         approval_policy=access.approval_policy,
         sandbox=access.sandbox,
+        enforced=access.enforced,
         notes=access.notes,
     )
 

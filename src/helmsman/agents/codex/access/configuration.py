@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.app_server import AppServer
-    from helmsman.agents.protocol import ConfigLayer
+    from helmsman.agents.configured import ConfigLayer
 
 _REMEMBERED: Final = 100
 """Directories whose answers are kept; the oldest goes first."""

@@ -28,16 +28,8 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.app_server import AppServer
-    from helmsman.agents.protocol import (
-        Account,
-        AgentConfig,
-        ConfigEdit,
-        Goal,
-        Login,
-        Model,
-        ReviewReport,
-        SkillList,
-    )
+    from helmsman.agents.configured import AgentConfig, ConfigEdit
+    from helmsman.agents.protocol import Account, Goal, Login, Model, ReviewReport, SkillList
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import McpServer, read_mcp_servers
 from helmsman.agents.codex.wire.skills_and_config import read_config, read_skills
-from helmsman.agents.protocol import Account, AgentConfig, ConfigEdit, Goal, Login, Model, SkillList
+from helmsman.agents.protocol import Account, Goal, Login, Model, SkillList
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, texts
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
 from helmsman.errors import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.configured import AgentConfig, ConfigEdit
     from helmsman.model.client_tools import ToolDefinition
     from helmsman.model.options import TurnInput
 
