@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, find_claude
+from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, claude_is_here, find_claude
 from helmsman.agents.found_programs import login_in
 from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capabilities, Installed
@@ -42,6 +42,9 @@ class ClaudeAgent(KeptAgent):
         variables = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
         login = login_in(environment() if env is None else env, variables, (binary.home / ".credentials.json",))
         return Installed(version=binary.version, path=str(binary.path), login=login)
+
+    def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
+        return claude_is_here(settings, env)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
