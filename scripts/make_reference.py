@@ -86,7 +86,7 @@ def _tools() -> Iterator[str]:
         "agents": AGENT_TOOLS,
         "extras": EXTRAS_TOOLS,
         "compat": compat_tools(),
-        "router": router_tools(expose_primitives=True),
+        "router": router_tools({"codex": "Codex"}, expose_primitives=True),
     }
     yield (
         "## Tools\n\n`helmsman serve --tools …` (`HELMSMAN_TOOLS`) chooses the toolsets. "

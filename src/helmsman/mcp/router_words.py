@@ -1,4 +1,4 @@
-"""What the tool `codex` says: how a task stands, what may be meant, what would be done, and what one can say next."""
+"""What the tool of an agent says: how a task stands, what may be meant, what would be done, and what one can say next."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.shown_text import one_line
 from helmsman.mcp.task_answers import how_to_answer, question_of, task_output
 from helmsman.model.questions import ACCEPT, APPROVE
+from helmsman.router.route import MOST_CHOICES
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.session_status import how_far, question_in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -156,6 +158,15 @@ def failed(planned: Route, code: str, message: str, *, retry: bool = False) -> c
 def output(planned: Route, message: str, **more: Any) -> contract.CodexOutput:
     fields = {"acknowledged": True, "next_action": "none", "next_actions": [], **more}
     return contract.CodexOutput(action=planned.action, user_message=message, **fields)
+
+
+def theirs(call: CallContext, tasks: Sequence[Task]) -> str:
+    """That a request means tasks of other agents, and whom to ask."""
+    told = [
+        f"{task.id} ({task.alias}) is a task of {call.helm.agents.title(task.agent)}: ask the tool {task.agent}."
+        for task in tasks[:MOST_CHOICES]
+    ]
+    return "\n".join([f"No task of {call.agent_title} is meant by that.", *told])
 
 
 def in_words(args: contract.CodexInput, planned: Route, place: Path) -> str:
