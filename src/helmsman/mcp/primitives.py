@@ -102,6 +102,8 @@ async def _run(call: CallContext, args: contract.LocalRunInput) -> str:
         model=args.model,
         sandbox=args.mode,
         approval_policy=args.approval_policy,
+        trust_repository=args.trust_repository,
+        unenforced=args.unenforced,
     )
 
 

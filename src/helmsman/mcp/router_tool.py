@@ -515,6 +515,8 @@ async def _run(
             model=args.context.model,
             sandbox=args.safety.sandbox,
             approval_policy=args.safety.approval_policy,
+            trust_repository=args.safety.trust_repository,
+            unenforced=args.safety.unenforced,
         )
     task = await tasks.find(task_id)
     if args.hints.sync == "sync":

@@ -210,6 +210,8 @@ def terms(args: contract.CodexInput) -> dict[str, Any]:
         "context.model": args.context.model,
         "safety.sandbox": safety.sandbox,
         "safety.approval_policy": safety.approval_policy,
+        "safety.trust_repository": safety.trust_repository or None,
+        "safety.unenforced": safety.unenforced or None,
         "hints.environment": hints.environment,
         "hints.attempts": hints.attempts,
         "hints.branch": hints.branch,
