@@ -95,6 +95,8 @@ async def test_the_agents_that_are_installed_have_tools_found_anew_and_without_s
     assert not [*programs.glob("*.was-started")]
     for spelt in ("claude", "claude-code", "claude_code"):
         assert (await ask(spelt, request="help"))["action"] == "none"
+    for spelt in ("_claude_local_status", "_claude_code_local_status", "claude_code_local_status"):
+        assert (await ask.error(spelt, task_id="T-local-000000000000"))["code"] == "task_not_found"
     (programs / "gemini").unlink()
     assert "gemini" not in await listed(client)
     begun = await ask("gemini", request="fix it", **FREELY)

@@ -263,10 +263,13 @@ class Toolbox:
     def __init__(self, helm: Helmsman, doors: Doors, tools: Sequence[Offered]) -> None:
         self._helm = helm
         self._doors = doors
-        of_agents = [tool for tool in tools if isinstance(tool, Tool) and tool.agent is not None]
         # The user may have called an agent what a tool is called that has nothing to do with it.
         self._tools = {tool.name: tool for tool in tools} | {t.name: t for t in tools if _agent_of(t) is None}
-        self._spelt = {_spelt(tool.agent_title): tool for tool in of_agents if tool.name == tool.agent}
+        self._by_title = {
+            _spelt(tool.name.replace(tool.agent, tool.agent_title, 1)): tool
+            for tool in self._tools.values()
+            if isinstance(tool, Tool) and tool.agent is not None
+        }
 
     async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """All tools; of those that agents have, those whose agent is here now."""
@@ -280,8 +283,11 @@ class Toolbox:
         return types.ListToolsResult(tools=[_listed_beside(tool, first[_definition(tool)]) for tool in offered])
 
     def _named(self, name: str) -> Offered | None:
-        # Older wrappers called the primitives by these names without the underscore.
-        return self._tools.get(name) or self._tools.get(f"_{name}") or self._spelt.get(_spelt(name))
+        """A tool by its name, or as people spell it: an agent by its title (`claude-code`), a primitive without its `_`."""
+        for spelt in (name, f"_{name}"):
+            if (found := self._tools.get(spelt) or self._by_title.get(_spelt(spelt))) is not None:
+                return found
+        return None
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> CallOutcome:
         tool = self._named(params.name)
