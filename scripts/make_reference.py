@@ -46,7 +46,8 @@ TOOLSET_TEXTS = {
     "extras": "The rest of what Codex can do, explained in [extras.md](extras.md).",
     "compat": "The tools of the removed `codex mcp-server`: see [compat.md](compat.md); not together with `router`.",
     "router": "One tool that takes plain words, explained in [router.md](router.md). Not together with `compat`. The tools "
-    "whose names begin with `_` are listed with `--expose-primitives` only.",
+    "whose names begin with `_` are listed with `--expose-primitives` only. Every other agent that is installed has `codex` "
+    "and the local ones of these under its own name: `claude`, `_claude_local_run`.",
 }
 DEFAULTS_ELSEWHERE = {
     "codex_path": "found: on PATH, else the wheel `openai-codex-cli-bin`",
@@ -86,7 +87,7 @@ def _tools() -> Iterator[str]:
         "agents": AGENT_TOOLS,
         "extras": EXTRAS_TOOLS,
         "compat": compat_tools(),
-        "router": router_tools(expose_primitives=True),
+        "router": router_tools({"codex": "Codex"}, expose_primitives=True),
     }
     yield (
         "## Tools\n\n`helmsman serve --tools …` (`HELMSMAN_TOOLS`) chooses the toolsets. "

@@ -28,7 +28,12 @@ AT_MOST: Final = 0.75
 """The goal, now beside before."""
 _BEFORE: Final = Path(__file__).parent / "golden" / "listed_before.json"
 _PIECE: Final = re.compile(r"[^\r\n\w]?[A-Z]*[a-z]+|[^\r\n\w]?[A-Z]+|\d{1,3}| ?(?:[^\s\w]|_)+|\s+|\w")
-OFFERED: Final = (*SESSION_TOOLS, *AGENT_TOOLS, *EXTRAS_TOOLS, *router_tools(expose_primitives=True))
+OFFERED: Final = (
+    *SESSION_TOOLS,
+    *AGENT_TOOLS,
+    *EXTRAS_TOOLS,
+    *router_tools({"codex": "Codex"}, expose_primitives=True),
+)
 """Every tool but those of compat, which are listed as the original listed them."""
 
 

@@ -583,7 +583,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "expose_primitives": _Setting(
         "HELMSMAN_EXPOSE_PRIMITIVES",
         False,
-        "the toolset router also lists its `_codex_…` tools",
+        "the toolset router also lists its `_codex_…` tools, and those of other agents",
         switch,
         _off,
         ("HELMSMAN_ALLOW_INTERNAL_TOOLS",),

@@ -19,6 +19,7 @@ from helmsman.cli.app import app
 from helmsman.errors import InvalidSetting
 from helmsman.mcp.compat_schema import BadArguments, read_codex, read_reply
 from helmsman.mcp.compat_tools import compat_tools
+from helmsman.mcp.router_tool import router_tools
 from helmsman.model import events, questions
 from helmsman.model.inputs import StartOptions
 from helmsman.settings import OTHER_TABLES, load_settings, setting_texts
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "names.md"
 OBSOLETE = "## Obsolete"
 _SPAN = re.compile(r"`([^`]+)`")
-_TOOL = re.compile(r"(?P<compat>compat:)?(?P<tool>_?codex[\w-]*)(?P<rest>.*)")
+_TOOL = re.compile(r"(?P<compat>compat:)?(?P<tool>_?(?:codex|claude|gemini)[\w-]*)(?P<rest>.*)")
 
 
 def _rows(page: str) -> Iterator[tuple[str, str]]:
@@ -179,7 +180,8 @@ def _is_in_library(reference: str) -> bool:
 
 @cache
 def _listed() -> dict[str, dict[str, Any]]:
-    return listed_now()
+    others = router_tools({"claude": "Claude Code", "gemini": "Gemini"}, expose_primitives=True)
+    return listed_now() | {tool.name: tool.listed().model_dump(by_alias=True, mode="json") for tool in others}
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from dataclasses import replace
@@ -17,12 +18,15 @@ from helmsman.hub.control import ask_hub
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says
 from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
+from tests.hub.test_acknowledged import stored
+from tests.hub.test_survival import Raw
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman import Question, Session
     from helmsman.testing import CodexHome
+    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
 
@@ -32,6 +36,15 @@ async def asked(session: Session) -> Question:
         while not session.questions:
             await session.feed.changed()
     return session.questions[0]
+
+
+def own_agent(tmp_path: Path, command: list[str]) -> Path:
+    """A configuration with an agent `mine`; its XDG_CONFIG_HOME."""
+    config = tmp_path / "config" / "helmsman"
+    config.mkdir(parents=True)
+    lines = f"command = {command}\nmode = 'ask'\nruns_repository_files = false\n"
+    (config / "helmsman.toml").write_text(f"[agents.mine]\n{lines}", encoding="utf-8")
+    return config.parent
 
 
 async def hub_is_killed(state_dir: Path) -> None:
@@ -45,17 +58,43 @@ async def hub_is_killed(state_dir: Path) -> None:
 
 
 @pytest.mark.long
+async def test_a_call_of_an_agents_own_tool_is_done_once_though_its_hub_is_killed(place: Place, tmp_path: Path) -> None:
+    fake = FakeAcpAgent(tmp_path / "fake")
+    fake.on("work", says("done"))
+    held, reached, let = tmp_path / "held", tmp_path / "reached", tmp_path / "let"
+    wait = f'touch "{reached}"; until [ -e "{let}" ]; do sleep 0.05; done'
+    held.write_text(f"#!/bin/sh\n{wait}\nexec {shlex.join(fake.command)}\n", encoding="utf-8")
+    held.chmod(0o755)
+    env = {**place.env, "XDG_CONFIG_HOME": str(own_agent(tmp_path, [str(held)]))}
+    arguments = {"task": "work", "working_dir": str(place.directory), "unenforced": True}
+    async with replace(place, env=env).started("--tools", "router", "--expose-primitives") as server:
+        client = Raw(server)
+        await client.initialize()
+        await client.send(id=2, method="tools/call", params={"name": "_mine_local_exec", "arguments": arguments})
+        with anyio.fail_after(SECONDS):
+            while not reached.exists():
+                await anyio.sleep(0.01)
+        (before,) = stored(place)
+        await place.kill_hub()
+        let.touch()
+        begun = (await client.answer(2))["result"]["structuredContent"]
+        assert (begun["task_id"], begun["agent"]) == (before.id, "mine")
+        waiting = {"name": "mine", "arguments": {"request": f"wait for {before.id}"}}
+        await client.send(id=3, method="tools/call", params=waiting)
+        told = (await client.answer(3))["result"]["structuredContent"]
+    assert (told["task"]["status"], told["resultSummary"]["text"]) == ("completed", "done")
+    assert len(stored(place)) == len(fake.asked_for("session/prompt")) == 1
+
+
+@pytest.mark.long
 async def test_a_question_of_an_agent_of_ones_own_outlives_client_and_hub(
     codex_home: CodexHome, detached_engines: Path, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeAcpAgent(tmp_path / "fake")
     fake.on("run", says("I try. "), asks("execute", "rm x", rawInput={"command": "rm x"}, allowed=[says("gone")]))
-    config = tmp_path / "config" / "helmsman"
-    config.mkdir(parents=True)
-    lines = f"command = {fake.command}\nmode = 'ask'\nruns_repository_files = false\n"
-    (config / "helmsman.toml").write_text(f"[agents.mine]\n{lines}", encoding="utf-8")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))  # the hub's own, too
-    env = {**codex_home.env, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    config = str(own_agent(tmp_path, fake.command))
+    monkeypatch.setenv("XDG_CONFIG_HOME", config)  # the hub's own, too
+    env = {**codex_home.env, "XDG_CONFIG_HOME": config}
     settings = replace(load_settings({"detach": True}, env, tmp_path), state_dir=detached_engines)
     async with Helmsman(settings, env=env) as helm:
         session = await helm.start("run it", cwd=git_repo, agent="mine", unenforced=True)

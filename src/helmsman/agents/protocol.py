@@ -106,10 +106,8 @@ class Capabilities:
 
     def refusal(self, capability: Capability) -> Unsupported:
         """That it cannot do this, and who can."""
-        who_can = self.lacking.get(capability, "Use another agent.")
-        return Unsupported(
-            f"{self.engine} cannot {capability.text}. {who_can}", agent=self.agent, capability=capability.word
-        )
+        message = f"{self.engine} cannot {capability.text}. {self.lacking.get(capability, 'Use another agent.')}"
+        return Unsupported(message, agent=self.agent, capability=capability.word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -533,6 +531,10 @@ class Agent(ABC):
         """
         return "a sandbox of its own"
 
+    def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
+        """Whether a program of it is there. It is looked for and not started: whether it is of use, `installed` says."""
+        return True
+
     @abstractmethod
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         """What the engine that `open_engine` would open can do."""
@@ -554,10 +556,7 @@ class Agent(ABC):
         return False
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
-        """These engines need somebody who follows what runs in them, and no others of this state directory do.
-
-        When nobody is there, one that outlives us starts the next hub.
-        """
+        """Only these engines need somebody who follows what runs in them: where nobody does, the next hub is started."""
         return
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:

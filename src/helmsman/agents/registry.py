@@ -90,6 +90,10 @@ class Agents:
         agent = self._by_name.get(name)
         return name.capitalize() if agent is None else agent.title
 
+    def here(self, settings: Settings, env: Mapping[str, str] | None) -> list[Agent]:
+        """Those whose programs are there. None is started, so one that does not work is among them. Blocks, briefly."""
+        return [agent for agent in self if agent.is_here(settings, env)]
+
     def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
         """What each of them keeps on disk."""
         return _Indexes(self, settings)

@@ -46,7 +46,7 @@ _GIVEN_UP: Final = "It was cancelled while it waited for its usage limit."
 
 @dataclass(slots=True)
 class _Start:
-    """A task on its way to Codex."""
+    """A task on its way to its agent."""
 
     task_id: str | None = None
     entered: anyio.Event = field(default_factory=anyio.Event)
@@ -82,7 +82,7 @@ class LocalTasks:
         idempotency_key: str | None = None,
         **options: Unpack[StartOptions],
     ) -> str:
-        """Begin a task and give its id at once: Codex is started behind the caller's back.
+        """Begin a task and give its id at once: the agent is started behind the caller's back.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was begun.
@@ -261,7 +261,9 @@ class LocalTasks:
         if reason:
             self._helm.ledger.update(task.id, {"metadata": {CANCEL_REASON: reason}})
             task = await self.now(task)
-        stopped = "Codex's turn" + (f" and {commands} running command(s)" if commands else "")
+        stopped = f"{self._helm.agents.title(task.agent)}'s turn" + (
+            f" and {commands} running command(s)" if commands else ""
+        )
         return task, stopped
 
     def _dequeue(self, task: Task) -> str | None:

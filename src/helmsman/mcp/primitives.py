@@ -1,12 +1,13 @@
 """The primitives of the router, one tool each: run, follow, stop and read local tasks and those in the cloud.
 
-They are listed to clients only with `--expose-primitives`; the tool `codex` does the same things from plain words.
+They are listed to clients only with `--expose-primitives`; the tool `codex` does the same things from plain words. Those for
+local tasks every agent has (`call.agent`), under its own name.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
@@ -20,7 +21,7 @@ from helmsman.capabilities.github_guide import github_guide
 from helmsman.errors import InvalidInput
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.task_answers import answer, results_answer
-from helmsman.mcp.toolset import ACTS, ARRANGES, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
+from helmsman.mcp.toolset import ACTS, ARRANGES, CODEX, READS, STOPS, CallContext, Instead, Tool, tool, tools_in
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session
 from helmsman.model.inputs import directory
 from helmsman.shapes import task_contract as contract
@@ -60,8 +61,8 @@ def _in_words(output: TaskAnswer) -> str:
 async def _codex_local_run(call: CallContext, args: contract.LocalRunInput) -> TaskAnswer:
     """Start Codex on a task here, like pressing run on a script. Returns a task_id at once and works on in the background;
     follow it with _codex_local_wait. For work that stands alone (run tests, explain code, fix a bug); read-only unless
-    mode says more. Not for a conversation (_codex_local_exec), nor for hours of work that should survive this machine
-    (_codex_cloud_submit)."""
+    mode says more. Not for a conversation (_codex_local_exec). Hours of work that should survive this machine are for
+    the cloud (_codex_cloud_submit)."""
     return await _now(call, await _run(call, args))
 
 
@@ -93,7 +94,7 @@ async def _codex_local_resume(call: CallContext, args: contract.LocalResumeInput
 async def _run(call: CallContext, args: contract.LocalRunInput) -> str:
     return await call.helm.tasks.local.run(
         args.task,
-        agent=CODEX,
+        agent=call.agent,
         cwd=args.working_dir,
         on_question=call.on_question,
         max_cost_usd=args.max_cost_usd,
@@ -101,12 +102,17 @@ async def _run(call: CallContext, args: contract.LocalRunInput) -> str:
         model=args.model,
         sandbox=args.mode,
         approval_policy=args.approval_policy,
+        trust_repository=args.trust_repository,
+        unenforced=args.unenforced,
     )
 
 
 async def _follow_up(
     call: CallContext, thread_id: str, args: contract.LocalResumeInput | contract.LocalExecInput
 ) -> str:
+    session = await call.helm.session(thread_id)
+    if session.options.agent != call.agent:
+        raise _others(call, f"Thread {thread_id}", session.options.agent, "thread_id")
     return await call.helm.tasks.local.follow_up(
         thread_id, args.task, on_question=call.on_question, max_cost_usd=args.max_cost_usd
     )
@@ -275,6 +281,12 @@ async def _codex_cloud_github_setup(call: CallContext, args: contract.GitHubSetu
 PRIMITIVES: Final = tools_in(globals())
 
 
+@cache
+def primitives_of(agent: str, title: str) -> tuple[Tool[Any], ...]:
+    """Those of one agent. Made once in a process, as all tools are."""
+    return tuple(one.for_agent(agent, title) for one in PRIMITIVES if agent == CODEX or "_cloud_" not in one.name)
+
+
 # --- shared with the tool `codex` ------------------------------------------------------------------------------------
 
 
@@ -342,10 +354,18 @@ async def _found(call: CallContext, reference: str, origin: TaskOrigin) -> Task:
     task = await call.helm.tasks.find(reference)
     if task.origin != origin:
         raise InvalidInput(
-            f"Task {task.id} is a {task.origin} task. Use the tools named _codex_{task.origin}_… for it.",
+            f"Task {task.id} is a {task.origin} task. Use the tools named _{task.agent}_{task.origin}_… for it.",
             parameter="task_id",
         )
+    if task.agent != call.agent:
+        raise _others(call, f"Task {task.id}", task.agent, "task_id")
     return task
+
+
+def _others(call: CallContext, what: str, agent: str, parameter: str) -> InvalidInput:
+    """What is said of a task or a thread of another agent."""
+    tools = f"the tools named _{agent}_local_…"
+    return InvalidInput(f"{what} is of {call.helm.agents.title(agent)}. Use {tools} for it.", parameter=parameter)
 
 
 async def _now(call: CallContext, task_id: str) -> TaskAnswer:

@@ -1,4 +1,4 @@
-"""The tool `codex` of the toolset `router`: one request in plain words, one answer of one shape.
+"""The tool of each agent in the toolset `router` (`codex`, `claude`, …): a request in plain words, one answer of one shape.
 
 `helmsman.router` decides what is meant; this does it, through the same functions as the primitives, and says what it did.
 """
@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
 from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.mcp.doors import by_tool
-from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
+from helmsman.mcp.primitives import primitives_of, setup_guide, wait_for_task
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.router_words import (
     WHAT_TO_SAY,
@@ -28,6 +29,7 @@ from helmsman.mcp.router_words import (
     short,
     standing,
     terms,
+    theirs,
 )
 from helmsman.mcp.task_answers import result_summary, task_output
 from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, Tool
@@ -37,7 +39,16 @@ from helmsman.model.question_text import part_texts
 from helmsman.router.answers import answers_to
 from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
-from helmsman.router.route import MOST_CHOICES, NOTHING_OFFERED, Offer, Place, ask_first, changes_unnamed, route
+from helmsman.router.route import (
+    MOST_CHOICES,
+    NOTHING_OFFERED,
+    Offer,
+    Place,
+    ask_first,
+    changes_unnamed,
+    of_others,
+    route,
+)
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.session_status import pending_question
 from helmsman.tasks.outcome import changed_files
@@ -76,8 +87,8 @@ _NO_OFFER: Final = _Offered(NOTHING_OFFERED)
 
 
 class Router:
-    """Keeps what the next request may refer to: what each client was offered last, which questions it was shown, and the key
-    of confirmations.
+    """The tool of one agent (`call.agent`). Keeps what the next request may refer to: what each client was offered last,
+    which questions it was shown, and the key of confirmations.
     """
 
     def __init__(self) -> None:
@@ -106,6 +117,7 @@ class Router:
                 timeout_ms=hints.timeout_ms,
                 poll_frequency_ms=hints.poll_frequency_ms,
             ),
+            () if call.agent == CODEX else (call.agent_title, call.agent),
         )
         client = remembered_as(call.context)
         offered = _NO_OFFER if client is None else self._offered.get(client, _NO_OFFER)
@@ -115,14 +127,16 @@ class Router:
             )
         place = _place(args.context)
         tasks = await _candidates(call, intent)
-        found = Place(
-            repository=repository_root(place) is not None,
-            cloud_environment=call.helm.tasks.cloud.settings.reference(),
-        )
+        found = _surroundings(call, place)
         own = [task for task in tasks if f"{client} {task.id}" in self._told] if changes_unnamed(intent) else tasks
-        planned = route(intent, own or tasks, datetime.now(UTC), found, offered=offered.offer)
+        now = datetime.now(UTC)
+        planned = route(intent, own or tasks, now, found, offered=offered.offer)
         if not own and planned.task_id is not None:
             planned = ask_first(planned, tasks)
+        if planned.means_none:
+            others = of_others(intent, planned, await _candidates(call, intent, of_others=True), now, found)
+            if others:
+                planned = replace(planned, action=intent.action, error=theirs(call, others))
         done = await self._done(call, args, planned, place)
         if isinstance(done, contract.CodexOutput):
             self._remember(call, args, planned, done)
@@ -159,14 +173,14 @@ class Router:
         self, call: CallContext, args: contract.CodexInput, planned: Route, place: Path
     ) -> contract.CodexOutput | Instead:
         if planned.error is not None:
-            return failed(planned, "task_not_found", planned.error)
+            return failed(planned, planned.error_code, planned.error)
         if planned.choices or planned.action == "choose":
             return choose(planned)
         if planned.action == "none":
             return output(planned, WHAT_TO_SAY, acknowledged=False)
         if planned.action in ("setup", "apply") or (planned.action == "run" and planned.task_id is None):
             refuse_outside(place, call.helm.settings.allowed_roots, "context.working_dir")
-        _refuse_misplaced(args, planned)
+        _refuse_misplaced(call, args, planned)
         would_do = in_words(args, planned, place)
         if args.dry_run:
             return output(planned, f"Would {would_do}. Nothing was done.")
@@ -262,7 +276,7 @@ def _place(context: contract.ContextInput) -> Path:
     return directory("context.working_dir", "." if context.working_dir is None else context.working_dir)
 
 
-def _refuse_misplaced(args: contract.CodexInput, planned: Route) -> None:
+def _refuse_misplaced(call: CallContext, args: contract.CodexInput, planned: Route) -> None:
     """Nothing that was asked for is left undone in silence.
 
     Raises:
@@ -275,7 +289,10 @@ def _refuse_misplaced(args: contract.CodexInput, planned: Route) -> None:
         if value is None or (name == "context.model" and cloud):  # the cloud itself says that nobody chooses one
             continue
         if name.startswith("hints.") and not cloud:
-            raise InvalidInput(f"{name} is for the cloud. Add hints.mode cloud, or leave it out.", parameter=name)
+            advice = (
+                "Add hints.mode cloud, or leave it out" if call.agent == CODEX else "Only Codex has one: leave it out"
+            )
+            raise InvalidInput(f"{name} is for the cloud. {advice}.", parameter=name)
         if not name.startswith("hints.") and (cloud or planned.task_id is not None):
             whose = "The cloud has its own permissions" if cloud else "A session keeps the options it was begun with"
             raise InvalidInput(f"{name} is for new work here. {whose}; leave it out.", parameter=name)
@@ -322,19 +339,25 @@ def _plan(args: contract.CodexInput, planned: Route, place: Path, question_id: s
     )
 
 
-async def _candidates(call: CallContext, intent: Intent) -> Sequence[Task]:
+def _surroundings(call: CallContext, place: Path) -> Place:
+    in_repository = repository_root(place) is not None
+    if call.agent != CODEX:
+        return Place(repository=in_repository, without_cloud=call.agent_title)
+    return Place(repository=in_repository, cloud_environment=call.helm.tasks.cloud.settings.reference())
+
+
+async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = False) -> Sequence[Task]:
+    """The tasks that may be meant: of the agent whose tool it is, or of all others."""
     if intent.action in ("none", "setup", "environments"):
         return ()
     if intent.action == "run" and intent.reference is None and not intent.may_answer:
         return ()
-    tasks, _ = await call.helm.tasks.list(limit=_CANDIDATES)
+    tasks, _ = await call.helm.tasks.list(agent=None if of_others else call.agent, limit=_CANDIDATES)
     if intent.reference is not None and intent.reference.kind in ("id", "alias"):
-        try:
+        with suppress(HelmsmanError):
             named = await call.helm.tasks.find(intent.reference.value)
-        except HelmsmanError:
-            return tasks
-        return tasks if any(task.id == named.id for task in tasks) else [*tasks, named]
-    return tasks
+            tasks += [] if any(task.id == named.id for task in tasks) else [named]
+    return [task for task in tasks if (task.agent != call.agent) is of_others]
 
 
 # --- doing it --------------------------------------------------------------------------------------------------------
@@ -484,7 +507,7 @@ async def _run(
     else:
         task_id = await tasks.local.run(
             planned.instruction,
-            agent=CODEX,
+            agent=call.agent,
             cwd=place,
             on_question=call.on_question,
             max_cost_usd=limit,
@@ -492,6 +515,8 @@ async def _run(
             model=args.context.model,
             sandbox=args.safety.sandbox,
             approval_policy=args.safety.approval_policy,
+            trust_repository=args.safety.trust_repository,
+            unenforced=args.safety.unenforced,
         )
     task = await tasks.find(task_id)
     if args.hints.sync == "sync":
@@ -525,7 +550,10 @@ async def _with_results(call: CallContext, planned: Route, task: Task, *, attemp
     return told
 
 
-def router_tools(*, expose_primitives: bool) -> list[Offered]:
-    """The tool `codex`, and its primitives where they are to be seen."""
-    codex = Tool(Router().codex, "Codex, in plain words", ACTS, lambda answer: answer.user_message)
-    return [codex, *PRIMITIVES] if expose_primitives else [codex]
+def router_tools(agents: Mapping[str, str], *, expose_primitives: bool) -> list[Offered]:
+    """The tools of these agents, by name and with their titles; and their primitives, where they are to be seen."""
+    tools: list[Offered] = []
+    for name, title in agents.items():
+        codex = Tool(Router().codex, "Codex, in plain words", ACTS, lambda answer: answer.user_message)
+        tools += [codex.for_agent(name, title), *(primitives_of(name, title) if expose_primitives else ())]
+    return tools

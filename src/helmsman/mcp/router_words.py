@@ -1,4 +1,4 @@
-"""What the tool `codex` says: how a task stands, what may be meant, what would be done, and what one can say next."""
+"""What the tool of an agent says: how a task stands, what may be meant, what would be done, and what one can say next."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.shown_text import one_line
 from helmsman.mcp.task_answers import how_to_answer, question_of, task_output
 from helmsman.model.questions import ACCEPT, APPROVE
+from helmsman.router.route import MOST_CHOICES
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.session_status import how_far, question_in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -158,6 +160,15 @@ def output(planned: Route, message: str, **more: Any) -> contract.CodexOutput:
     return contract.CodexOutput(action=planned.action, user_message=message, **fields)
 
 
+def theirs(call: CallContext, tasks: Sequence[Task]) -> str:
+    """That a request means tasks of other agents, and whom to ask."""
+    told = [
+        f"{task.id} ({task.alias}) is a task of {call.helm.agents.title(task.agent)}: ask the tool {task.agent}."
+        for task in tasks[:MOST_CHOICES]
+    ]
+    return "\n".join([f"No task of {call.agent_title} is meant by that.", *told])
+
+
 def in_words(args: contract.CodexInput, planned: Route, place: Path) -> str:
     """What a route means, after "would"."""
     if planned.action == "setup":
@@ -199,6 +210,8 @@ def terms(args: contract.CodexInput) -> dict[str, Any]:
         "context.model": args.context.model,
         "safety.sandbox": safety.sandbox,
         "safety.approval_policy": safety.approval_policy,
+        "safety.trust_repository": safety.trust_repository or None,
+        "safety.unenforced": safety.unenforced or None,
         "hints.environment": hints.environment,
         "hints.attempts": hints.attempts,
         "hints.branch": hints.branch,

@@ -48,12 +48,13 @@ _IDENTITIES: Final[dict[tuple[str, ...], dict[str, Any]]] = {
     },
     ("router",): _HELMSMAN
     | {
-        "description": "Steer OpenAI Codex in plain words.",
+        "description": "Steer OpenAI Codex, and other coding agents, in plain words.",
         "instructions": """\
-Helmsman runs OpenAI Codex for you, by one tool, codex, that takes a request in plain words.
+Helmsman runs OpenAI Codex for you, by one tool, codex, that takes a request in plain words. Every other agent that is
+installed has the same tool under its own name (claude, gemini, …); ask each about its own tasks.
 1. Say what is to be done; it returns a task at once, which works on in the background.
 2. "wait for <task id>" until its status is completed, failed or canceled; "check <task id>" only looks.
-3. nextAction answer: Codex asks something (pendingQuestion). nextAction choose: several tasks may be meant; name one.
+3. nextAction answer: the agent asks something (pendingQuestion). nextAction choose: several tasks may be meant; name one.
 "show the results of <task id>" brings the final message and the change, "cancel <task id>" stops it.
 """,
     },
@@ -61,8 +62,9 @@ Helmsman runs OpenAI Codex for you, by one tool, codex, that takes a request in 
 """How a server introduces itself that offers these tools alone; any other does as `_HELMSMAN`."""
 
 
-def _tools(settings: Settings) -> list[Offered]:
+def _tools(helm: Helmsman) -> list[Offered]:
     """The tools to offer. What is not asked for is not even imported: a client waits for this."""
+    settings = helm.settings
     tools: list[Offered] = []
     if "sessions" in settings.tools:
         from helmsman.mcp.session_tools import SESSION_TOOLS
@@ -83,7 +85,8 @@ def _tools(settings: Settings) -> list[Offered]:
     if "router" in settings.tools:
         from helmsman.mcp.router_tool import router_tools
 
-        tools += router_tools(expose_primitives=settings.expose_primitives)
+        agents = {agent.name: agent.title for agent in helm.agents}
+        tools += router_tools(agents, expose_primitives=settings.expose_primitives)
     return tools
 
 
@@ -101,7 +104,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
 def build_server(helm: Helmsman) -> Server[None]:
     """A server that offers what the settings of `helm` say."""
     doors = Doors(helm)
-    toolbox = Toolbox(helm, doors, _tools(helm.settings))
+    toolbox = Toolbox(helm, doors, _tools(helm))
     tasks = TaskMethods(helm, doors)
     resources = Resources(helm)
 

@@ -125,24 +125,26 @@ def how_to_answer(helm: Helmsman, task: Task) -> str:
         return f"Answer its question with agent_respond in session {task.session_id}, then wait again"
     if "sessions" in helm.settings.tools:
         return f"Answer its question with codex_respond in session {task.session_id}, then wait again"
-    return f"Answer its question: codex with the request “check {task.id}”, then “approve {task.id}” or “deny {task.id}: …”"
+    say = f"“check {task.id}”, then “approve {task.id}” or “deny {task.id}: …”"
+    return f"Answer its question: {task.agent} with the request {say}"
 
 
 def primitive_actions(helm: Helmsman, task: Task) -> list[str]:
     """What one can do with the task now, in calls."""
     if task.input_required:
         return [how_to_answer(helm, task)]
+    tool = f"_{task.agent}_{task.origin}"
     match task.status:
         case "pending" | "working":
             return [
-                f"Wait for it: _codex_{task.origin}_wait with task_id {task.id}",
-                f"Stop it: _codex_{task.origin}_cancel with task_id {task.id}",
+                f"Wait for it: {tool}_wait with task_id {task.id}",
+                f"Stop it: {tool}_cancel with task_id {task.id}",
             ]
         case "unknown":
             return [f"Read the note, then look at thread {task.session_id}." if task.session_id else "Read the note."]
         case _:
-            follow = [f"Go on: _codex_local_resume with thread_id {task.session_id}"] if task.session_id else []
-            return [f"Read all: _codex_{task.origin}_results with task_id {task.id}", *follow]
+            follow = [f"Go on: _{task.agent}_local_resume with thread_id {task.session_id}"] if task.session_id else []
+            return [f"Read all: {tool}_results with task_id {task.id}", *follow]
 
 
 def duration_ms(task: Task) -> int | None:

@@ -70,6 +70,7 @@ _WORDS_FOR_ANY: Final = (
     (r"(?<!older )\bCodex\b(?!'s configuration)", "the agent"),
 )
 """What says Codex in the description of a tool, and what says any agent. What only Codex has keeps its name."""
+_BETWEEN_SENTENCES: Final = re.compile(r"(?<=\.) (?=[\"A-Z])")
 
 READS: Final = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 ACTS: Final = _changes(destructive=True, idempotent=False, open_world=True)
@@ -89,6 +90,13 @@ class CallContext:
     doors: Doors
     context: Context
     params: types.CallToolRequestParams
+    agent: str = CODEX
+    """Whose tool was called, where each agent has one."""
+
+    @property
+    def agent_title(self) -> str:
+        """What that agent is called in sentences."""
+        return self.helm.agents.title(self.agent)
 
     @property
     def on_question(self) -> QuestionHandler | None:
@@ -123,6 +131,9 @@ class Tool(Generic[InputT]):
     takes_agent: type[InputT] | None = None
     """What it takes as a tool for any agent, where that is more than an agent's session."""
     any_agent: bool = False
+    agent: str | None = None
+    """Whose tool it is, where each agent that is here has one: by the agent's name, and as sentences call it."""
+    agent_title: str = ""
 
     @property
     def name(self) -> str:
@@ -132,8 +143,19 @@ class Tool(Generic[InputT]):
         """The same tool under the name that is no agent's."""
         return replace(self, any_agent=True)
 
+    def for_agent(self, name: str, title: str) -> Tool[InputT]:
+        """The same tool as that agent's own."""
+        return replace(self, agent=name, agent_title=title)
+
     def _said(self, text: str) -> str:
-        return in_words_for_any(text) if self.any_agent else text
+        if self.any_agent:
+            return in_words_for_any(text)
+        if self.agent in (None, CODEX):
+            return text
+        # The cloud is only Codex's.
+        text = " ".join(part for part in _BETWEEN_SENTENCES.split(text) if "cloud" not in part.lower())
+        text = re.sub(r"(?<![A-Za-z])codex(?![A-Za-z])", str(self.agent), text.replace(", e.g. gpt-5.5", ""))
+        return re.sub(r"\bCodex(?:, OpenAI's coding agent)?\b", self.agent_title, text)
 
     @cached_property
     def _models(self) -> tuple[type[InputT], type[Output]]:
@@ -159,7 +181,21 @@ class Tool(Generic[InputT]):
             annotations=self.annotations,
         )
 
+    def listed_like(self, other: str) -> types.Tool:
+        """As it is listed beside that tool of another agent, which says all: a client's model reads it once."""
+        whole = self._listed
+        takes = {name: _type_alone(field) for name, field in whole.input_schema["properties"].items()}
+        return types.Tool(
+            name=self.name,
+            title=whole.title,
+            description=f"The same as {other}, by {self.agent_title}: it takes and gives what that does.",
+            input_schema=whole.input_schema | {"properties": takes},
+            annotations=self.annotations,
+        )
+
     async def called(self, call: CallContext) -> CallOutcome:
+        if self.agent is not None:
+            call = replace(call, agent=self.agent)
         try:
             result = await self.run(call, self._models[0].read(call.params.arguments or {}, whole="arguments"))
         except HelmsmanError as error:
@@ -184,15 +220,25 @@ def in_words_for_any(text: str) -> str:
 
 
 def _described(schema: Any, said: Callable[[str], str]) -> Any:
-    """A schema with its descriptions in other words."""
+    """A schema with its descriptions in other words. What those leave nothing of is left out."""
     if isinstance(schema, list):
         return [_described(part, said) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        key: said(part) if key == "description" and isinstance(part, str) else _described(part, said)
-        for key, part in schema.items()
-    }
+    if isinstance(text := schema.get("description"), str):
+        schema = schema | {"description": said(text)}
+    return {key: _described(part, said) for key, part in schema.items() if not _says_nothing(part, said)}
+
+
+def _says_nothing(field: Any, said: Callable[[str], str]) -> bool:
+    text = field.get("description") if isinstance(field, dict) else None
+    return isinstance(text, str) and not said(text)
+
+
+def _type_alone(field: dict[str, Any]) -> dict[str, Any]:
+    """What a parameter is, without what it means and what is in it."""
+    told = ("description", "properties", "additionalProperties")
+    return {key: value for key, value in field.items() if key not in told}
 
 
 def tool(
@@ -217,28 +263,44 @@ class Toolbox:
     def __init__(self, helm: Helmsman, doors: Doors, tools: Sequence[Offered]) -> None:
         self._helm = helm
         self._doors = doors
-        self._tools = {tool.name: tool for tool in tools}
-
-    @cached_property
-    def _listing(self) -> Sequence[types.Tool]:
-        """Made when it is first asked for: the schemas take longer than all else that a client's first reply waits for."""
-        return [tool.listed() for tool in self._tools.values()]
+        # The user may have called an agent what a tool is called that has nothing to do with it.
+        self._tools = {tool.name: tool for tool in tools} | {t.name: t for t in tools if _agent_of(t) is None}
+        self._by_title = {
+            _spelt(tool.name.replace(tool.agent, tool.agent_title, 1)): tool
+            for tool in self._tools.values()
+            if isinstance(tool, Tool) and tool.agent is not None
+        }
 
     async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=list(self._listing))
+        """All tools; of those that agents have, those whose agent is here now."""
+        here: set[str | None] = {None}
+        if any(_agent_of(tool) is not None for tool in self._tools.values()):
+            here |= {agent.name for agent in await self._helm.agents_here()} or {CODEX}
+        offered = [tool for tool in self._tools.values() if _agent_of(tool) in here]
+        first: dict[str, str] = {}
+        for tool in offered:
+            first.setdefault(_definition(tool), tool.name)
+        return types.ListToolsResult(tools=[_listed_beside(tool, first[_definition(tool)]) for tool in offered])
+
+    def _named(self, name: str) -> Offered | None:
+        """A tool by its name, or as people spell it: an agent by its title (`claude-code`), a primitive without its `_`."""
+        for spelt in (name, f"_{name}"):
+            if (found := self._tools.get(spelt) or self._by_title.get(_spelt(spelt))) is not None:
+                return found
+        return None
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> CallOutcome:
-        # Older wrappers called the primitives by these names without the underscore.
-        tool = self._tools.get(params.name) or self._tools.get(f"_{params.name}")
+        tool = self._named(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(self._tools)}.")
+            names = [tool.name for tool in (await self.list(context, None)).tools]
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(names)}.")
         call = CallContext(self._helm, self._doors, context, params)
         numbered = current_call.get()
         try:
             if numbered is None:
                 return await tool.called(call)
             numbered.take()
-            listed = next(one for one in self._listing if one.name == tool.name)
+            listed = tool.listed()
             if listed.annotations is not None and listed.annotations.read_only_hint:
                 return await tool.called(call)
             return await self._called_once(tool, call, numbered, listed.annotations)
@@ -262,7 +324,7 @@ class Toolbox:
                 numbered.id,
                 tool.name,
                 lambda: tool.called(call),
-                repeatable=is_idempotent or tool.name in (*BEGIN_A_TASK, *_HARMLESS),
+                repeatable=is_idempotent or not {tool.name, _definition(tool)}.isdisjoint(BEGIN_A_TASK | _HARMLESS),
                 stored=stored,
                 restored=types.CallToolResult.model_validate_json,
             )
@@ -270,7 +332,26 @@ class Toolbox:
             return failed(error)
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
-        return next((tool.input_schema for tool in self._listing if tool.name == name), None)
+        tool = self._named(name)
+        return None if tool is None else tool.listed().input_schema
+
+
+def _agent_of(tool: Offered) -> str | None:
+    return tool.agent if isinstance(tool, Tool) else None
+
+
+def _definition(tool: Offered) -> str:
+    """The name that a tool has in the code, whichever agent's it is."""
+    return tool.run.__name__ if isinstance(tool, Tool) and tool.agent is not None else tool.name
+
+
+def _listed_beside(tool: Offered, first: str) -> types.Tool:
+    return tool.listed() if first == tool.name or not isinstance(tool, Tool) else tool.listed_like(first)
+
+
+def _spelt(name: str) -> str:
+    """A name however it is put together: Claude Code, claude-code, claude_code."""
+    return re.sub(r"[ _]", "-", name.lower())
 
 
 def failed(error: HelmsmanError) -> types.CallToolResult:

@@ -46,7 +46,7 @@ def answers_to(question: Question, answer: PlainAnswer | None, given: Sequence[s
     if answer.wide or any(choice.value in _WIDER for choice in read_answers(question, answers)):
         raise InvalidInput(
             "Only this one question is answered in plain words. To approve for the session or for good, look at the "
-            "question and use codex_respond, the dashboard or the command line."
+            "question and use codex_respond or agent_respond, the dashboard or the command line."
         )
     return answers
 

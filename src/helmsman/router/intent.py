@@ -24,6 +24,8 @@ from helmsman.router.markers import Mode, read_marker, where_to_run
 from helmsman.router.words import ID, LONGEST_COMMAND, REFERENCES, is_task_id, read, split_at_colon, task_ids
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from helmsman.router.words import Words
 
 Operation = Literal["run", "check", "wait", "cancel", "results", "respond", "apply", "environments", "setup"]
@@ -93,15 +95,15 @@ class Intent:
 NO_HINTS: Final = Hints()
 
 
-def parse(request: str, hints: Hints = NO_HINTS) -> Intent:
-    """Read a request.
+def parse(request: str, hints: Hints = NO_HINTS, called: Sequence[str] = ()) -> Intent:
+    """Read a request. `called` are the names of the agent that is spoken to, where that is another than Codex.
 
     Raises:
         InvalidInput: The hint of a task is empty.
     """
     if hints.task_id is not None and not hints.task_id.strip():
         raise InvalidInput("hints.taskId is empty. Give the id of a task, or leave it out.")
-    found = _read_words(request)
+    found = _read_words(request, called)
     trace = found.trace
     if hints.operation is not None:
         action = hints.operation
@@ -165,13 +167,13 @@ def _reference_of_ids(ids: tuple[str, ...]) -> Reference | None:
 # --- the commands ----------------------------------------------------------------------------------------------------
 
 
-def _read_words(request: str) -> Intent:
+def _read_words(request: str, called: Sequence[str]) -> Intent:
     if marked := read_marker(request):
         said = "The request says that work follows." if marked.mode is None else f"The request asks for {marked.mode}."
         return Intent(action="run", mode=marked.mode, instruction=marked.instruction, trace=(said,))
-    if (with_text := _with_text(request)) is not None:
+    if (with_text := _with_text(request, called)) is not None:
         return with_text
-    words = read(request)
+    words = read(request, called)
     if words is None:
         return _work(request, "The request is too long to be a command, so it is work.")
     if not words.words:
@@ -203,10 +205,10 @@ def _may_answer(said: list[str]) -> bool:
     return len(said) <= _MEDIUM and said[0] not in v.WORK_VERBS and any(word in v.MAY_ANSWER for word in said)
 
 
-def _with_text(request: str) -> Intent | None:
+def _with_text(request: str, called: Sequence[str]) -> Intent | None:
     """An order whose text follows a colon: "deny it: touches production", "continue with the last task: …"."""
     parts = split_at_colon(request) or _split_at_because(request)
-    words = None if parts is None else read(parts[0])
+    words = None if parts is None else read(parts[0], called)
     if parts is None or words is None or not words.words or words.said_no or words.material:
         return None
     text, said = parts[1], words.words

@@ -34,6 +34,8 @@ class Place:
 
     repository: bool = True
     cloud_environment: str | None = None
+    without_cloud: str | None = None
+    """What the agent that is asked is called, where it has no cloud."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,11 @@ NOTHING_OFFERED: Final = Offer()
 class Route:
     """What is to be done. With `choices` or an `error`, or to `choose`, nothing is done; else the rest says what.
 
-    An error is a sentence: which task was not found, and what to do. `choices` are in the order of their numbers, from 1 on,
-    by which the next request may name them; of `choose` the next number is to run `instruction` as work. `mode` is where
-    work is to run, or where the chosen task runs. `alternatives` are tasks that an automatic choice passed over, `all` those
-    that are shown because somebody asked for all. `may_take_long` is work for which a cloud might be the better place.
+    An error is a sentence: which task was not found (or what cannot be done), and what to do. `choices` are in the order
+    of their numbers, from 1 on, by which the next request may name them; of `choose` the next number is to run
+    `instruction` as work. `mode` is where work is to run, or where the chosen task runs. `alternatives` are tasks that
+    an automatic choice passed over, `all` those that are shown because somebody asked for all. `may_take_long` is work
+    for which a cloud might be the better place.
     """
 
     action: Action
@@ -72,9 +75,15 @@ class Route:
     reason: str | None = None
     may_take_long: bool = False
     error: str | None = None
+    error_code: str = "task_not_found"
     timeout_ms: int | None = None
     poll_frequency_ms: int | None = None
     trace: tuple[str, ...] = ()
+
+    @property
+    def means_none(self) -> bool:
+        """Whether no task was found that it could be about."""
+        return self.task_id is None and not self.choices and not self.all
 
 
 def route(
@@ -100,6 +109,10 @@ def route(
         poll_frequency_ms=intent.poll_frequency_ms,
         trace=intent.trace,
     )
+    if place.without_cloud is not None and (intent.mode == "cloud" or intent.action in ("setup", "environments")):
+        message = f"The cloud is Codex's: {place.without_cloud} works here. Ask the tool codex, or leave the cloud out."
+        action: Action = "none" if planned.action == "choose" else planned.action
+        return replace(_refused(planned, message), action=action, error_code="unsupported")
     tasks = sorted(candidates, key=lambda task: (task.created_at, task.id), reverse=True)
     match intent.action:
         case "none" | "setup" | "environments":
@@ -113,7 +126,7 @@ def route(
         case "choose":
             asking = _asking(tasks) if intent.may_answer else []
             return _ask(planned, asking or _meant(intent, tasks, now), "It may be work as well.")
-        case "apply" if intent.reference is None:
+        case "apply" if intent.reference is None and tasks:
             return _ask(planned, _meant(intent, tasks, now), "What is applied has to be named.")
         case "respond":
             return _answered(planned, intent, tasks, place, offered)
@@ -133,6 +146,19 @@ def ask_first(planned: Route, tasks: Sequence[Task]) -> Route:
     """The same, with the task it would be done to as a choice: the caller has not heard of that one."""
     chosen = [task for task in tasks if task.id == planned.task_id]
     return _ask(replace(planned, task_id=None, alternatives=()), chosen, "The caller has not heard of that task.")
+
+
+def of_others(intent: Intent, planned: Route, others: Sequence[Task], now: datetime, place: Place) -> Sequence[Task]:
+    """What a request means among the tasks of other agents, when it means none of the agent that is asked (`planned`).
+
+    To say so is all that is done about them.
+    """
+    if intent.action == "choose":
+        return ()
+    found = route(intent, others, now, place)
+    if found.task_id is not None:
+        return [task for task in others if task.id == found.task_id]
+    return (found.choices or found.all or ()) if planned.error is not None else ()
 
 
 _LOOKS: Final = frozenset(["check", "wait", "results"])

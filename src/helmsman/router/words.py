@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from helmsman.router import vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ID: Final = "<id>"
 NUMBER: Final = "<number>"
@@ -82,8 +85,11 @@ class Words:
         self.clauses = {max(0, place - count) for place in self.clauses}
 
 
-def read(request: str) -> Words | None:
-    """The words of a request that may be a command; None when it is too long to be one."""
+def read(request: str, called: Sequence[str] = ()) -> Words | None:
+    """The words of a request that may be a command; None when it is too long to be one.
+
+    `called` are the names of the agent that is spoken to, where it is another than Codex: the rules know one, `codex`.
+    """
     if len(request) > LONGEST_COMMAND:
         return None
     text = _MATERIAL.sub(" , ", request)
@@ -92,6 +98,8 @@ def read(request: str) -> Words | None:
     found = Words(material=material, asks=text.rstrip().endswith("?"))
     text = unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
     text = _take_ids(text, found)
+    for name in called:
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "codex", text, flags=re.IGNORECASE)
     text = _AT_ONCE.sub("now", _take_duration(text, found))
     _split(text, found)
     if len(found.words) > _MOST_WORDS:

@@ -90,6 +90,8 @@ class SafetyInput(_NamedInput):
     approval_policy: ApprovalPolicy | None = Field(
         None, description="For new work: when Codex asks first, e.g. on-request. Default: as configured."
     )
+    trust_repository: bool = Field(False, description="For new work: load the repository's own Codex configuration.")
+    unenforced: bool = Field(False, description="For new work: start also where no sandbox can hold it.")
     allow_dirty: bool = Field(False, description="With apply: go on where there are uncommitted changes.")
 
 
@@ -249,6 +251,10 @@ class LocalRunInput(_NamedInput):
     working_dir: WorkingDir = None
     model: str | None = Field(None, description="Other than the configured one, e.g. gpt-5.5.")
     approval_policy: ApprovalPolicy | None = Field(None, description="When Codex asks first. Default: as configured.")
+    trust_repository: bool = Field(
+        False, description="Load the repository's own Codex configuration (MCP servers, hooks)."
+    )
+    unenforced: bool = Field(False, description="Start also where no sandbox can hold it.")
     max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
     idempotency_key: str | None = Field(None, description="The same key again gives the same task, e.g. issue-17.")
 

@@ -235,7 +235,7 @@ class Steering(Turns):
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
-            engine = await self.engine(*self._needed(options, turn), agent=options.agent)
+            engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
             used_up = None if turn is None else await self._used_up(options, engine, task_id)
             session = await self._open(engine, open_session, turn if used_up is None else None, task_id, limits)
         except Exception as error:

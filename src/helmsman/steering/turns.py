@@ -135,6 +135,10 @@ class Turns(Answering, Verbs, Hooks):
         """What an agent (the default one) can do."""
         return await self.agents[agent or self.settings.default_agent].capabilities(self.settings, self._env)
 
+    async def agents_here(self) -> list[Agent]:
+        """The agents whose programs are here; whether they are of use is not asked (`installed`)."""
+        return await anyio.to_thread.run_sync(self.agents.here, self.settings, self._env)
+
     async def engine(self, *needed: Capability, agent: str | None = None) -> Engine:
         """The engine of an agent (the default one), opened if need be.
 
@@ -269,7 +273,7 @@ class Turns(Answering, Verbs, Hooks):
         running: str | None = None
         try:
             with self._surroundings.entered():  # not those of whoever has answered
-                engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
+                engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
                 self._ledger.begin(task_id, session, engine=engine.id)
@@ -341,8 +345,10 @@ class Turns(Answering, Verbs, Hooks):
         """Let go of a session that the engine has unloaded; whoever asks for it again gets it from disk."""
         self._known.forget(session_id)
 
-    def _needed(self, options: SessionOptions, turn: TurnInput | None) -> Iterator[Capability]:
-        return needed_for(options, turn, self.allowed_roots)
+    def _needed(self, options: SessionOptions, turn: TurnInput | None, task_id: str) -> Iterator[Capability]:
+        yield from needed_for(options, turn, self.allowed_roots)
+        if task_id in self._ledger.max_costs:  # or nobody would notice that it has cost more
+            yield Capability.USAGE
 
     def make_room(self) -> None:
         """A turn did not come to be: what waits for room, or behind it, may run."""

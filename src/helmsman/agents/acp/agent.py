@@ -93,6 +93,12 @@ class AcpAgent(KeptAgent):
 
         return await anyio.to_thread.run_sync(look)
 
+    def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
+        try:
+            return bool(self.find(_env(env)))
+        except AgentNotFound:
+            return False
+
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         has_history = self._profile.reader(_env(env)) is not None
         return self._profile.capabilities(has_history=has_history, detached=self.detaches(settings))

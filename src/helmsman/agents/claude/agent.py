@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, find_claude
+from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, claude_is_here, find_claude
 from helmsman.agents.found_programs import login_in
 from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capabilities, Installed
@@ -48,6 +48,9 @@ class ClaudeAgent(KeptAgent):
 
         await find_sandbox(settings, env)
         return HELD
+
+    def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
+        return claude_is_here(settings, env)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)

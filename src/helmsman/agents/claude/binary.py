@@ -64,8 +64,7 @@ def find_claude(settings: Settings, env: Mapping[str, str] | None) -> ClaudeBina
     Raises:
         AgentNotFound: There is none, or it is too old, or what is there is not Claude Code.
     """
-    given = environment() if env is None else env
-    found = settings.claude_path or _on_path(given)
+    found = settings.claude_path or _on_path(environment() if env is None else env)
     if found is None:
         raise AgentNotFound(f"There is no claude on PATH. {INSTALL_ADVICE}", agent=CLAUDE)
     program = _program(found)
@@ -83,6 +82,12 @@ def find_claude(settings: Settings, env: Mapping[str, str] | None) -> ClaudeBina
             f"{found} is Claude Code {version}, and Helmsman needs {oldest} or newer. {INSTALL_ADVICE}", agent=CLAUDE
         )
     return ClaudeBinary(path=program, version=version, home=settings.claude_home)
+
+
+def claude_is_here(settings: Settings, env: Mapping[str, str] | None) -> bool:
+    """Whether there is one, of whatever version: it is not asked."""
+    found = settings.claude_path or _on_path(environment() if env is None else env)
+    return found is not None and found.is_file()
 
 
 def _on_path(env: Mapping[str, str]) -> Path | None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from helmsman.agents.codex.binary import CODEX, CodexBinary, app_server_capabilities, exec_capabilities, find_codex
+from helmsman.agents.codex.binary import (
+    CODEX,
+    CodexBinary,
+    app_server_capabilities,
+    codex_is_here,
+    exec_capabilities,
+    find_codex,
+)
 from helmsman.agents.codex.detached.records import EngineRecord, read_records
 from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
@@ -70,6 +77,9 @@ class CodexAgent(Agent):
         variables = ("CODEX_API_KEY", "OPENAI_API_KEY")
         login = login_in(environment() if env is None else env, variables, (settings.codex_home / "auth.json",))
         return Installed(version=str(binary.version), path=str(binary.path), login=login)
+
+    def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
+        return settings.codex_remote is not None or codex_is_here(settings.codex_path, env)
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await agent_in_use(settings, env)

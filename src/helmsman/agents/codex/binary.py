@@ -146,6 +146,11 @@ async def find_codex(
     raise CodexNotFound(f"{' '.join(reasons)} {INSTALL_ADVICE}")
 
 
+def codex_is_here(explicit: Path | None, env: Mapping[str, str] | None) -> bool:
+    """Whether there is a Codex where `find_codex` looks. It is not asked what it is. Blocks, briefly."""
+    return any(path.is_file() for path in _candidates(explicit, environment() if env is None else env))
+
+
 class _NotUsableError(Exception):
     """Why a candidate is not the Codex to use, as the rest of a sentence that begins with its path."""
 
