@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.base import processes as module
-from helmsman.base.processes import Process, descendants, from_ps, kill, running_process
+from helmsman.base.processes import (
+    Process,
+    descendants,
+    from_ps,
+    kill,
+    running_process,
+    started_before,
+    started_now,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,3 +141,14 @@ def test_without_ps_nobody_is_called_alive(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_has_proc", lambda: False)
     monkeypatch.setenv("PATH", "/nonexistent")
     assert running_process(os.getpid()) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are looked for")
+def test_what_ran_before_a_moment_is_told_from_what_was_started_after_it(nest: subprocess.Popen[str]) -> None:
+    moment = started_now()
+    assert moment is not None
+    assert all(started_before(one, moment) for one in descendants(nest.pid))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as later:
+        newer = running_process(later.pid)
+        assert newer is not None
+        assert not started_before(newer, moment)

@@ -15,7 +15,8 @@ from helmsman.agents.keeper.owner import own_child
 from helmsman.agents.keeper.places import forget, private_directory, socket_path, try_attach, try_own
 from helmsman.agents.keeper.starting import start_keeper
 from helmsman.agents.kept_records import KEPT, read_record
-from helmsman.base.processes import Process, descendants, with_variable
+from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.processes import Process, descendants, started_before, started_now, with_variable
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 _ATTACH_TIMEOUT: Final = 10.0
 _POLL: Final = 0.02
-_OWN: Final = "own"
+OWN: Final = "own"
+"""Under which an `Own` is noted for the next owner: who finds it in the middle of a turn cannot tell."""
 
 
 async def start_kept(
@@ -101,6 +103,42 @@ async def own_kept(record: KeptRecord, *, epoch: int, title: str) -> AsyncIterat
 # --- what is below it ------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What runs below an agent while it has nothing to do, and so is its own and no command of a turn.
+
+    It is all that is older than `since`. Where the system does not tell how old a process is, it is what was `seen` then.
+    """
+
+    since: str | None = None
+    seen: frozenset[Process] = frozenset()
+
+    @classmethod
+    def by_age(cls) -> Own | None:
+        """What there is now, without a look at it; None where it takes one."""
+        since = started_now()
+        return None if since is None else cls(since)
+
+    def without(self, found: frozenset[Process]) -> frozenset[Process]:
+        """The commands among what is below it."""
+        since = self.since
+        if since is None:
+            return found - self.seen
+        return frozenset(one for one in found if not started_before(one, since))
+
+    def noted(self) -> str | list[Process]:
+        """As JSON."""
+        return sorted(self.seen) if self.since is None else self.since
+
+    @classmethod
+    def of(cls, noted: Any) -> Own:
+        """As it was noted."""
+        if isinstance(noted, str):
+            int(noted.rpartition(":")[2])
+            return cls(noted)
+        return cls(seen=frozenset(Process(int(pid), str(started)) for pid, started in noted))
+
+
 class BelowChild:
     """All that runs below our own child or was started by it. Methods block, briefly."""
 
@@ -110,9 +148,9 @@ class BelowChild:
     def now(self) -> frozenset[Process]:
         return _below(self._child.pid, CHILD_MARK, self._child.mark)
 
-    def note_own(self) -> frozenset[Process]:
-        """What there is while it has nothing to do, and so is its own."""
-        return self.now()
+    def note_own(self) -> Own:
+        """What there is while it has nothing to do."""
+        return Own.by_age() or Own(seen=self.now())
 
 
 class BelowKept:
@@ -124,18 +162,18 @@ class BelowKept:
     def now(self) -> frozenset[Process]:
         return _below(self._record.keeper.pid, KEPT_MARK, str(self._record.directory)) - {self._record.child}
 
-    def note_own(self) -> frozenset[Process]:
-        """What there is while it has nothing to do. Written down: who finds it in the middle of a turn cannot tell."""
-        own = self.now()
-        self._record.note(**{_OWN: sorted(own)})
+    def note_own(self) -> Own:
+        """What there is while it has nothing to do. Written down for the next owner."""
+        own = Own.by_age() or Own(seen=self.now())
+        self._record.note(**{OWN: own.noted()})
         return own
 
-    def noted_own(self) -> frozenset[Process]:
+    def noted_own(self) -> Own:
         """What was noted before; where that is lost, everything, so that nothing of its own is taken for a command."""
         try:
-            return frozenset(Process(int(pid), str(started)) for pid, started in self._record.notes()[_OWN])
+            return Own.of(self._record.notes()[OWN])
         except (LookupError, ValueError, TypeError):
-            return self.now()
+            return Own(seen=self.now())
 
 
 def _below(root: int, variable: str, value: str) -> frozenset[Process]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ CHILD_MARK: Final = "HELMSMAN_CHILD"
 _PS_SECONDS: Final = 5.0
 _READ_BYTES: Final = 64 * 1024
 _KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+_TICKS: Final = 0 if sys.platform == "win32" else os.sysconf("SC_CLK_TCK")
 _ENDED_STATES: Final = ("Z", "X", "x")
 """A process that has ended and waits for its parent to notice still has a pid, and does nothing any more."""
 
@@ -62,6 +64,19 @@ def running_process(pid: int) -> Process | None:
     with suppress(OSError):
         return next((process for process, _ in _read_stat(pid)), None)
     return None
+
+
+def started_now() -> str | None:
+    """What a process that starts at this moment has as `started`; None where one cannot tell by that which is older."""
+    if sys.platform != "linux" or not _has_proc():
+        return None
+    moment = f"{_boot_id()}:{time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9}"
+    return moment if started_before(Process.me(), moment) else None  # else /proc goes by another clock
+
+
+def started_before(process: Process, moment: str) -> bool:
+    """Whether a process is older than a moment of `started_now`. One of the same hundredth of a second is not."""
+    return int(process.started.rpartition(":")[2]) < int(moment.rpartition(":")[2])
 
 
 def descendants(pid: int) -> frozenset[Process]:

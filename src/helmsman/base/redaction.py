@@ -33,16 +33,39 @@ def redact(text: str) -> str:
     """The text without the secrets in it. Redacting twice changes nothing more."""
     if _HARMLESS.fullmatch(text):
         return text
-    text = _PRIVATE_KEY.sub(REDACTED, text)
-    text = _redact_spans(text, secret_spans(text))
-    text = _HEADER.sub(rf"\g<name>{REDACTED}", text)
-    text = _BEARER.sub(rf"\g<scheme>{REDACTED}", text)  # before `token: Bearer …` loses the word that gives it away
-    text = _redact_assignments(text)
-    text = _SIGNATURE.sub(rf"\g<name>{REDACTED}", text)
-    text = _URL_PASSWORD.sub(rf"\g<before>{REDACTED}@", text)
-    text = _WEBHOOK.sub(rf"\g<before>{REDACTED}", text)
-    return _TOKEN.sub(REDACTED, text)
+    folded = (
+        text.replace("ı", "i").replace("İ", "i").replace("ſ", "s").lower()
+    )  # as patterns fold them that ignore case
 
+    def has(*words: str) -> bool:
+        return any(word in folded for word in words)
+
+    # A pattern takes much longer than to see that a word is not there without which it cannot match.
+    if has("private key"):
+        text = _PRIVATE_KEY.sub(REDACTED, text)
+    if has("-", "nmcli"):
+        text = _redact_spans(text, secret_spans(text))
+    if has("authorization", "cookie"):
+        text = _HEADER.sub(rf"\g<name>{REDACTED}", text)
+    if has("bearer", "basic"):
+        text = _BEARER.sub(rf"\g<scheme>{REDACTED}", text)  # before `token: Bearer …` loses the word that gives it away
+    if has(*_IN_SECRET_NAMES):
+        text = _redact_assignments(text)
+    if has("?", "&"):
+        text = _SIGNATURE.sub(rf"\g<name>{REDACTED}", text)
+    if has("://"):
+        text = _URL_PASSWORD.sub(rf"\g<before>{REDACTED}@", text)
+    if has("hook", "api.telegram.org/", "maker.ifttt.com/", "hc-ping.com/", "ntfy.sh/"):
+        text = _WEBHOOK.sub(rf"\g<before>{REDACTED}", text)
+    if _TOKEN.search(" ".join([word for word in text.split() if len(word) >= _SHORTEST_TOKEN])):
+        text = _TOKEN.sub(REDACTED, text)
+    return text
+
+
+_IN_SECRET_NAMES: Final = ("pass", "secret", "token", "credential", "auth", "cookie", "key", "pwd", "psk", "pat")
+"""One of them is in every name that `is_secret_name` knows."""
+_SHORTEST_TOKEN: Final = 15
+"""No token is shorter, and none has a blank in it."""
 
 _HARMLESS: Final = re.compile(
     r"[\w.-]{0,14}|[A-Za-z]{0,19}|[0-9a-f-]{0,100}|[0-9-]{10}T[0-9:.]{5,15}(?:[+-][0-9:]{5}|Z)?"

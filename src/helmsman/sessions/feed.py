@@ -69,9 +69,8 @@ class _Queue:
         self.events: deque[Event] = deque()
         self._sizes: deque[int] = deque()
 
-    def append(self, event: Event) -> int:
-        """Take an event in; how many had to give way."""
-        size = _size(event)
+    def append(self, event: Event, size: int) -> int:
+        """Take an event of this size in; how many had to give way."""
         self.events.append(event)
         self._sizes.append(size)
         self._size += size
@@ -124,11 +123,12 @@ class Feed:
         return self._cursor
 
     def publish(self, event: Event) -> None:
+        size = _size(event)
         if not isinstance(event, ItemDelta):
-            self._ring.append(event)
+            self._ring.append(event, size)
             self._cursor += 1
         for reader in self._readers:
-            reader.put(event)
+            reader.put(event, size)
         self._wake()
 
     def miss(self, count: int) -> None:
@@ -178,7 +178,7 @@ class Feed:
         if since is not None:
             page = self.since(since)
             for event in page.events:
-                reader.put(event)
+                reader.put(event, _size(event))
             reader.missed += page.missed
         self._readers.add(reader)
         return reader
@@ -203,9 +203,9 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self._feed.forget(self)
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Event, size: int) -> None:
         if not isinstance(event, ItemDelta) or not self._queue.join(event):
-            self.missed += self._queue.append(event)
+            self.missed += self._queue.append(event, size)
         self._ready.set()
 
     def wake(self) -> None:

@@ -153,9 +153,16 @@ def _tests(commands: Sequence[CommandExecution]) -> TestCount | None:
 
 def to_keep(outcome: TaskOutcome) -> dict[str, Any]:
     """As JSON, bounded, without secrets."""
-    plain: dict[str, Any] = redact_value({**asdict(outcome), "diff": None, "output": None})
-    long = {"diff": outcome.diff, "output": outcome.output}
-    return plain | {name: None if text is None else cut(redact(text), TEXT_LIMIT) for name, text in long.items()}
+    long = {"output": outcome.output, "diff": outcome.diff}
+    return {
+        **{name: None if text is None else cut(redact(text), TEXT_LIMIT) for name, text in long.items()},
+        "files": redact_value([asdict(file) for file in outcome.files]),
+        "commands": [
+            {"command": redact(one.command), "exit_code": one.exit_code, "declined": one.declined}
+            for one in outcome.commands
+        ],
+        "tests": None if outcome.tests is None else asdict(outcome.tests),
+    }
 
 
 def kept(content: Mapping[str, Any]) -> TaskOutcome:

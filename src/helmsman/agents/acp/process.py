@@ -26,7 +26,7 @@ from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.child_process import open_child
-from helmsman.agents.kept_child import BelowChild, BelowKept, own_kept, start_kept
+from helmsman.agents.kept_child import OWN, BelowChild, BelowKept, Own, own_kept, start_kept
 from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.json_values import mapping
@@ -157,7 +157,7 @@ class AgentProcess:
         """What it said of itself when it was greeted."""
         self._below = below
         self._kept = kept
-        self._own: frozenset[Process] = frozenset()
+        self._own = Own()
 
     @property
     def version(self) -> str | None:
@@ -212,7 +212,7 @@ class AgentProcess:
     def note(self, **notes: Any) -> None:
         """Note something for the next owner, where there can be one."""
         if self._kept is not None:
-            self._kept.record.note(**notes)
+            self._kept.record.note(**{OWN: self._own.noted()}, **notes)
 
     def turn_ended(self) -> None:
         """Nobody needs to hear of the turn again."""
@@ -237,7 +237,8 @@ class AgentProcess:
 
     async def remember_own(self) -> None:
         """What runs now belongs to the agent itself, and is no command of a turn."""
-        self._own = await anyio.to_thread.run_sync(self._below.note_own)
+        own = Own.by_age()
+        self._own = own if own is not None else await anyio.to_thread.run_sync(self._below.note_own)
 
     async def recall_own(self) -> None:
         """What an earlier owner has noted so belongs to the agent itself."""
@@ -253,10 +254,10 @@ class AgentProcess:
 
     async def commands(self) -> frozenset[Process]:
         """What the turn has started and is still there."""
-        return await anyio.to_thread.run_sync(self._below.now) - self._own
+        return self._own.without(await anyio.to_thread.run_sync(self._below.now))
 
     def _end(self, noted: frozenset[Process]) -> frozenset[Process]:
-        return kill((noted | self._below.now()) - self._own)
+        return kill(self._own.without(noted | self._below.now()))
 
 
 @asynccontextmanager

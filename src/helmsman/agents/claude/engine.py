@@ -504,7 +504,7 @@ class ClaudeEngine(Engine):
     async def _end_commands(self, running: LiveProcess) -> None:
         """End what a turn has left running, also what has left its group or its parent."""
         with anyio.move_on_after(KILLED_SECONDS):
-            while left := await anyio.to_thread.run_sync(running.pipe.below) - running.own:
+            while left := running.own.without(await anyio.to_thread.run_sync(running.pipe.below)):
                 await anyio.to_thread.run_sync(kill, left)
                 await anyio.sleep(_KILLED_POLL)
 

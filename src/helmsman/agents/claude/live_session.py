@@ -17,6 +17,7 @@ from helmsman.agents.claude.normalise import (
     was_interrupted,
 )
 from helmsman.agents.claude.questions import EXIT_PLAN, NOBODY_ASKED, allowed, not_answered, read_question, refused
+from helmsman.agents.kept_child import Own
 from helmsman.base.json_values import integer, mapping, optional_text, text
 from helmsman.model.events import (
     Failure,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.pipes import ClaudePipe
     from helmsman.agents.claude.questions import Asked
     from helmsman.agents.event_router import EventRouter
-    from helmsman.base.processes import Process
     from helmsman.errors import EngineLost
     from helmsman.model.events import TurnOutcome
     from helmsman.model.options import SessionOptions
@@ -79,7 +79,7 @@ class LiveProcess:
     launch: Launch | None
     access: SessionAccess
     gone: anyio.Event = field(default_factory=anyio.Event)
-    own: frozenset[Process] = frozenset()
+    own: Own = field(default_factory=Own)
     """What belongs to Claude Code itself: everything there was before it had anything to do."""
 
 

@@ -16,7 +16,7 @@ import anyio
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
-from helmsman.agents.kept_child import BelowChild, BelowKept, own_kept
+from helmsman.agents.kept_child import BelowChild, BelowKept, Own, own_kept
 from helmsman.agents.kept_child import start_kept as start_in_keeper
 from helmsman.base.json_values import mapping, text
 from helmsman.base.line_framer import LineFramer
@@ -76,7 +76,7 @@ class ClaudePipe(Protocol):
         """All that runs below it or was started by it. Blocks, briefly."""
         ...
 
-    def note_own(self) -> frozenset[Process]:
+    def note_own(self) -> Own:
         """What there is before it has anything to do, and so is its own. Blocks, briefly."""
         ...
 
@@ -170,7 +170,7 @@ class ChildPipe:
     def has_ended(self) -> bool:
         return True
 
-    def note_own(self) -> frozenset[Process]:
+    def note_own(self) -> Own:
         return self._below.note_own()
 
     def below(self) -> frozenset[Process]:
@@ -303,10 +303,10 @@ class KeptPipe:
     def has_ended(self) -> bool:
         return self._child.newer_epoch is None
 
-    def note_own(self) -> frozenset[Process]:
+    def note_own(self) -> Own:
         return self._below.note_own()
 
-    def noted_own(self) -> frozenset[Process]:
+    def noted_own(self) -> Own:
         return self._below.noted_own()
 
     def below(self) -> frozenset[Process]:

@@ -342,27 +342,21 @@ def join_pieces(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     work. Pieces that have come at once are of use to nobody one by one.
     """
     joined: list[dict[str, Any]] = []
-    last: dict[str, dict[str, Any]] = {}
+    last: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
     for message in messages:
         params = message.get("params")
         thread_id = params.get("threadId") if isinstance(params, dict) else None
         if not isinstance(params, dict) or not isinstance(thread_id, str):
             last.clear()  # what is about no session may be about any
-        elif message.get("method") in _PIECES and isinstance(params.get("delta"), str):
+        elif (method := message.get("method")) in _PIECES and isinstance(delta := params.get("delta"), str):
+            get = params.get
+            of = method, get("itemId"), get("turnId"), get("contentIndex")
             before = last.get(thread_id)
-            if before is not None and before["method"] == message["method"] and _same(before["params"], params):
-                before["params"]["delta"] += params["delta"]
+            if before is not None and before[0] == of:
+                before[1]["delta"] += delta
                 continue
-            last[thread_id] = message
+            last[thread_id] = of, params
         else:
             last.pop(thread_id, None)
         joined.append(message)
     return joined
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return (
-        one.get("itemId") == other.get("itemId")
-        and one.get("turnId") == other.get("turnId")
-        and one.get("contentIndex") == other.get("contentIndex")
-    )
