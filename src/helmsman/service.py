@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.steering.room import Room
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.model import Task
 
 
 log = logging.getLogger(__name__)
@@ -138,6 +139,9 @@ class Helmsman(Steering):
 
     def check_spending(self, session: Session) -> None:
         self.extras.budgets.check(session)
+
+    def resume_job(self, task: Task) -> None:
+        self.extras.outcomes.resume(task)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         if event.agent_id is not None or not isinstance(event, TurnEnded | EngineGone):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from helmsman.errors import BudgetExceeded
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
+    from helmsman.tasks.model import Task
 
 
 class Hooks(ABC):
@@ -31,6 +32,10 @@ class Hooks(ABC):
     @abstractmethod
     def check_spending(self, session: Session) -> None:
         """Look at what a session has spent: its turn may have to be stopped."""
+
+    @abstractmethod
+    def resume_job(self, task: Task) -> None:
+        """Go on with a job that an earlier hub left."""
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:
