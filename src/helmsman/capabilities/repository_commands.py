@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import signal
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -201,11 +202,15 @@ async def run_command(
     began, output, code = time.monotonic(), _Tail(), None
     async with anyio.create_task_group() as tasks:
         async with open_child(tasks, argv, env=passed, cwd=directory) as child:
-            with anyio.move_on_after(timeout):
-                async with anyio.create_task_group() as reading:
-                    reading.start_soon(output.read, child.stdout)
-                    code = await child.wait()
-                    reading.cancel_scope.deadline = anyio.current_time() + _OUTPUT_GRACE
+            try:
+                with anyio.move_on_after(timeout):
+                    async with anyio.create_task_group() as reading:
+                        reading.start_soon(output.read, child.stdout)
+                        code = await child.wait()
+                        reading.cancel_scope.deadline = anyio.current_time() + _OUTPUT_GRACE
+            finally:
+                if code is None:
+                    child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
             said = child.stderr_tail
         tasks.cancel_scope.cancel()
     text = output.text() or said

@@ -105,7 +105,7 @@ class Lent:
                 entries.append(_index_line(mode or _FILE_MODES[0], blob, path))
                 continue
             mode, blob = (None, "") if source is None else self._entry(source, path)
-            entries.append(_index_line(mode or "0", blob or "0" * 40, path))
+            entries.append(_index_line(mode or "0", blob or "0" * len(on), path))
         self._git.run("read-tree", on)
         if entries:
             self._git.run("update-index", "-z", "--replace", "--index-info", stdin=b"".join(entries))
