@@ -70,6 +70,7 @@ OTHER_TABLES: Final = frozenset(
         "prices",
         "rules",
         "trusted_projects",
+        "worktree",
     }
 )
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""

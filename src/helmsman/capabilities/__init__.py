@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.schedules import Schedules
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
+    from helmsman.capabilities.worktree_setup import WorktreeSetup
     from helmsman.steering.core import Steering
 
 
@@ -102,6 +103,13 @@ class Extras:
         from helmsman.capabilities.notices import Notices
 
         return Notices(self._helm)
+
+    @cached_property
+    def worktree_setup(self) -> WorktreeSetup:
+        """What a repository wants run in a new worktree."""
+        from helmsman.capabilities.worktree_setup import WorktreeSetup
+
+        return WorktreeSetup(self._helm)
 
     @cached_property
     def usage(self) -> UsageReports:

@@ -118,7 +118,7 @@ class Desk:
             return partial(self._answer_unasked, session, asked, (Choice(DENY, beyond),), DENY, _ROOTS, beyond)
         question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
         asked = replace(asked, question=question)
-        ruling = self._decide(session, question)
+        ruling = self.ruling(session, question)
         if ruling.effect != "ask":
             yes = ACCEPT if question.type == "mcp_elicitation" else APPROVE
             choices, answer = ((Choice(yes),), yes) if ruling.effect == "allow" else (None, DENY)
@@ -197,7 +197,8 @@ class Desk:
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    def _decide(self, session: Session, question: Question) -> Ruling:
+    def ruling(self, session: Session, question: Question) -> Ruling:
+        """What rules say of a question of a session."""
         workspace = _workspace(session)
         known = self._rules.rules_for(workspace.directory)
         return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)

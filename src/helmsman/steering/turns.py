@@ -175,6 +175,11 @@ class Turns(Answering, Verbs, Hooks):
         )
 
     @property
+    def environment(self) -> Mapping[str, str] | None:
+        """What programs are started with; None is that of whoever asks."""
+        return self._env
+
+    @property
     def ledger(self) -> Ledger:
         """Where every turn is a task."""
         return self._ledger
