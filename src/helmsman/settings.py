@@ -61,14 +61,7 @@ WORKTREES: Final = "worktrees"
 
 OTHER_TABLES: Final = frozenset(
     {
-        "agents",
-        "allow_workspace_patches",
-        "budget",
-        "cloud",
-        "notify",
-        "prices",
-        "rules",
-        "trusted_projects",
+        *("agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"),
         "worktree",
     }
 )

@@ -49,7 +49,7 @@ _SHELL: Final = 'exec /bin/sh -c "$1" 2>&1 </dev/null'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confinement:
+class CommandAllowance:
     """What a command may do: what its session may. With `anything` it runs in no sandbox."""
 
     writes: Writes = "workspace"
@@ -57,7 +57,7 @@ class Confinement:
     writable_roots: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, session: Session) -> Confinement:
+    def of(cls, session: Session) -> CommandAllowance:
         """That of a session, as its agent said it has been given; what nobody knows is nothing."""
         options = session.options
         writes = options.writes or WRITES.get(session.state.sandbox or "", "nothing")
@@ -80,11 +80,11 @@ def _has_network(options: SessionOptions) -> bool:
 
 # --- asked -----------------------------------------------------------------------------------------------------------
 
-Consent: TypeAlias = "Callable[[str, Worktree, Confinement, str], Awaitable[str | None]]"
+Consent: TypeAlias = "Callable[[str, Worktree, CommandAllowance, str], Awaitable[str | None]]"
 """Says whether a command may run in a worktree, and for what: None is a yes, anything else the reason of a no."""
 
 
-def command_question(session: Session, command: str, tree: Worktree, confinement: Confinement, why: str) -> Question:
+def command_question(session: Session, command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> Question:
     """The question whether a command may run. It arises in the repository: a rule for it holds in all its worktrees.
 
     Raises:
@@ -102,7 +102,7 @@ def command_question(session: Session, command: str, tree: Worktree, confinement
         details={
             "command": command,
             "directory": str(tree.repository),
-            "sandbox": confinement.place,
+            "sandbox": allowance.place,
             "reason": f"{why} It runs in a worktree of this repository: {tree.path}",
         },
     )
@@ -127,8 +127,8 @@ def says_no(choices: tuple[Choice, ...] | None) -> str | None:
 def consent_of(helm: Steering, session: Session) -> Consent:
     """Consent by whoever answers a session's questions; while no turn of it runs nobody can be asked, and rules decide."""
 
-    async def ask(command: str, tree: Worktree, confinement: Confinement, why: str) -> str | None:
-        question = command_question(session, command, tree, confinement, why)
+    async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
+        question = command_question(session, command, tree, allowance, why)
         never = session.options.asks == "never"
         ruling = await anyio.to_thread.run_sync(helm.desk.ruling, session, question)
         if ruling.effect != "ask" or never or not session.state.is_running:
@@ -178,7 +178,7 @@ class CommandResult:
 async def run_command(
     command: str,
     directory: Path,
-    confinement: Confinement,
+    allowance: CommandAllowance,
     *,
     settings: Settings,
     env: Mapping[str, str] | None = None,
@@ -194,10 +194,10 @@ async def run_command(
     known = environment() if env is None else env
     passed = {name: value for name, value in known.items() if not _is_secret(name)} | dict(more or {})
     argv = ["/bin/sh", "-c", _SHELL, "sh", command]
-    if confinement.writes != "anything":
+    if allowance.writes != "anything":
         sandbox = await find_sandbox(settings, env)
-        writable = (directory, *confinement.writable_roots) if confinement.writes == "workspace" else ()
-        confined = Confined(writable=writable, own_home=directory, network=confinement.network)
+        writable = (directory, *allowance.writable_roots) if allowance.writes == "workspace" else ()
+        confined = Confined(writable=writable, own_home=directory, network=allowance.network)
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
     began, output, code = time.monotonic(), _Tail(), None
     async with anyio.create_task_group() as tasks:

@@ -17,7 +17,7 @@ import anyio.to_thread
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import replace_file
 from helmsman.base.git import find_git
-from helmsman.capabilities.repository_commands import STOPPED, Confinement, consent_of, end_stopped, run_command
+from helmsman.capabilities.repository_commands import STOPPED, CommandAllowance, consent_of, end_stopped, run_command
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.worktrees.records import set_up_of
@@ -106,11 +106,11 @@ class WorktreeSetup:
             end_stopped(self._helm, session)
             scope.cancel()
 
-        confinement = Confinement.of(session)
-        if confinement.writes == "nothing":
+        allowance = CommandAllowance.of(session)
+        if allowance.writes == "nothing":
             await self._tell(session, tree, f"The worktree was not set up ({command}): the session may not write.", "")
             return
-        refused = await consent_of(self._helm, session)(command, tree, confinement, _WHY)
+        refused = await consent_of(self._helm, session)(command, tree, allowance, _WHY)
         if refused == STOPPED:
             return
         if refused is not None:
@@ -122,7 +122,7 @@ class WorktreeSetup:
             result = await run_command(
                 command,
                 tree.path,
-                confinement,
+                allowance,
                 settings=self._helm.settings,
                 env=self._helm.environment,
                 timeout=SET_UP_SECONDS,

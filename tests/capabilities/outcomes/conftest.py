@@ -10,7 +10,7 @@ import pytest
 
 from helmsman import worktrees
 from helmsman.capabilities.outcomes.checks import CheckRunner
-from helmsman.capabilities.repository_commands import Confinement
+from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.testing.repository import git, make_repository
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ def bench(settings: Settings, codex_home: CodexHome, tmp_path: Path) -> Callable
         tree = worktrees.create(root, settings.state_dir)
         asked: list[str] = []
 
-        async def consent(command: str, _tree: Worktree, _confinement: Confinement, _why: str) -> str | None:
+        async def consent(command: str, _tree: Worktree, _allowance: CommandAllowance, _why: str) -> str | None:
             asked.append(command)
             return refuse
 
-        runner = CheckRunner(tree, consent, Confinement(), settings=settings, env=codex_home.env, timeout=timeout)
+        runner = CheckRunner(tree, consent, CommandAllowance(), settings=settings, env=codex_home.env, timeout=timeout)
         return Bench(tree, runner, asked)
 
     return make

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from helmsman import worktrees
-from helmsman.capabilities.outcomes.claims import Place
+from helmsman.capabilities.outcomes.claims import CitedLines
 from helmsman.capabilities.outcomes.own_files import check_untouched
 from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
 from helmsman.capabilities.outcomes.trials import trial
@@ -106,7 +106,7 @@ async def test_a_missing_dependency_is_no_reproduction(bench: Callable[..., Benc
 
 async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> None:
     place = bench({"calc.py": FIXED, "conftest.py": "", "tests/test_old.py": TESTS})
-    target = (Place(file="calc.py", start=1, end=2),)
+    target = (CitedLines(file="calc.py", start=1, end=2),)
     empty = "from calc import add\n\n\ndef test_nothing():\n    add(1, 2)\n    assert True\n"
     real = "from calc import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
     place.put({"tests/test_new.py": empty})
