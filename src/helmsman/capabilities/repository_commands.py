@@ -21,7 +21,7 @@ from helmsman.agents.child_process import open_child
 from helmsman.agents.sandbox import Confined, find_sandbox
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
-from helmsman.errors import InvalidInput
+from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import TurnEnded
 from helmsman.model.options import DEFAULT_AGENT, WRITES
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question
@@ -185,18 +185,24 @@ async def run_command(
     timeout: float,
     more: Mapping[str, str] | None = None,
 ) -> CommandResult:
-    """Run what somebody has allowed: `directory` is where, and with `workspace` what it may write. `more` are variables.
+    """Run what somebody has allowed. `directory` is where, and what it may write; `more` are variables.
 
     Raises:
-        Unsupported: There is no sandbox here that would hold it.
+        Unsupported: There is no sandbox here that would hold it, or the session may not write.
         EngineStartFailed: It could not be run.
     """
+    if allowance.writes == "nothing":
+        raise Unsupported(
+            f"The session may write nothing, so `{command}` cannot be run in its worktree. Start it with the sandbox "
+            "workspace-write.",
+            capability="sandbox",
+        )
     known = environment() if env is None else env
     passed = {name: value for name, value in known.items() if not _is_secret(name)} | dict(more or {})
     argv = ["/bin/sh", "-c", _SHELL, "sh", command]
     if allowance.writes != "anything":
         sandbox = await find_sandbox(settings, env)
-        writable = (directory, *allowance.writable_roots) if allowance.writes == "workspace" else ()
+        writable = (directory, *allowance.writable_roots)
         confined = Confined(writable=writable, own_home=directory, network=allowance.network)
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
     began, output, code = time.monotonic(), _Tail(), None

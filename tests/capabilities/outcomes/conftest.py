@@ -36,6 +36,7 @@ class Bench:
 
     tree: Worktree
     runner: CheckRunner
+    with_allowance: Callable[[CommandAllowance], CheckRunner]
     asked: list[str] = field(default_factory=list)
 
     def put(self, files: Mapping[str, str | None]) -> None:
@@ -65,7 +66,11 @@ def bench(settings: Settings, codex_home: CodexHome, tmp_path: Path) -> Callable
             asked.append(command)
             return refuse
 
-        runner = CheckRunner(tree, consent, CommandAllowance(), settings=settings, env=codex_home.env, timeout=timeout)
-        return Bench(tree, runner, asked)
+        env = {**codex_home.env, "SOME_API_KEY": "hidden from commands"}
+
+        def runner(allowance: CommandAllowance) -> CheckRunner:
+            return CheckRunner(tree, consent, allowance, settings=settings, env=env, timeout=timeout)
+
+        return Bench(tree, runner(CommandAllowance()), runner, asked)
 
     return make
