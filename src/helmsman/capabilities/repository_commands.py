@@ -131,17 +131,17 @@ def consent_of(helm: Steering, session: Session) -> Consent:
         question = command_question(session, command, tree, allowance, why)
         never = session.options.asks == "never"
         ruling = await anyio.to_thread.run_sync(helm.desk.ruling, session, question)
-        if ruling.effect != "ask" or never or not session.state.is_running:
-            if ruling.effect == "allow":
-                return None
-            if ruling.effect == "deny":
-                return ruling.reason
+        if not session.state.is_running or (never and ruling.effect == "ask"):
+            await helm.desk.record_ruling(question, ruling)
+            if ruling.effect != "ask":
+                return None if ruling.effect == "allow" else ruling.reason
             asked = "the session never asks" if never else "nobody can be asked now"
             return f"no rule allows it, and {asked}: allow it with a rule for {tree.repository}"
         answered, answers = anyio.Event(), list[str | None]()
 
         def take(choices: tuple[Choice, ...] | None) -> None:
-            answers.append(STOPPED if session.is_stopping else says_no(choices))
+            by_rule = choices is None and ruling.effect == "deny"
+            answers.append(STOPPED if session.is_stopping else ruling.reason if by_rule else says_no(choices))
             if session.is_stopping:
                 end_stopped(helm, session)
             answered.set()

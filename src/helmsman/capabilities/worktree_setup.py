@@ -66,7 +66,7 @@ class WorktreeSetup:
 
         def look() -> bool:
             git = find_git(directory, self._helm.settings.state_dir)
-            return git is not None and (git.work_tree / CONFIG_NAME).is_file() and _command_or_problem(git.work_tree)[0]
+            return git is not None and any(_setup_or_problem(git.work_tree))
 
         return await anyio.to_thread.run_sync(look)
 
@@ -162,18 +162,13 @@ def _can_ask(session: Session) -> bool:
     return session.engine is None or Capability.ASK not in session.engine.capabilities.lacking
 
 
-def _command_or_problem(repository: Path) -> tuple[bool, str | None]:
-    try:
-        return setup_command(repository) is not None, None
-    except InvalidSetting as error:
-        return True, error.message
-
-
 def _due(tree: Worktree) -> tuple[str | None, str | None]:
     """The command that is to be run in a worktree, if it was not yet; or why nobody knows it."""
-    if set_up_of(tree).exists():
-        return None, None
+    return (None, None) if set_up_of(tree).exists() else _setup_or_problem(tree.repository)
+
+
+def _setup_or_problem(repository: Path) -> tuple[str | None, str | None]:
     try:
-        return setup_command(tree.repository), None
+        return setup_command(repository), None
     except InvalidSetting as error:
         return None, error.message
