@@ -61,16 +61,8 @@ WORKTREES: Final = "worktrees"
 
 OTHER_TABLES: Final = frozenset(
     {
-        "agents",
-        "allow_workspace_patches",
-        "budget",
-        "capabilities",
-        "cloud",
-        "notify",
-        "prices",
-        "rules",
-        "trusted_projects",
-        "worktree",
+        *("agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"),
+        *("capabilities", "worktree"),
     }
 )
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, worktrees
-from helmsman.capabilities.repository_commands import Confinement, consent_of
+from helmsman.capabilities.repository_commands import CommandAllowance, consent_of
 from helmsman.capabilities.worktree_setup import setup_command
 from helmsman.errors import InvalidSetting
 from helmsman.model.events import CommandExecution
@@ -69,10 +69,12 @@ async def test_it_is_asked_once_runs_in_the_sandbox_before_the_first_turn_and_is
         assert "held" in set_up_of(session.worktree).read_text(encoding="utf-8")
         assert worktrees.diff(session.worktree).files == ()
         consent = consent_of(helm, session)  # no turn runs, so that rules alone decide
-        assert await consent(command, session.worktree, Confinement(), "A check.") is None
-        refused = await consent("make trap", session.worktree, Confinement(), "A check.")
+        assert await consent(command, session.worktree, CommandAllowance(), "A check.") is None
+        refused = await consent("make trap", session.worktree, CommandAllowance(), "A check.")
         assert refused is not None
         assert "nobody can be asked now" in refused
+        audit = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+        assert ["make trap" in line and '"deny"' in line for line in audit[-3:]] == [False, False, True]
         again = await helm.start("look", cwd=git_repo, worktree=True, sandbox="workspace-write")
         assert await again.wait(until="end", timeout=SECONDS)  # nobody was asked: the rule is for this repository
         assert again.worktree is not None

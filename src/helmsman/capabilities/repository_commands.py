@@ -21,7 +21,7 @@ from helmsman.agents.child_process import open_child
 from helmsman.agents.sandbox import Confined, find_sandbox
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
-from helmsman.errors import InvalidInput
+from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import TurnEnded
 from helmsman.model.options import DEFAULT_AGENT, WRITES
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question
@@ -49,7 +49,7 @@ _SHELL: Final = 'exec /bin/sh -c "$1" 2>&1 </dev/null'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confinement:
+class CommandAllowance:
     """What a command may do: what its session may. With `anything` it runs in no sandbox."""
 
     writes: Writes = "workspace"
@@ -57,7 +57,7 @@ class Confinement:
     writable_roots: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, session: Session) -> Confinement:
+    def of(cls, session: Session) -> CommandAllowance:
         """That of a session, as its agent said it has been given; what nobody knows is nothing."""
         options = session.options
         writes = options.writes or WRITES.get(session.state.sandbox or "", "nothing")
@@ -80,11 +80,11 @@ def _has_network(options: SessionOptions) -> bool:
 
 # --- asked -----------------------------------------------------------------------------------------------------------
 
-Consent: TypeAlias = "Callable[[str, Worktree, Confinement, str], Awaitable[str | None]]"
+Consent: TypeAlias = "Callable[[str, Worktree, CommandAllowance, str], Awaitable[str | None]]"
 """Says whether a command may run in a worktree, and for what: None is a yes, anything else the reason of a no."""
 
 
-def command_question(session: Session, command: str, tree: Worktree, confinement: Confinement, why: str) -> Question:
+def command_question(session: Session, command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> Question:
     """The question whether a command may run. It arises in the repository: a rule for it holds in all its worktrees.
 
     Raises:
@@ -102,7 +102,7 @@ def command_question(session: Session, command: str, tree: Worktree, confinement
         details={
             "command": command,
             "directory": str(tree.repository),
-            "sandbox": confinement.place,
+            "sandbox": allowance.place,
             "reason": f"{why} It runs in a worktree of this repository: {tree.path}",
         },
     )
@@ -127,21 +127,21 @@ def says_no(choices: tuple[Choice, ...] | None) -> str | None:
 def consent_of(helm: Steering, session: Session) -> Consent:
     """Consent by whoever answers a session's questions; while no turn of it runs nobody can be asked, and rules decide."""
 
-    async def ask(command: str, tree: Worktree, confinement: Confinement, why: str) -> str | None:
-        question = command_question(session, command, tree, confinement, why)
+    async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
+        question = command_question(session, command, tree, allowance, why)
         never = session.options.asks == "never"
         ruling = await anyio.to_thread.run_sync(helm.desk.ruling, session, question)
-        if ruling.effect != "ask" or never or not session.state.is_running:
-            if ruling.effect == "allow":
-                return None
-            if ruling.effect == "deny":
-                return ruling.reason
+        if not session.state.is_running or (never and ruling.effect == "ask"):
+            await helm.desk.record_ruling(question, ruling)
+            if ruling.effect != "ask":
+                return None if ruling.effect == "allow" else ruling.reason
             asked = "the session never asks" if never else "nobody can be asked now"
             return f"no rule allows it, and {asked}: allow it with a rule for {tree.repository}"
         answered, answers = anyio.Event(), list[str | None]()
 
         def take(choices: tuple[Choice, ...] | None) -> None:
-            answers.append(STOPPED if session.is_stopping else says_no(choices))
+            by_rule = choices is None and ruling.effect == "deny"
+            answers.append(STOPPED if session.is_stopping else ruling.reason if by_rule else says_no(choices))
             if session.is_stopping:
                 end_stopped(helm, session)
             answered.set()
@@ -178,26 +178,32 @@ class CommandResult:
 async def run_command(
     command: str,
     directory: Path,
-    confinement: Confinement,
+    allowance: CommandAllowance,
     *,
     settings: Settings,
     env: Mapping[str, str] | None = None,
     timeout: float,
     more: Mapping[str, str] | None = None,
 ) -> CommandResult:
-    """Run what somebody has allowed: `directory` is where, and with `workspace` what it may write. `more` are variables.
+    """Run what somebody has allowed. `directory` is where, and what it may write; `more` are variables.
 
     Raises:
-        Unsupported: There is no sandbox here that would hold it.
+        Unsupported: There is no sandbox here that would hold it, or the session may not write.
         EngineStartFailed: It could not be run.
     """
+    if allowance.writes == "nothing":
+        raise Unsupported(
+            f"The session may write nothing, so `{command}` cannot be run in its worktree. Start it with the sandbox "
+            "workspace-write.",
+            capability="sandbox",
+        )
     known = environment() if env is None else env
     passed = {name: value for name, value in known.items() if not _is_secret(name)} | dict(more or {})
     argv = ["/bin/sh", "-c", _SHELL, "sh", command]
-    if confinement.writes != "anything":
+    if allowance.writes != "anything":
         sandbox = await find_sandbox(settings, env)
-        writable = (directory, *confinement.writable_roots) if confinement.writes == "workspace" else ()
-        confined = Confined(writable=writable, own_home=directory, network=confinement.network)
+        writable = (directory, *allowance.writable_roots)
+        confined = Confined(writable=writable, own_home=directory, network=allowance.network)
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
     began, output, code = time.monotonic(), _Tail(), None
     async with anyio.create_task_group() as tasks:

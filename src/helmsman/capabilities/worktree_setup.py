@@ -17,7 +17,7 @@ import anyio.to_thread
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import replace_file
 from helmsman.base.git import find_git
-from helmsman.capabilities.repository_commands import STOPPED, Confinement, consent_of, end_stopped, run_command
+from helmsman.capabilities.repository_commands import STOPPED, CommandAllowance, consent_of, end_stopped, run_command
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.worktrees.records import set_up_of
@@ -66,7 +66,7 @@ class WorktreeSetup:
 
         def look() -> bool:
             git = find_git(directory, self._helm.settings.state_dir)
-            return git is not None and (git.work_tree / CONFIG_NAME).is_file() and _command_or_problem(git.work_tree)[0]
+            return git is not None and any(_setup_or_problem(git.work_tree))
 
         return await anyio.to_thread.run_sync(look)
 
@@ -106,11 +106,11 @@ class WorktreeSetup:
             end_stopped(self._helm, session)
             scope.cancel()
 
-        confinement = Confinement.of(session)
-        if confinement.writes == "nothing":
+        allowance = CommandAllowance.of(session)
+        if allowance.writes == "nothing":
             await self._tell(session, tree, f"The worktree was not set up ({command}): the session may not write.", "")
             return
-        refused = await consent_of(self._helm, session)(command, tree, confinement, _WHY)
+        refused = await consent_of(self._helm, session)(command, tree, allowance, _WHY)
         if refused == STOPPED:
             return
         if refused is not None:
@@ -122,7 +122,7 @@ class WorktreeSetup:
             result = await run_command(
                 command,
                 tree.path,
-                confinement,
+                allowance,
                 settings=self._helm.settings,
                 env=self._helm.environment,
                 timeout=SET_UP_SECONDS,
@@ -162,18 +162,13 @@ def _can_ask(session: Session) -> bool:
     return session.engine is None or Capability.ASK not in session.engine.capabilities.lacking
 
 
-def _command_or_problem(repository: Path) -> tuple[bool, str | None]:
-    try:
-        return setup_command(repository) is not None, None
-    except InvalidSetting as error:
-        return True, error.message
-
-
 def _due(tree: Worktree) -> tuple[str | None, str | None]:
     """The command that is to be run in a worktree, if it was not yet; or why nobody knows it."""
-    if set_up_of(tree).exists():
-        return None, None
+    return (None, None) if set_up_of(tree).exists() else _setup_or_problem(tree.repository)
+
+
+def _setup_or_problem(repository: Path) -> tuple[str | None, str | None]:
     try:
-        return setup_command(tree.repository), None
+        return setup_command(repository), None
     except InvalidSetting as error:
         return None, error.message

@@ -203,6 +203,14 @@ class Desk:
         known = self._rules.rules_for(workspace.directory)
         return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)
 
+    async def record_ruling(self, question: Question, ruling: Ruling) -> None:
+        """Write down what rules alone decided, where nobody can be asked: what none of them allows is denied."""
+        decision = APPROVE if ruling.effect == "allow" else DENY
+        by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
+        await anyio.to_thread.run_sync(
+            lambda: self._audit.record(question, decision=decision, by=by, reason=ruling.reason)
+        )
+
     async def _answer_unasked(
         self,
         session: Session,

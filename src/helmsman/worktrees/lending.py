@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base.files import replace_file
 from helmsman.base.snapshot import Snapshot, nul_separated, scratch, take_snapshot
 from helmsman.errors import WorktreeError
-from helmsman.worktrees.records import lent_to
+from helmsman.worktrees.records import claim, lent_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from helmsman.base.git import Git
@@ -51,15 +51,14 @@ class Lent:
         Raises:
             WorktreeError: A file cannot be written.
         """
-        self._git.run("read-tree", self._stands)
+        self._read(self._stands)
         touched = {*self._git.names("ls-files", "-z", "--modified", "--deleted")}
         touched |= {*self._git.names("diff-tree", "-r", "-z", "--name-only", "--no-renames", self._stands, wanted)}
-        self._git.run("read-tree", wanted)
+        self._read(wanted)
         there = {*self._git.names("ls-files", "-z")}
         for path in sorted(touched - there, reverse=True):
             self._remove(path)
-        if write := touched & there:
-            self._git.run("checkout-index", "--force", "--quiet", "-z", "--stdin", stdin=nul_separated(write))
+        self._write(touched & there)
         self._stands = wanted
 
     def give_back(self) -> None:
@@ -69,13 +68,20 @@ class Lent:
 
     def recover(self) -> None:
         """The same, where nobody knows what stands in it."""
-        self._git.run("read-tree", self.now)
-        if write := self._git.names("ls-files", "-z", "--modified", "--deleted"):
-            self._git.run("checkout-index", "--force", "--quiet", "-z", "--stdin", stdin=nul_separated(write))
+        self._read(self.now)
+        self._write(self._git.names("ls-files", "-z", "--modified", "--deleted"))
         self._stands = self.now
         for path in self._git.names("ls-files", "-z", "--others", "--exclude-standard"):
             if not path.endswith("/") and path not in self.worktree.included:
                 self._remove(path)
+
+    def _read(self, tree: str) -> None:
+        """Have a tree in the index, with what is known of its files: or git would have to read all of them each time."""
+        self._git.run("read-tree", "-m", "-i", tree)
+
+    def _write(self, paths: Collection[str]) -> None:
+        if paths:
+            self._git.run("checkout-index", "--force", "-u", "--quiet", "-z", "--stdin", stdin=nul_separated(paths))
 
     def _remove(self, path: str) -> None:
         here = self.worktree.path / path
@@ -106,7 +112,7 @@ class Lent:
                 continue
             mode, blob = (None, "") if source is None else self._entry(source, path)
             entries.append(_index_line(mode or "0", blob or "0" * len(on), path))
-        self._git.run("read-tree", on)
+        self._read(on)
         if entries:
             self._git.run("update-index", "-z", "--replace", "--index-info", stdin=b"".join(entries))
         return self._git.text("write-tree")
@@ -154,13 +160,13 @@ def lend(tree: Worktree) -> Iterator[Lent]:
             what was there stays written down, and whoever adopts it next tries again.
     """
     kept = lent_to(tree)
+    if kept.is_dir() and kept not in _lent and claim(tree):
+        put_back(tree)
     with scratch(tree.own_git) as own:
         try:
             kept.mkdir(mode=0o700)
         except FileExistsError:
-            raise WorktreeError(
-                f"A check runs in {tree.path} already, or was cut short there. Wait for it, or discard the worktree."
-            ) from None
+            raise WorktreeError(f"A check runs in {tree.path} already. Wait for it to end.") from None
         try:
             snapshot = take_snapshot(own, tree.included)
             assert own.objects is not None

@@ -10,7 +10,7 @@ import pytest
 
 from helmsman import worktrees
 from helmsman.capabilities.outcomes.checks import CheckRunner
-from helmsman.capabilities.repository_commands import Confinement
+from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.testing.repository import git, make_repository
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Bench:
 
     tree: Worktree
     runner: CheckRunner
+    with_allowance: Callable[[CommandAllowance], CheckRunner]
     asked: list[str] = field(default_factory=list)
 
     def put(self, files: Mapping[str, str | None]) -> None:
@@ -61,11 +62,15 @@ def bench(settings: Settings, codex_home: CodexHome, tmp_path: Path) -> Callable
         tree = worktrees.create(root, settings.state_dir)
         asked: list[str] = []
 
-        async def consent(command: str, _tree: Worktree, _confinement: Confinement, _why: str) -> str | None:
+        async def consent(command: str, _tree: Worktree, _allowance: CommandAllowance, _why: str) -> str | None:
             asked.append(command)
             return refuse
 
-        runner = CheckRunner(tree, consent, Confinement(), settings=settings, env=codex_home.env, timeout=timeout)
-        return Bench(tree, runner, asked)
+        env = {**codex_home.env, "SOME_API_KEY": "hidden from commands"}
+
+        def runner(allowance: CommandAllowance) -> CheckRunner:
+            return CheckRunner(tree, consent, allowance, settings=settings, env=env, timeout=timeout)
+
+        return Bench(tree, runner(CommandAllowance()), runner, asked)
 
     return make

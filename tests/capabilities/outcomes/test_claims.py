@@ -8,7 +8,7 @@ import pytest
 
 from helmsman.agents.protocol import Finding
 from helmsman.capabilities.outcomes.claims import (
-    Place,
+    CitedLines,
     PlannedFile,
     places_exist,
     places_in_diff,
@@ -49,34 +49,34 @@ index 1111111..0000000
 @pytest.mark.parametrize(
     ("place", "ok"),
     [
-        (Place(file="app.py", start=11, end=12), True),
-        (Place(file="./app.py"), True),
-        (Place(file="gone.py", start=2), True),
-        (Place(file="app.py", start=40, end=41), False),
-        (Place(file="app.py", start=0), False),
-        (Place(file="app.py", start=12, end=11), False),
-        (Place(file="other.py", start=1), False),
-        (Place(file="../app.py", start=11), False),
-        (Place(file="/etc/passwd", start=1), False),
+        (CitedLines(file="app.py", start=11, end=12), True),
+        (CitedLines(file="./app.py"), True),
+        (CitedLines(file="gone.py", start=2), True),
+        (CitedLines(file="app.py", start=40, end=41), False),
+        (CitedLines(file="app.py", start=0), False),
+        (CitedLines(file="app.py", start=12, end=11), False),
+        (CitedLines(file="other.py", start=1), False),
+        (CitedLines(file="../app.py", start=11), False),
+        (CitedLines(file="/etc/passwd", start=1), False),
     ],
 )
-def test_findings_must_be_about_lines_of_the_diff(tmp_path: Path, place: Place, ok: bool) -> None:
+def test_findings_must_be_about_lines_of_the_diff(tmp_path: Path, place: CitedLines, ok: bool) -> None:
     assert places_in_diff([place], DIFF, tmp_path).verified is ok
 
 
 def test_a_root_cause_names_lines_that_exist(tmp_path: Path) -> None:
     write(tmp_path, {"src/app.py": "one\ntwo\nthree\n"})
     (tmp_path / "link").symlink_to("/etc/passwd")
-    assert places_exist([Place(file="src/app.py", start=3)], tmp_path).verified
-    assert places_exist([Place(file=str(tmp_path / "src" / "app.py"), start=1, end=3)], tmp_path).verified
+    assert places_exist([CitedLines(file="src/app.py", start=3)], tmp_path).verified
+    assert places_exist([CitedLines(file=str(tmp_path / "src" / "app.py"), start=1, end=3)], tmp_path).verified
     for lie in (
-        Place(file="src/app.py", start=4),
-        Place(file="src/none.py"),
-        Place(file="link", start=1),
-        Place(file="src", start=1),
-        Place(file="a\0b"),
+        CitedLines(file="src/app.py", start=4),
+        CitedLines(file="src/none.py"),
+        CitedLines(file="link", start=1),
+        CitedLines(file="src", start=1),
+        CitedLines(file="a\0b"),
     ):
-        assert not places_exist([Place(file="src/app.py"), lie], tmp_path).verified
+        assert not places_exist([CitedLines(file="src/app.py"), lie], tmp_path).verified
     assert not places_exist([], tmp_path).verified, "nothing was cited"
 
 

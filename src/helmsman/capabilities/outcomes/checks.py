@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.capabilities.outcomes.failures import NotChecked
-    from helmsman.capabilities.repository_commands import CommandResult, Confinement, Consent
+    from helmsman.capabilities.repository_commands import CommandAllowance, CommandResult, Consent
     from helmsman.settings import Settings
     from helmsman.worktrees import Worktree
 
@@ -115,7 +115,7 @@ class CheckRunner:
         self,
         worktree: Worktree,
         consent: Consent,
-        confinement: Confinement,
+        allowance: CommandAllowance,
         *,
         settings: Settings,
         env: Mapping[str, str] | None = None,
@@ -123,7 +123,7 @@ class CheckRunner:
     ) -> None:
         self.worktree = worktree
         self._consent = consent
-        self._confinement = confinement
+        self._allowance = allowance
         self._settings = settings
         self._env = env
         self._timeout = timeout
@@ -140,7 +140,7 @@ class CheckRunner:
             raise InvalidInput("A check is a command. Name one, for example `make test`.", parameter="check")
         if command in self._allowed:
             return
-        refused = await self._consent(command, self.worktree, self._confinement, why)
+        refused = await self._consent(command, self.worktree, self._allowance, why)
         if refused is not None:
             raise CheckRefused(
                 f"The check `{command}` was not run: {refused}. Allow it with a rule, or name another check.",
@@ -160,7 +160,7 @@ class CheckRunner:
             await run_command(
                 command,
                 self.worktree.path,
-                self._confinement,
+                self._allowance,
                 settings=self._settings,
                 env=self._env,
                 timeout=min(self._timeout, timeout or self._timeout),

@@ -17,7 +17,7 @@ _READ_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CitedLines:
     """Lines that somebody speaks of. Without numbers, the file as a whole."""
 
     file: str
@@ -53,12 +53,12 @@ def inside(directory: Path, file: str) -> str | None:
     return "/".join(parts) if parts and ".." not in parts else None
 
 
-def places_exist(places: Iterable[Place], directory: Path) -> Verdict:
+def places_exist(places: Iterable[CitedLines], directory: Path) -> Verdict:
     """Whether the files and lines of a root cause are there. Reads files; blocks."""
     return verdict(_exists(place, directory) for place in places)
 
 
-def _exists(place: Place, directory: Path) -> Evidence:
+def _exists(place: CitedLines, directory: Path) -> Evidence:
     path = inside(directory, place.file)
     if path is None:
         return Evidence(ok=False, what=f"{place.file} is no file of the repository.", file=place.file)
@@ -79,12 +79,12 @@ def _exists(place: Place, directory: Path) -> Evidence:
     return Evidence(ok=True, what=f"{path} has the lines {start} to {end}.", file=path, lines=lines, detail=shown)
 
 
-def places_in_diff(places: Iterable[Place], diff: str, directory: Path) -> Verdict:
+def places_in_diff(places: Iterable[CitedLines], diff: str, directory: Path) -> Verdict:
     """Whether the files and lines of findings are part of a diff: shown in it, as lines of the new or the old file."""
     return verdict(in_diff(place, diff, directory) for place in places)
 
 
-def in_diff(place: Place, diff: str, directory: Path) -> Evidence:
+def in_diff(place: CitedLines, diff: str, directory: Path) -> Evidence:
     """Whether one place is part of a diff: at least one of its lines is shown there, and no line is beyond its file."""
     path = inside(directory, place.file)
     found = [file for file in read_diff(diff) if path is not None and path in (file.path, file.old_path)]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.capabilities.outcomes.claims import Place, in_diff, inside
+from helmsman.capabilities.outcomes.claims import CitedLines, in_diff, inside
 from helmsman.capabilities.outcomes.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def with_evidence(merged: Iterable[MergedFinding], diff: str, directory: Path) -
         finding = one.finding
         if finding.file is None:
             return replace(one, evidence=Evidence(ok=False, what="The finding names no file."))
-        place = Place(file=finding.file, start=finding.start_line, end=finding.end_line)
+        place = CitedLines(file=finding.file, start=finding.start_line, end=finding.end_line)
         return replace(one, evidence=in_diff(place, diff, directory))
 
     return tuple(map(look, merged))

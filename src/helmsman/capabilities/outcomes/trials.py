@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.capabilities.outcomes.claims import Place, inside
+from helmsman.capabilities.outcomes.claims import CitedLines, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.failures import not_checked
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
@@ -110,7 +110,7 @@ class Trial:
             told.append(Evidence(ok=False, what=f"It is flaky: of {runs} runs {sum(passed)} passed{named}."))
         return verdict(told)
 
-    async def can_fail(self, command: str, targets: Sequence[Place] = ()) -> Verdict:
+    async def can_fail(self, command: str, targets: Sequence[CitedLines] = ()) -> Verdict:
         """Whether at least one of the session's new tests fails where the code is wrong.
 
         Tried are the code before the change, then each hunk of the change taken back, then lines of the `targets` (what is
@@ -204,7 +204,7 @@ def _is_new(failed: str, tests: Sequence[str], names: Sequence[str]) -> bool:
 # --- mutations -------------------------------------------------------------------------------------------------------
 
 
-def _mutations(lent: Lent, code: Iterable[str], targets: Sequence[Place]) -> Iterator[Mutation]:
+def _mutations(lent: Lent, code: Iterable[str], targets: Sequence[CitedLines]) -> Iterator[Mutation]:
     for path in code:
         yield from _hunks_taken_back(lent, path)
     for place in targets:
