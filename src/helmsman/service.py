@@ -18,6 +18,7 @@ from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from pathlib import Path
 
     from helmsman.agents.protocol import Agent
     from helmsman.capabilities import Extras
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.steering.room import Room
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.model import Task
 
 
 log = logging.getLogger(__name__)
@@ -134,10 +136,25 @@ class Helmsman(Steering):
         return await self.extras.budgets.refusal(directory, task_id)
 
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        return await self.extras.budgets.holds(session, task_id, go_on)
+        budgets = self.extras.budgets
+        if session.worktree is None:
+            return await budgets.holds(session, task_id, go_on)
+        set_up = self.extras.worktree_setup
+
+        async def after_budget() -> None:
+            if not await set_up.holds(session, task_id, go_on):
+                await go_on()
+
+        return await budgets.holds(session, task_id, after_budget) or await set_up.holds(session, task_id, go_on)
+
+    async def needs_set_up(self, directory: Path) -> bool:
+        return await self.extras.worktree_setup.is_due(directory)
 
     def check_spending(self, session: Session) -> None:
         self.extras.budgets.check(session)
+
+    def resume_job(self, task: Task) -> None:
+        self.extras.outcomes.resume(task)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         if event.agent_id is not None or not isinstance(event, TurnEnded | EngineGone):

@@ -61,7 +61,10 @@ WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
 
 OTHER_TABLES: Final = frozenset(
-    {"agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"}
+    {
+        *("agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"),
+        *("capabilities", "worktree"),
+    }
 )
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 

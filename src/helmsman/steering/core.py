@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.protocol import Engine, Installed, PastTurn, SessionInfo
-    from helmsman.errors import BudgetExceeded
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind
@@ -166,6 +165,7 @@ class Steering(Turns):
                 limits=limits,
                 max_cost_usd=max_cost_usd,
                 worktree=worktree,
+                in_worktree=worktree,
             )
             session.on_question = on_question or session.on_question
             session.notes += note
@@ -213,11 +213,12 @@ class Steering(Turns):
         limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
         worktree: bool | None = None,
+        in_worktree: bool = False,
         waited_as: str | None = None,
     ) -> Session:
         """`worktree` says whether one is wanted by a start that another hub can do again; None of what only we can do.
 
-        `waited_as` is the task, where it is in the registry already.
+        `in_worktree` says that it gets one, `waited_as` is the task, where it is in the registry already.
         """
         self._check_room()
         self.room.starting += 1
@@ -236,8 +237,8 @@ class Steering(Turns):
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
             engine = await self.engine(*self._needed(options, turn), agent=options.agent)
-            used_up = None if turn is None else await self._used_up(options, engine, task_id)
-            session = await self._open(engine, open_session, turn if used_up is None else None, task_id, limits)
+            waits = turn is not None and await self._waits(options, engine, task_id, in_worktree=in_worktree)
+            session = await self._open(engine, open_session, None if waits else turn, task_id, limits)
         except Exception as error:
             if turn is not None:
                 self._ledger.fail(task_id, self.as_known(error, options.agent))
@@ -245,21 +246,23 @@ class Steering(Turns):
             raise
         finally:
             self.room.starting -= 1
-        if turn is None or used_up is None:
+        if turn is None or not waits:
             return session
         self._ledger.update(task_id, {"session_id": session.id, "metadata": {OPENED: session.id}})
         return await self.run_turn(session, turn, task_id)  # which asks first
 
-    async def _used_up(self, options: SessionOptions, engine: Engine, task_id: str) -> BudgetExceeded | None:
-        """Why somebody is asked before a new session has its first turn, if so.
+    async def _waits(self, options: SessionOptions, engine: Engine, task_id: str, *, in_worktree: bool) -> bool:
+        """Whether a new session has no turn yet: somebody is asked first, or its worktree is set up.
 
         Raises:
-            BudgetExceeded: Nobody can be: with this engine there is no session before that turn.
+            BudgetExceeded: Nobody can be asked: with this engine there is no session before that turn.
         """
         used_up = await self.used_up(None if options.cwd is None else str(options.cwd), task_id)
-        if used_up is not None and Capability.ASK in engine.capabilities.lacking:
-            raise used_up
-        return used_up
+        if Capability.ASK in engine.capabilities.lacking:
+            if used_up is not None:
+                raise used_up
+            return False
+        return used_up is not None or (in_worktree and options.cwd is not None and await self.needs_set_up(options.cwd))
 
     async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
         options, terms = spec.options, Terms.kept(task.metadata.get(TERMS))
@@ -269,7 +272,12 @@ class Steering(Turns):
             self._ledger.hold_to_cost(task.id, task.max_cost_usd)
             await self._see_through(
                 lambda: self._new_session(
-                    options, spec.turn, opener, limits=terms.limits if terms else None, waited_as=task.id
+                    options,
+                    spec.turn,
+                    opener,
+                    limits=terms.limits if terms else None,
+                    in_worktree=spec.worktree,
+                    waited_as=task.id,
                 )
             )
         except TooManySessions as error:

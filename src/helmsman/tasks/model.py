@@ -163,7 +163,15 @@ class Task:
     @property
     def is_waiting(self) -> bool:
         """Whether no agent can have heard of its turn, or of the one it goes on with, and a hub can still run that."""
-        return self.spec is not None and (self.status == "pending" or self.waiting_for is not None)
+        if self.spec is None:
+            return False
+        return self.status == "pending" or self.waiting_for is not None or (self.is_running and self.job is not None)
+
+    @property
+    def job(self) -> str | None:
+        """What kind of job it is, where it is no turn: `debug`, `review`, … (`helmsman.capabilities.outcomes`)."""
+        kind = self.metadata.get(JOB)
+        return kind if isinstance(kind, str) else None
 
     @property
     def waiting_for(self) -> str | None:
@@ -255,6 +263,8 @@ RESUMES_AT: Final = "resumesAt"
 """When it goes on."""
 HANDED_OVER: Final = "handedOverFrom"
 """The key of `Task.handed_over_from` in the metadata."""
+JOB: Final = "job"
+"""The key of `Task.job` in the metadata."""
 SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
 USED_BEFORE: Final = "usedBefore"

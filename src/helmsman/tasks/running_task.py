@@ -1,10 +1,12 @@
-"""A task whose turn is running here: what it has used, how far it has come, and what is written down of its end."""
+"""A task that is running here: what its turn has used, how far it has come, what is written down of its end; and jobs."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from helmsman.base.json_values import present
 from helmsman.base.lazy_dataclass import dataclass
@@ -104,3 +106,18 @@ class RunningTask:
         if error is not None:
             ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
         return ending
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """A job while it runs here. `sessions` are those whose turns it has run; `changed` is set when one of them asks."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    sessions: set[str] = field(default_factory=set)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    cancel_reason: str | None = None
+
+    def tell(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()

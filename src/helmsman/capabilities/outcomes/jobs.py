@@ -1,0 +1,166 @@
+"""Jobs: begun, followed, stopped, and gone on with by the next hub. What they do is in a procedure for each kind."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+
+from helmsman.capabilities.outcomes.wanted import Wanted
+from helmsman.capabilities.outcomes.work import Work
+from helmsman.errors import HelmsmanError
+from helmsman.model.events import QuestionAsked, QuestionClosed
+from helmsman.model.inputs import session_options
+from helmsman.tasks.jobs import end_job, enter_job, take_job
+from helmsman.tasks.model import JOB, TERMS, TaskChanges, TaskDraft
+from helmsman.tasks.outcome import TaskOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.model.events import Event
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.running_task import RunningJob
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a job came to. Only what is `verified` is called done.
+
+    Attributes:
+        summary: For people, as Markdown.
+        report: The same as data.
+        diff: What would be applied.
+        session_id: The session whose work that is.
+    """
+
+    verified: bool
+    summary: str
+    report: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    diff: str | None = None
+    session_id: str | None = None
+
+
+class Procedure(Protocol):
+    """How one kind of outcome is reached and verified."""
+
+    async def __call__(self, work: Work) -> Found: ...
+
+
+PROCEDURES: Final[dict[str, Procedure]] = {}
+"""By the kind of outcome."""
+
+
+class Outcomes:
+    """`helm.extras.outcomes`."""
+
+    def __init__(self, helm: Steering, tasks: Tasks) -> None:
+        self._helm = helm
+        self._tasks = tasks
+
+    async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
+        """Begin a job; its task at once. The same `idempotency_key` again gives the same task.
+
+        Raises:
+            InvalidInput: Something asked for makes no sense; nothing was begun.
+            RegistryUnavailable: It could not be registered; nothing was begun.
+        """
+        session_options(
+            wanted.directory, {}, self._helm.allowed_roots
+        )  # or it is refused before anything is registered
+        for agent in wanted.agents:
+            _ = self._helm.agents[agent]
+        draft = TaskDraft(
+            instruction=f"{wanted.kind}: {wanted.request}",
+            agent=wanted.agents[0] if wanted.agents else self._helm.settings.default_agent,
+            status="working",
+            directory=wanted.directory,
+            idempotency_key=idempotency_key,
+            metadata={JOB: wanted.kind, TERMS: self._helm.terms(is_message=False)},
+            spec=wanted.as_dict(),
+        )
+        task, is_fresh = await enter_job(self._helm.ledger, draft)
+        if is_fresh:
+            self._helm.in_background(partial(self._run, task, wanted))
+        return task
+
+    def resume(self, task: Task) -> None:
+        """Go on with a job that an earlier hub left."""
+        self._helm.in_background(partial(self._resume, task))
+
+    async def _resume(self, task: Task) -> None:
+        if not await take_job(self._helm.ledger, task):
+            return
+        wanted = Wanted.of(task.spec)
+        if wanted is None:
+            error = HelmsmanError("This version makes no sense of what an earlier one has written down. Ask again.")
+            await end_job(self._helm.ledger, task.id, {"status": "failed", "error": error.as_dict()})
+            return
+        self._helm.ledger.update(task.id, {"note": None})
+        await self._run(task, wanted)
+
+    async def _run(self, task: Task, wanted: Wanted) -> None:
+        ledger = self._helm.ledger
+        job = ledger.jobs[task.id]
+        outcome: TaskOutcome | None = None
+        try:
+            known = await ledger.registry(lambda registry: registry.steps(task.id))
+            async with self._helm.staying() as helm:
+                unlisten = helm.listen(partial(_heard, job, partial(ledger.update, task.id)))
+                try:
+                    with job.scope, anyio.fail_after(wanted.seconds):
+                        found = await PROCEDURES[wanted.kind](Work(helm, self._tasks, task, wanted, job, known))
+                finally:
+                    unlisten()
+                if job.scope.cancelled_caught:
+                    await self._stop(job)
+                    changes = TaskChanges(status="canceled", note=job.cancel_reason)
+                else:
+                    outcome = TaskOutcome(output=found.summary, diff=found.diff, report=dict(found.report))
+                    changes = _ending(found)
+        except TimeoutError:
+            await self._stop(job)
+            changes = _failure(HelmsmanError(f"It was not done within {wanted.seconds:g} s. Give it more time."))
+        except HelmsmanError as error:
+            changes = _failure(error)
+        except Exception as error:
+            log.exception("job %s has failed", task.id)
+            changes = _failure(HelmsmanError(f"It failed inside Helmsman ({type(error).__name__}); the log says more."))
+        await end_job(ledger, task.id, changes, outcome)
+
+    async def _stop(self, job: RunningJob) -> None:
+        """Stop whatever runs for a job."""
+        with anyio.move_on_after(_STOP_SECONDS, shield=True):
+            for session_id in job.sessions:
+                try:
+                    await self._helm.interrupt(session_id)
+                except HelmsmanError as error:
+                    log.info("session %s is not stopped: %s", session_id, error)
+
+
+def _ending(found: Found) -> TaskChanges:
+    changes = TaskChanges(status="completed" if found.verified else "failed", result=found.summary)
+    if not found.verified:
+        changes["error"] = {"code": "not_verified", "message": found.summary, "retryable": False}
+    return changes
+
+
+def _failure(error: HelmsmanError) -> TaskChanges:
+    return TaskChanges(status="failed", error=error.as_dict())
+
+
+def _heard(job: RunningJob, update: Callable[[TaskChanges], None], session: Session, event: Event) -> None:
+    """A session of a job asks, or asks no more: the job waits for an answer as long as one of them does."""
+    if session.id in job.sessions and isinstance(event, QuestionAsked | QuestionClosed):
+        update({"input_required": bool(session.state.questions)})
+        job.tell()
