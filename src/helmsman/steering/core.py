@@ -27,7 +27,7 @@ from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
 from helmsman.settings import OnLimit
 from helmsman.steering.handing_over import hand_over
-from helmsman.steering.listing import page_of_all
+from helmsman.steering.listing import first_shown, page_of_all
 from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
@@ -574,28 +574,19 @@ class Steering(Turns):
         indexes = {name: self._indexes[name] for name in names if name in self._indexes}
         if not indexes:
             return [], None
-        place = await anyio.to_thread.run_sync(places, self.settings.state_dir) if self.allowed_roots else None
-        shown: list[SessionInfo] = []
-        while not shown:
-            page, cursor = await anyio.to_thread.run_sync(
-                partial(
-                    page_of_all,
-                    indexes,
-                    directory=str(directory) if directory is not None else None,
-                    query=query,
-                    limit=limit,
-                    cursor=cursor,
-                    include_archived=include_archived,
-                )
-            )
-            shown += (
-                page
-                if place is None
-                else [info for info in page if self._memory.is_place_inside(place(info.directory))]
-            )
-            if cursor is None:
-                break
-        return shown, cursor
+        page = partial(
+            page_of_all,
+            indexes,
+            directory=str(directory) if directory is not None else None,
+            query=query,
+            limit=limit,
+            include_archived=include_archived,
+        )
+        if not self.allowed_roots:
+            return await anyio.to_thread.run_sync(page, cursor)
+        place = await anyio.to_thread.run_sync(places, self.settings.state_dir)
+        is_shown = self._memory.is_place_inside
+        return await anyio.to_thread.run_sync(first_shown, page, cursor, lambda info: is_shown(place(info.directory)))
 
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
         """How the last turn of listed sessions ended, of those that were not looked up here; each with its tasks."""
