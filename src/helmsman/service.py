@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from helmsman.hub.verbs import VERBS
 from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.agents.protocol import Agent
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+Holder: TypeAlias = "Callable[[Session, str, Callable[[], Awaitable[None]]], Awaitable[bool]]"
 
 
 class Helmsman(Steering):
@@ -136,19 +138,29 @@ class Helmsman(Steering):
         return await self.extras.budgets.refusal(directory, task_id)
 
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        budgets = self.extras.budgets
-        if session.worktree is None:
-            return await budgets.holds(session, task_id, go_on)
-        set_up = self.extras.worktree_setup
+        extras = self.extras
+        parts: tuple[Holder, ...] = extras.budgets.holds, extras.worktree_setup.holds
+        if (gate := self.ledger.gate(task_id)) is not None:
+            at_gate = partial(extras.outcomes.holds, gate)
+            parts = (at_gate,) if gate.only_asks else (*parts, at_gate)
+        return await self._held_by(parts, session, task_id, go_on)
 
-        async def after_budget() -> None:
-            if not await set_up.holds(session, task_id, go_on):
+    async def _held_by(
+        self, parts: Sequence[Holder], session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]
+    ) -> bool:
+        """Whether one of these has a turn wait; those after it are asked when it lets the turn go on."""
+        if not parts:
+            return False
+        first, *others = parts
+
+        async def then() -> None:
+            if not await self._held_by(others, session, task_id, go_on):
                 await go_on()
 
-        return await budgets.holds(session, task_id, after_budget) or await set_up.holds(session, task_id, go_on)
+        return await first(session, task_id, then) or await self._held_by(others, session, task_id, go_on)
 
-    async def needs_set_up(self, directory: Path) -> bool:
-        return await self.extras.worktree_setup.is_due(directory)
+    async def needs_session_first(self, task_id: str, directory: Path) -> bool:
+        return self.ledger.gate(task_id) is not None or await self.extras.worktree_setup.is_due(directory)
 
     def check_spending(self, session: Session) -> None:
         self.extras.budgets.check(session)

@@ -11,13 +11,13 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import anyio
 import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import replace_file
 from helmsman.base.git import find_git
-from helmsman.capabilities.repository_commands import STOPPED, CommandAllowance, consent_of, end_stopped, run_command
+from helmsman.capabilities.held_turns import hold_turn
+from helmsman.capabilities.repository_commands import STOPPED, CommandAllowance, consent_of, run_command
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.worktrees.records import set_up_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.worktrees import Worktree
@@ -80,32 +81,11 @@ class WorktreeSetup:
             await self._tell(session, tree, f"The worktree was not set up: {problem}", "")
         if command is None:
             return False
-        self._helm.ledger.hold(task_id, session, {"note": _WAITS})
-        session.begun.set()  # who stops it now stops this
-        self._helm.in_background(partial(self._set_up, session, tree, command, task_id, go_on))
+        hold_turn(self._helm, session, task_id, _WAITS, partial(self._ask_and_run, tree, command), go_on)
         return True
 
-    async def _set_up(
-        self, session: Session, tree: Worktree, command: str, task_id: str, go_on: Callable[[], Awaitable[None]]
-    ) -> None:
-        try:
-            with anyio.CancelScope() as scope:
-                await self._ask_and_run(session, tree, command, scope)
-            if scope.cancelled_caught or not session.state.is_running:
-                return
-            self._helm.ledger.update(task_id, {"note": None})
-            session.begun = anyio.Event()  # who stops it now waits until it can be stopped
-            await go_on()
-        except HelmsmanError as error:  # the session has been told
-            log.warning("session %s could not go on: %s", session.id, error)
-        except Exception:
-            log.exception("session %s could not go on", session.id)
-
-    async def _ask_and_run(self, session: Session, tree: Worktree, command: str, scope: anyio.CancelScope) -> None:
-        def stop(*_: object) -> None:
-            end_stopped(self._helm, session)
-            scope.cancel()
-
+    async def _ask_and_run(self, tree: Worktree, command: str, held: HeldTurn) -> None:
+        session = held.session
         allowance = CommandAllowance.of(session)
         if allowance.writes == "nothing":
             await self._tell(session, tree, f"The worktree was not set up ({command}): the session may not write.", "")
@@ -116,22 +96,19 @@ class WorktreeSetup:
         if refused is not None:
             await self._tell(session, tree, f"The worktree was not set up ({command}): {refused}.", "")
             return
-        running = f"set-up of {tree.name}"
-        session.own_question = running, stop  # who interrupts the session interrupts this
         try:
-            result = await run_command(
-                command,
-                tree.path,
-                allowance,
-                settings=self._helm.settings,
-                env=self._helm.environment,
-                timeout=SET_UP_SECONDS,
-            )
+            with held.at_work(f"set-up of {tree.name}"):
+                result = await run_command(
+                    command,
+                    tree.path,
+                    allowance,
+                    settings=self._helm.settings,
+                    env=self._helm.environment,
+                    timeout=SET_UP_SECONDS,
+                )
         except HelmsmanError as error:
             await self._tell(session, tree, f"The worktree could not be set up ({command}): {error.message}", "")
             return
-        finally:
-            _no_longer_asks(session, running)
         if result.timed_out:
             said = f"The set-up of the worktree ({command}) did not end in {SET_UP_SECONDS:.0f} s."
         elif result.passed:
@@ -150,11 +127,6 @@ class WorktreeSetup:
             said += f" It said, at the end (all of it is in {path}): {output.strip()[-_SHOWN_CHARS:]}"
         session.notes += (said,)
         session.remark((said,))
-
-
-def _no_longer_asks(session: Session, own: str) -> None:
-    if session.own_question is not None and session.own_question[0] == own:
-        session.own_question = None
 
 
 def _can_ask(session: Session) -> bool:

@@ -205,17 +205,28 @@ class Recovery:
         waiting = _Waiting.of(task)
         if task.input_required:  # by the hub before this one
             self._ledger.update(task.id, {"input_required": False})
-        if waiting is None:
+        if task.of_job is not None and not await self._runs(task.of_job):
+            self._ledger.cancel(task.id, "Its job has ended.")
+        elif waiting is None:
             self._ledger.fail(task.id, _NOT_UNDERSTOOD)
         elif task.session_id is None:
-            self._starts[task.id] = waiting
+            self._begin(waiting)
         elif task.status == "pending" and task.metadata.get(OPENED) == task.session_id:
             # Somebody was asked whether it may begin. Its session is in no file before it has: another one is opened.
             self._ledger.update(task.id, {"session_id": None})
             self._ledger.spent_before(task.id, None)
-            self._starts[task.id] = waiting
+            self._begin(waiting)
         else:
             await self._queue(waiting, task.session_id)
+
+    def _begin(self, waiting: _Waiting) -> None:
+        """A start is done when it can be. That of a job's turn is left to the job, which knows what is to be done before."""
+        if waiting.task.of_job is None:
+            self._starts[waiting.task.id] = waiting
+
+    async def _runs(self, task_id: str) -> bool:
+        task = await self._ledger.registry(lambda registry: registry.get(task_id))
+        return task is not None and task.is_running
 
     async def _queue(self, waiting: _Waiting, session_id: str) -> None:
         """Put a message back where it waited: behind the turn of its session, which may still be running."""

@@ -262,7 +262,9 @@ class Steering(Turns):
             if used_up is not None:
                 raise used_up
             return False
-        return used_up is not None or (in_worktree and options.cwd is not None and await self.needs_set_up(options.cwd))
+        if used_up is not None or not in_worktree or options.cwd is None:
+            return used_up is not None
+        return await self.needs_session_first(task_id, options.cwd)
 
     async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
         options, terms = spec.options, Terms.kept(task.metadata.get(TERMS))

@@ -27,8 +27,8 @@ class Hooks(ABC):
         """Why a new task in a directory may not begin before somebody has granted more than a budget, if it may not."""
 
     @abstractmethod
-    async def needs_set_up(self, directory: Path) -> bool:
-        """Whether a worktree that is made for work in a directory is to be set up before the session's first turn."""
+    async def needs_session_first(self, task_id: str, directory: Path) -> bool:
+        """Whether a session in a new worktree is opened before its first turn is asked for, which `holds` has wait then."""
 
     @abstractmethod
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:

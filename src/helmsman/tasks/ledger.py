@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.database import Fence
     from helmsman.tasks.model import TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
+    from helmsman.tasks.running_task import Gate
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,10 @@ class Ledger:
         self.on_trouble: Callable[[RegistryUnavailable | None], None] = lambda _: None
         """Called when what is known cannot be written, and with None when it can again."""
         self._is_in_trouble = False
+
+    def gate(self, task_id: str) -> Gate | None:
+        """What a job does before this turn of it begins, if anything."""
+        return next((job.gates[task_id] for job in self.jobs.values() if task_id in job.gates), None)
 
     async def registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
         """Do something with the registry, on a thread.

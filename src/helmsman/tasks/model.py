@@ -174,6 +174,17 @@ class Task:
         return kind if isinstance(kind, str) else None
 
     @property
+    def of_job(self) -> str | None:
+        """The job that this turn is run for."""
+        job = self.metadata.get(OF_JOB)
+        return job if isinstance(job, str) else None
+
+    @property
+    def job_sessions(self) -> tuple[str, ...]:
+        """The sessions of a job, oldest first: what they ask, the job waits for."""
+        return tuple(self.metadata.get(SESSIONS, ()))
+
+    @property
     def waiting_for(self) -> str | None:
         """What it waits for before it begins, or in the middle of its work."""
         waits = self.metadata.get(WAITING_FOR)
@@ -265,6 +276,10 @@ HANDED_OVER: Final = "handedOverFrom"
 """The key of `Task.handed_over_from` in the metadata."""
 JOB: Final = "job"
 """The key of `Task.job` in the metadata."""
+OF_JOB: Final = "ofJob"
+"""The key of `Task.of_job` in the metadata."""
+SESSIONS: Final = "sessions"
+"""The key of `Task.job_sessions` in the metadata."""
 SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
 USED_BEFORE: Final = "usedBefore"

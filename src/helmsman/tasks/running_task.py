@@ -15,6 +15,8 @@ from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from helmsman.model.events import UsageReported
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
@@ -108,12 +110,29 @@ class RunningTask:
         return ending
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What a job does before one of its turns begins (`helmsman.capabilities.held_turns`); `note` says so while it lasts.
+
+    With `only_asks` the turn is none of its agent's: Helmsman itself asks something in the session, and that is all.
+    """
+
+    note: str
+    do: Callable[[Any], Awaitable[Any]]
+    only_asks: bool = False
+
+
 @dataclass(slots=True)
 class RunningJob:
-    """A job while it runs here. `sessions` are those whose turns it has run; `changed` is set when one of them asks."""
+    """A job while it runs here.
+
+    `sessions` are those whose turns it has run; `changed` is set when one of them asks. `gates` are what its procedure does
+    before a turn begins, by the task of that.
+    """
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    sessions: set[str] = field(default_factory=set)
+    sessions: dict[str, None] = field(default_factory=dict)
+    gates: dict[str, Gate] = field(default_factory=dict)
     ended: anyio.Event = field(default_factory=anyio.Event)
     changed: anyio.Event = field(default_factory=anyio.Event)
     cancel_reason: str | None = None

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from helmsman.capabilities.outcomes import jobs
-from helmsman.capabilities.outcomes.jobs import Found
 from helmsman.capabilities.outcomes.wanted import Wanted
+from helmsman.capabilities.outcomes.work import Found
 from helmsman.errors import InvalidInput
 from helmsman.testing import run, say
 

@@ -3,52 +3,35 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
+from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.wanted import Wanted
-from helmsman.capabilities.outcomes.work import Work
+from helmsman.capabilities.outcomes.work import Work, asks
 from helmsman.errors import HelmsmanError
-from helmsman.model.events import QuestionAsked, QuestionClosed
+from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
 from helmsman.tasks.jobs import end_job, enter_job, take_job
 from helmsman.tasks.model import JOB, TERMS, TaskChanges, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.outcomes.work import Found
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
-    from helmsman.tasks.running_task import RunningJob
+    from helmsman.tasks.running_task import Gate, RunningJob
 
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a job came to. Only what is `verified` is called done.
-
-    Attributes:
-        summary: For people, as Markdown.
-        report: The same as data.
-        diff: What would be applied.
-        session_id: The session whose work that is.
-    """
-
-    verified: bool
-    summary: str
-    report: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    diff: str | None = None
-    session_id: str | None = None
 
 
 class Procedure(Protocol):
@@ -94,6 +77,11 @@ class Outcomes:
             self._helm.in_background(partial(self._run, task, wanted))
         return task
 
+    async def holds(self, gate: Gate, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+        """Have a turn wait for what its job does before it."""
+        hold_turn(self._helm, session, task_id, gate.note, gate.do, go_on)
+        return True
+
     def resume(self, task: Task) -> None:
         """Go on with a job that an earlier hub left."""
         self._helm.in_background(partial(self._resume, task))
@@ -116,7 +104,7 @@ class Outcomes:
         try:
             known = await ledger.registry(lambda registry: registry.steps(task.id))
             async with self._helm.staying() as helm:
-                unlisten = helm.listen(partial(_heard, job, partial(ledger.update, task.id)))
+                unlisten = helm.listen(partial(_heard, helm, task.id, job))
                 try:
                     with job.scope, anyio.fail_after(wanted.seconds):
                         found = await PROCEDURES[wanted.kind](Work(helm, self._tasks, task, wanted, job, known))
@@ -159,8 +147,8 @@ def _failure(error: HelmsmanError) -> TaskChanges:
     return TaskChanges(status="failed", error=error.as_dict())
 
 
-def _heard(job: RunningJob, update: Callable[[TaskChanges], None], session: Session, event: Event) -> None:
+def _heard(helm: Steering, task_id: str, job: RunningJob, session: Session, event: Event) -> None:
     """A session of a job asks, or asks no more: the job waits for an answer as long as one of them does."""
-    if session.id in job.sessions and isinstance(event, QuestionAsked | QuestionClosed):
-        update({"input_required": bool(session.state.questions)})
+    if session.id in job.sessions and isinstance(event, QuestionAsked | QuestionClosed | TurnEnded):
+        helm.ledger.update(task_id, {"input_required": asks(helm, job)})
         job.tell()
