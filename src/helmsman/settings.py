@@ -68,7 +68,7 @@ OTHER_TABLES: Final = frozenset(
 )
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
-TOOLSETS: Final = ("sessions", "agents", "extras", "compat", "router")
+TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
 REMOTE_TOKEN: Final = "HELMSMAN_CODEX_REMOTE_TOKEN"  # noqa: S105 - its name
 """The variable with the token of a remote engine. No file can set it, and no Codex that Helmsman starts is given it."""
 _APP: Final = "helmsman"

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 
 from helmsman.capabilities.held_turns import hold_turn
+from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.capabilities.outcomes.wanted import Wanted
 from helmsman.capabilities.outcomes.work import Work, asks
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
+from helmsman.tasks.calls import call_key
 from helmsman.tasks.jobs import end_job, enter_job, take_job
 from helmsman.tasks.model import JOB, TERMS, TaskChanges, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.work import Found
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
@@ -51,6 +54,14 @@ class Outcomes:
         self._helm = helm
         self._tasks = tasks
 
+    async def choose(self, wanted: Wanted) -> list[Chosen]:
+        """Who would do it now, and why, best first.
+
+        Raises:
+            AgentNotFound: Nobody can; the message says why each cannot.
+        """
+        return await choose(self._helm, wanted)
+
     async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
         """Begin a job; its task at once. The same `idempotency_key` again gives the same task.
 
@@ -63,12 +74,14 @@ class Outcomes:
         )  # or it is refused before anything is registered
         for agent in wanted.agents:
             _ = self._helm.agents[agent]
+        called = call_key.get()
+        key_of_call = None if called is None else called.take()  # asked again of the next hub, it is this job
         draft = TaskDraft(
             instruction=f"{wanted.kind}: {wanted.request}",
             agent=wanted.agents[0] if wanted.agents else self._helm.settings.default_agent,
             status="working",
             directory=wanted.directory,
-            idempotency_key=idempotency_key,
+            idempotency_key=idempotency_key or key_of_call,
             metadata={JOB: wanted.kind, TERMS: self._helm.terms(is_message=False)},
             spec=wanted.as_dict(),
         )

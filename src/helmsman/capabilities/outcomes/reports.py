@@ -5,7 +5,9 @@ Keys are in the words of JSON. What is not known, or does not apply, is None; ev
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict  # of which schemas can be made in Python 3.11 too
 
 Applied = Literal["applied", "not_asked", "refused", "failed", "nothing"]
 """What became of a verified change: it is in the main tree; nobody was asked (`apply: never`); somebody said no, or nobody
