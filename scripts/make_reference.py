@@ -44,6 +44,8 @@ TOOLSET_TEXTS = {
     "sessions": "The default, explained in [mcp.md](mcp.md).",
     "agents": "The same for any agent, explained in [mcp.md](mcp.md#any-agent).",
     "extras": "The rest of what Codex can do, explained in [extras.md](extras.md).",
+    "capabilities": "Outcomes that Helmsman verifies, explained in [capabilities.md](capabilities.md). Without `sessions` "
+    "and `agents` there is `agent_respond` too.",
     "compat": "The tools of the removed `codex mcp-server`: see [compat.md](compat.md); not together with `router`.",
     "router": "One tool that takes plain words, explained in [router.md](router.md). Not together with `compat`. The tools "
     "whose names begin with `_` are listed with `--expose-primitives` only.",

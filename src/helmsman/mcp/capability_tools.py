@@ -49,10 +49,10 @@ async def refactor(call: CallContext, args: shapes.RefactorInput) -> shapes.Refa
 
 
 @tool("Write tests that can fail", ACTS, job_in_words)
-async def test(call: CallContext, args: shapes.TestInput) -> shapes.TestOutput | Instead:
-    """Have tests written, in a git worktree. Helmsman runs them, and looks that they can fail: against the code before
-    the change (base), or mutated. Returns a taskId at once; follow it as debug."""
-    return await _asked(call, args, shapes.TestOutput)
+async def test(call: CallContext, args: shapes.NewTestsInput) -> shapes.NewTestsOutput | Instead:
+    """Have tests written, in a git worktree. Helmsman runs them, and looks that they pass each time and fail against small
+    mutations of the code under test. Returns a taskId at once; follow it as debug."""
+    return await _asked(call, args, shapes.NewTestsOutput)
 
 
 async def _asked(call: CallContext, args: shapes.OutcomeInput, output: type[OutputT]) -> OutputT | Instead:

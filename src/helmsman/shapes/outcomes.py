@@ -158,26 +158,22 @@ class RefactorOutput(OutcomeOutput):
     report: Annotated[reports.RefactorReport | None, SkipValidation] = None
 
 
-class TestInput(OutcomeInput):
+class NewTestsInput(OutcomeInput):
     kind: ClassVar[Kind] = "test"
-    own: ClassVar[frozenset[str]] = frozenset({"base"})
     request: str | None = Field(None, description="What is to be tested. Required to begin.")
-    base: str | None = Field(
-        None, description="The code before the change under test, against which a test must fail, e.g. main."
-    )
 
 
-class TestOutput(OutcomeOutput):
+class NewTestsOutput(OutcomeOutput):
     report: Annotated[reports.NewTestsReport | None, SkipValidation] = None
 
 
 INPUTS: Final[dict[Kind, type[OutcomeInput]]] = {
-    one.kind: one for one in (DebugInput, ReviewJobInput, PlanJobInput, RefactorInput, TestInput)
+    one.kind: one for one in (DebugInput, ReviewJobInput, PlanJobInput, RefactorInput, NewTestsInput)
 }
 OUTPUTS: Final[dict[Kind, type[OutcomeOutput]]] = {
     "debug": DebugOutput,
     "review": ReviewJobOutput,
     "plan": PlanJobOutput,
     "refactor": RefactorOutput,
-    "test": TestOutput,
+    "test": NewTestsOutput,
 }

@@ -12,7 +12,6 @@ import pytest
 
 from helmsman import worktrees
 from helmsman.capabilities.outcomes.claims import CitedLines
-from helmsman.capabilities.outcomes.own_files import check_untouched
 from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.repository_commands import CommandAllowance
@@ -39,7 +38,7 @@ async def test_a_fix_is_verified_by_the_named_failure_before_and_a_pass_after(be
         assert (seen.verified, seen.how, seen.tests) == (True, "test", ("tests/test_calc.py::test_add",))
         done = fixed(seen, await checks.after("make test"))
         assert done.verified, done.as_dict()
-        assert check_untouched(await checks.changed()).verified
+        assert (await checks.check_kept()).verified
     assert place.asked == ["make test"]
     assert worktrees.diff(place.tree).patch == before_diff
 
@@ -63,7 +62,7 @@ async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_not
         done = fixed(seen, await checks.after("make test"))
         assert not done.verified
         assert any("Still failing: tests/test_calc.py::test_add" in one.what for one in done.against)
-        edited = check_untouched(await checks.changed())
+        edited = await checks.check_kept()
     assert not edited.verified
     assert [one.file for one in edited.evidence] == [
         "GNUmakefile",
@@ -115,7 +114,7 @@ async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> No
     real = "from calc import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
     place.put({"tests/test_new.py": empty})
     async with trial(place.runner) as checks:
-        assert (await checks.steady(PYTEST, runs=1)).verified
+        assert (await checks.steady(PYTEST, runs=1))[0].verified
         lie = await checks.can_fail(PYTEST, target)
     assert not lie.verified
     assert "No new test was seen to fail, whatever was wrong with the code." in [one.what for one in lie.against]
@@ -160,7 +159,7 @@ async def test_a_flaky_test_is_seen(bench: Callable[..., Bench]) -> None:
     place = bench({"calc.py": CALC, ".gitignore": "*.log\n"})
     place.put({"tests/test_flaky.py": flaky})
     async with trial(place.runner) as checks:
-        told = await checks.steady(PYTEST)
+        told, _ = await checks.steady(PYTEST)
     assert not told.verified
     assert told.evidence[-1].what.startswith("It is flaky: of 3 runs 2 passed: tests/test_flaky.py::test_now_and_then")
 

@@ -6,24 +6,25 @@ task, and a yes holds for the same words in it. It runs in the sandbox of the se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, not_checked
-from helmsman.capabilities.repository_commands import run_command
+from helmsman.capabilities.repository_commands import CommandResult, run_command
 from helmsman.errors import CheckRefused, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.capabilities.outcomes.failures import NotChecked
-    from helmsman.capabilities.repository_commands import CommandAllowance, CommandResult, Consent
+    from helmsman.capabilities.repository_commands import CommandAllowance, Consent
     from helmsman.settings import Settings
     from helmsman.worktrees import Worktree
 
 CHECK_SECONDS: Final = 900.0
 SHOWN_CHARS: Final = 4000
+_KEPT_CHARS: Final = 64 * 1024
 _VARIABLES: Final = {
     "CI": "1",  # or some runners wait for changes instead of ending
     "NO_COLOR": "1",
@@ -90,6 +91,15 @@ class CheckResult:
         how = "did not end in time" if self.exit_code is None else f"failed with exit code {self.exit_code}"
         count = f" ({len(self.failures)} failed)" if self.failures else ""
         return f"`{self.command}` {how} after {self.seconds:.1f} s{count}"
+
+    def kept(self) -> dict[str, Any]:
+        """For a step of a job."""
+        return {**asdict(self.run), "output": self.run.output[-_KEPT_CHARS:]}
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> CheckResult:
+        """As a step of a job has it."""
+        return cls(CommandResult(**kept))
 
     def as_dict(self) -> dict[str, Any]:
         told: dict[str, Any] = {

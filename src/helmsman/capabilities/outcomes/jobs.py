@@ -10,6 +10,7 @@ import anyio
 
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
 from helmsman.capabilities.outcomes.wanted import Wanted
 from helmsman.capabilities.outcomes.work import Work, asks
 from helmsman.errors import HelmsmanError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS: Final = 30.0
+_STOP_POLL: Final = 0.05
 
 
 class Procedure(Protocol):
@@ -43,7 +45,7 @@ class Procedure(Protocol):
     async def __call__(self, work: Work) -> Found: ...
 
 
-PROCEDURES: Final[dict[str, Procedure]] = {}
+PROCEDURES: Final[dict[str, Procedure]] = {"debug": debug, "refactor": refactor, "test": new_tests}
 """By the kind of outcome."""
 
 
@@ -119,8 +121,9 @@ class Outcomes:
             async with self._helm.staying() as helm:
                 unlisten = helm.listen(partial(_heard, helm, task.id, job))
                 try:
-                    with job.scope, anyio.fail_after(wanted.seconds):
-                        found = await PROCEDURES[wanted.kind](Work(helm, self._tasks, task, wanted, job, known))
+                    with job.scope, anyio.fail_after(wanted.seconds) as limit:
+                        work = Work(helm, self._tasks, task, wanted, job, known, limit)
+                        found = await PROCEDURES[wanted.kind](work)
                 finally:
                     unlisten()
                 if job.scope.cancelled_caught:
@@ -140,13 +143,19 @@ class Outcomes:
         await end_job(ledger, task.id, changes, outcome)
 
     async def _stop(self, job: RunningJob) -> None:
-        """Stop whatever runs for a job."""
+        """Stop whatever runs for a job. One that is just about to ask is stopped when it does."""
+        running = list(job.sessions)
         with anyio.move_on_after(_STOP_SECONDS, shield=True):
-            for session_id in job.sessions:
-                try:
-                    await self._helm.interrupt(session_id)
-                except HelmsmanError as error:
-                    log.info("session %s is not stopped: %s", session_id, error)
+            while running:
+                for session_id in running:
+                    try:
+                        await self._helm.interrupt(session_id)
+                    except HelmsmanError as error:
+                        log.info("session %s is not stopped: %s", session_id, error)
+                known = self._helm.sessions
+                running = [one for one in running if one in known and known[one].state.is_running]
+                if running:
+                    await anyio.sleep(_STOP_POLL)
 
 
 def _ending(found: Found) -> TaskChanges:

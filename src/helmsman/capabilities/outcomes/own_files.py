@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.capabilities.outcomes.evidence import Evidence, Verdict
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -72,12 +70,3 @@ def as_before(changed: Mapping[str, str], base: str) -> dict[str, str | None]:
         for file in own_files_in(changed)
         if file.status != "A" or file.kind == "how"
     }
-
-
-def check_untouched(changed: Mapping[str, str]) -> Verdict:
-    """Whether a change left the check as it was: no test changed or removed, nothing that says how it is run touched."""
-    edited = [file for file in own_files_in(changed) if file.status != "A" or file.kind == "how"]
-    if not edited:
-        return Verdict(verified=True, evidence=(Evidence(ok=True, what="No file of the check was changed."),))
-    told = (Evidence(ok=False, what=f"The check was edited: {file.in_words}.", file=file.path) for file in edited)
-    return Verdict(verified=False, evidence=tuple(told))

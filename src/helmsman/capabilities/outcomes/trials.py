@@ -27,6 +27,7 @@ from helmsman.worktrees.lending import lend
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
     from typing import TypeVar
 
     from helmsman.capabilities.outcomes.checks import CheckResult, CheckRunner
@@ -66,6 +67,15 @@ class Trial:
         """The files that the session changed since its worktree was made, each with `A`, `M`, `D` or `T`."""
         return await _blocking(lambda: self._lent.changed(self._lent.base, self._lent.now))
 
+    @property
+    def directory(self) -> Path:
+        """Where the worktree is."""
+        return self._lent.worktree.path
+
+    async def put_back(self) -> None:
+        """Have in the worktree what the session left, to look at."""
+        await _blocking(lambda: self._lent.put(self._lent.now))
+
     async def before(self, command: str) -> CheckResult:
         """The check, with the code as it was before the session."""
         return await self._at(self._lent.base, command)
@@ -78,6 +88,26 @@ class Trial:
         """The check, with what the session changed, but with the check's own files as they were, and new tests beside."""
         tree = await _blocking(self._with_old_check)
         return await self._at(tree, command)
+
+    async def check_kept(self, *, new_helpers: bool = False) -> Verdict:
+        """Whether the change left the check what it was: tests were added, and nothing else of it was touched.
+
+        `new_helpers` lets there be new files that say how tests are run, too, such as a `conftest.py`.
+        """
+        lent, changed = self._lent, await self.changed()
+        told: list[Evidence] = []
+        for file in own_files_in(changed):
+            if file.status == "A" and (file.kind == "test" or new_helpers):
+                continue
+            if file.kind == "test" and file.status == "M":
+                patch = await _blocking(lambda path=file.path: lent.patch(lent.base, lent.now, path))  # type: ignore[misc]
+                gone = [line for one in read_diff(patch) for line in one.lines if line.kind == "remove"]
+                if not gone:
+                    continue
+            told.append(Evidence(ok=False, what=f"The check was edited: {file.in_words}.", file=file.path))
+        if not told:
+            return Verdict(verified=True, evidence=(Evidence(ok=True, what="The check is what it was before."),))
+        return Verdict(verified=False, evidence=tuple(told))
 
     async def interfaces(self) -> InterfaceChange:
         """The public interface before and after."""
@@ -99,8 +129,8 @@ class Trial:
 
     # --- new tests ---------------------------------------------------------------------------------------------------
 
-    async def steady(self, command: str, runs: int = RUNS) -> Verdict:
-        """Whether the tests that the session left pass, each time that they are run."""
+    async def steady(self, command: str, runs: int = RUNS) -> tuple[Verdict, CheckResult]:
+        """Whether the tests that the session left pass, each time that they are run; and what the last run came to."""
         results = [await self.now(command) for _ in range(runs)]
         passed = [result.passed for result in results]
         told = [Evidence(ok=result.passed, what=f"{result.in_words()}.", detail=result.tail) for result in results]
@@ -108,7 +138,7 @@ class Trial:
             failed = sorted({name for result in results for name in result.failed_names})
             named = f": {', '.join(failed[:10])}" if failed else ""
             told.append(Evidence(ok=False, what=f"It is flaky: of {runs} runs {sum(passed)} passed{named}."))
-        return verdict(told)
+        return verdict(told), results[-1]
 
     async def can_fail(self, command: str, targets: Sequence[CitedLines] = ()) -> Verdict:
         """Whether at least one of the session's new tests fails where the code is wrong.

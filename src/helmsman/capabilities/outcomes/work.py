@@ -7,6 +7,7 @@ turns have idempotency keys of the job's, so that nothing is done twice: it find
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -86,7 +87,14 @@ class Work:
     """What a procedure has in its hands. `known` is what earlier steps have found out."""
 
     def __init__(
-        self, helm: Steering, tasks: Tasks, task: Task, wanted: Wanted, job: RunningJob, known: dict[str, Any]
+        self,
+        helm: Steering,
+        tasks: Tasks,
+        task: Task,
+        wanted: Wanted,
+        job: RunningJob,
+        known: dict[str, Any],
+        limit: anyio.CancelScope,
     ) -> None:
         self.helm = helm
         self.tasks = tasks
@@ -95,6 +103,7 @@ class Work:
         self.wanted = wanted
         self.job = job
         self._known = known
+        self._limit = limit
         self._at: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._turns: list[str] = []
 
@@ -265,10 +274,14 @@ class Work:
                 session_id, turn, _never, on_task=lambda task_id: self.job.gates.update({task_id: gate})
             )
 
-        session = await self._with_room(begin)
-        self._note_session(session)
-        await answered.wait()
-        await session.wait(until="end")
+        left, self._limit.deadline = self._limit.deadline - anyio.current_time(), math.inf  # people take their time
+        try:
+            session = await self._with_room(begin)
+            self._note_session(session)
+            await answered.wait()
+            await session.wait(until="end")
+        finally:
+            self._limit.deadline = anyio.current_time() + left
         return answers[0]
 
     def consent(self, session: Session) -> Consent:
