@@ -18,6 +18,7 @@ from helmsman import errors
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.mcp.agent_tools import AGENT_TOOLS
+from helmsman.mcp.capability_tools import capability_tools
 from helmsman.mcp.compat_tools import compat_tools
 from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 from helmsman.mcp.router_tool import router_tools
@@ -87,6 +88,7 @@ def _tools() -> Iterator[str]:
         "sessions": SESSION_TOOLS,
         "agents": AGENT_TOOLS,
         "extras": EXTRAS_TOOLS,
+        "capabilities": capability_tools(("sessions",)),
         "compat": compat_tools(),
         "router": router_tools(expose_primitives=True),
     }
