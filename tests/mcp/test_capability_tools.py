@@ -139,7 +139,7 @@ async def test_a_job_is_stopped_and_what_makes_no_sense_is_refused(
         ("debug", {"request": "x", "cancel": True}, "give its taskId"),
         ("debug", {"taskId": begun["taskId"], "request": "x"}, "taskId, waitSec, cancel and withDiff alone"),
         ("review", {"taskId": begun["taskId"]}, "Follow it with the tool debug"),
-        ("review", {"base": "main", "commit": "HEAD"}, "Review one thing"),
+        ("review", {"branch": "main", "commit": "HEAD"}, "Review one thing"),
         ("plan", {"taskId": "T-local-none"}, "There is no task"),
     ):
         assert said in (await client.error(tool, **arguments))["message"]

@@ -5,6 +5,7 @@ What they take is the same for all, and each kind has a little of its own. `capa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, SkipValidation
@@ -114,18 +115,33 @@ class DebugOutput(OutcomeOutput):
 
 class ReviewJobInput(OutcomeInput):
     kind: ClassVar[Kind] = "review"
-    own: ClassVar[frozenset[str]] = frozenset({"base", "commit"})
+    own: ClassVar[frozenset[str]] = frozenset({"branch", "commit", "diff"})
     request: str | None = Field(None, description='What to heed, e.g. "Look only at security".')
-    base: str | None = Field(
-        None, description="Review all that differs from this branch. Default: what is not committed."
+    branch: str | None = Field(
+        None, description="Review all that differs from it, e.g. main. Default: what is not committed."
     )
     commit: str | None = Field(None, description="Review this commit.")
+    diff: str | None = Field(None, description="Review this text, e.g. a pull request's diff.")
 
     def wanted(self) -> Wanted:
-        if self.base is not None and self.commit is not None:
-            raise InvalidInput("Review one thing: base or commit.", parameter="base")
+        more = reviewed(branch=self.branch, commit=self.commit, diff=self.diff)
         given = self if self.request is not None else self.model_copy(update={"request": WHOLE_REVIEW})
-        return super(ReviewJobInput, given).wanted()
+        return replace(super(ReviewJobInput, given).wanted(), more=more)
+
+
+def reviewed(*, branch: str | None, commit: str | None, diff: str | None) -> dict[str, Any]:
+    """What is to be reviewed, as the procedure takes it.
+
+    Raises:
+        InvalidInput: That is more than one thing.
+    """
+    given = {
+        name: value for name, value in (("branch", branch), ("commit", commit), ("diff", diff)) if value is not None
+    }
+    if len(given) > 1:
+        raise InvalidInput(f"Review one thing: {' or '.join(given)}.", parameter=next(iter(given)))
+    target = "base" if branch is not None else "commit" if commit is not None else None
+    return given if target is None else {"target": target, **given}
 
 
 WHOLE_REVIEW: Final = "Review the change."

@@ -10,6 +10,7 @@ import anyio
 
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.capabilities.outcomes.reviewing import review
 from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
 from helmsman.capabilities.outcomes.wanted import Wanted
 from helmsman.capabilities.outcomes.work import Work, asks
@@ -45,7 +46,7 @@ class Procedure(Protocol):
     async def __call__(self, work: Work) -> Found: ...
 
 
-PROCEDURES: Final[dict[str, Procedure]] = {"debug": debug, "refactor": refactor, "test": new_tests}
+PROCEDURES: Final[dict[str, Procedure]] = {"debug": debug, "refactor": refactor, "test": new_tests, "review": review}
 """By the kind of outcome."""
 
 

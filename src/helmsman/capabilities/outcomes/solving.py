@@ -20,14 +20,13 @@ from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
 from helmsman.capabilities.outcomes.checking import runner_for
 from helmsman.capabilities.outcomes.checks import CheckResult
-from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.capabilities.outcomes.comparing import compare
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
+from helmsman.capabilities.outcomes.replacing import first_able
 from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
-from helmsman.capabilities.outcomes.work import Found, TurnNotDone
+from helmsman.capabilities.outcomes.work import Found, TurnNotDone, chosen_for
 from helmsman.errors import HelmsmanError
-from helmsman.model.events import USAGE_LIMIT
 from helmsman.tasks.running_task import Gate
 
 if TYPE_CHECKING:
@@ -35,10 +34,12 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.checks import CheckRunner
+    from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.reports import Applied, CheckData
     from helmsman.capabilities.outcomes.trials import Trial
     from helmsman.capabilities.outcomes.wanted import Kind
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.settings import OnLimit
 
 log = logging.getLogger(__name__)
 
@@ -46,21 +47,6 @@ SENT_BACK: Final = 3
 """How often what does not verify goes back to its agent."""
 _ASKED: Final = "Its check is asked for, and run on what there is."
 _WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies what an agent does."
-_NO_ACCOUNT: Final = frozenset(
-    {
-        USAGE_LIMIT,
-        "model_cap",
-        "rate_limit_exceeded",
-        "rate_limit_low",
-        "unauthorized",
-        "authentication_failed",
-        "agent_not_found",
-        "codex_not_found",
-        "engine_start_failed",
-    }
-)
-"""Why a turn fails for its agent's account, or for want of the agent: another may do it instead."""
-
 RULES: Final = (
     "You work in a git worktree of your own. Your work is verified by running `{check}` with the tests and with the files "
     "that say how they are run (Makefile, pyproject.toml, conftest.py, scripts, …) as they were before: do not change or "
@@ -126,7 +112,7 @@ class Solving:
         makers = await self._makers()
         candidates: list[Candidate | None] = [None] * len(makers)
 
-        async def make(place: int, order: Sequence[tuple[str, str]]) -> None:
+        async def make(place: int, order: Sequence[Chosen]) -> None:
             candidates[place] = await self._candidate(place + 1, order)
 
         async with anyio.create_task_group() as tasks:
@@ -153,15 +139,10 @@ class Solving:
 
     # --- who ---------------------------------------------------------------------------------------------------------
 
-    async def _makers(self) -> list[list[tuple[str, str]]]:
-        """For each candidate the agents that may make it, best first, with why."""
-        work, wanted = self._work, self._work.wanted
-
-        async def look() -> list[tuple[str, str]]:
-            chosen = await choose(work.helm, wanted, Capability.ASK, Capability.SANDBOX)
-            return [(one.agent, one.why) for one in chosen]
-
-        chosen: list[tuple[str, str]] = [(agent, why) for agent, why in await work.once("chosen", look)]
+    async def _makers(self) -> list[Sequence[Chosen]]:
+        """For each candidate the agents that may make it, best first."""
+        wanted = self._work.wanted
+        chosen = await chosen_for(self._work, Capability.ASK, Capability.SANDBOX)
         if len(wanted.agents) > 1:  # one each, and each for itself
             count = max(wanted.candidates, len(chosen))
             return [[chosen[number % len(chosen)]] for number in range(count)]
@@ -169,52 +150,31 @@ class Solving:
 
     # --- one candidate -----------------------------------------------------------------------------------------------
 
-    async def _candidate(self, number: int, order: Sequence[tuple[str, str]]) -> Candidate:
-        work = self._work
-        passed_over: list[str] = []
-        candidate = Candidate(number=number, agent=order[0][0], why=order[0][1])
-        for place, (agent, why) in enumerate(order):
-            because = "; ".join([why, *passed_over])
-            candidate = Candidate(number=number, agent=agent, why=because)
-            given_up: str | None = work.known(f"candidate {number} without {agent}")
-            if given_up is None:
-                try:
-                    turn = await self._begin(candidate, is_last=place + 1 == len(order))
-                    return await self._to_a_verdict(candidate, turn)
-                except HelmsmanError as error:
-                    candidate.session_id = candidate.session_id or error.details.get("sessionId")
-                    candidate.error = error.message
-                    if place + 1 == len(order) or not await self._may_be_replaced(candidate, error):
-                        return candidate
-                    given_up = await work.once(f"candidate {number} without {agent}", partial(_given, error.message))
-            passed_over.append(f"{agent} could not begin: {given_up}")
-        return candidate
+    async def _candidate(self, number: int, order: Sequence[Chosen]) -> Candidate:
+        begun = await first_able(self._work, f"candidate {number}", order, partial(self._begin, number))
+        candidate = Candidate(number=number, agent=begun.agent, why=begun.why, session_id=begun.session_id)
+        if begun.done is None:
+            candidate.error = None if begun.error is None else begun.error.message
+            return candidate
+        try:
+            return await self._to_a_verdict(candidate, begun.done)
+        except HelmsmanError as error:
+            candidate.error = error.message
+            return candidate
 
-    async def _begin(self, candidate: Candidate, *, is_last: bool) -> DoneTurn:
-        work, solver = self._work, self._solver
-        work.tell(f"{candidate.agent} is at work on candidate {candidate.number}.")
+    async def _begin(self, number: int, agent: str, on_limit: OnLimit | None) -> DoneTurn:
+        work = self._work
+        work.tell(f"{agent} is at work on candidate {number}.")
         return await work.start(
-            f"candidate {candidate.number} {candidate.agent}",
-            solver.prompt(self._before),
+            f"candidate {number} {agent}",
+            self._solver.prompt(self._before),
             worktree=True,
             gate=Gate(note=_ASKED, do=self._pass_gate),
-            on_limit=None if is_last else "fail",
-            agent=candidate.agent,
+            on_limit=on_limit,
+            agent=agent,
             sandbox="workspace-write",
             approval_policy="on-request",
         )
-
-    async def _may_be_replaced(self, candidate: Candidate, error: HelmsmanError) -> bool:
-        """Whether an agent failed for its account, before it changed anything."""
-        cause = error.details.get("cause") if isinstance(error, TurnNotDone) else error.code
-        if cause not in _NO_ACCOUNT:
-            return False
-        if candidate.session_id is None:
-            return True
-        try:
-            return not (await self._work.changes.diff(candidate.session_id)).diff.files
-        except HelmsmanError:
-            return False
 
     async def _to_a_verdict(self, candidate: Candidate, turn: DoneTurn) -> Candidate:
         work = self._work
@@ -353,7 +313,3 @@ def _says(winner: Candidate | None, shown: Candidate, judged: Verdict | None) ->
         last = f" {shown.error}" if shown.error else ""
         return f"Not verified after {shown.attempts} attempt(s): {' '.join(against[:3])}{last}"
     return f"Not done: {shown.error}"
-
-
-async def _given(value: str) -> str:
-    return value

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 import anyio
 
 from helmsman.capabilities.changes import Changes
+from helmsman.capabilities.outcomes.choosing import Chosen, choose
 from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
-    from helmsman.agents.protocol import Begun, Engine
+    from helmsman.agents.protocol import Begun, Capability, Engine
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.wanted import Wanted
@@ -327,6 +328,19 @@ class Work:
             if results.cost_usd is not None:
                 costs.append(results.cost_usd)
         return used, sum(costs) if costs else None
+
+
+async def chosen_for(work: Work, *needed: Capability) -> list[Chosen]:
+    """Who does it, best first; chosen once for all of the job.
+
+    Raises:
+        AgentNotFound: Nobody can.
+    """
+
+    async def look() -> list[list[str]]:
+        return [[one.agent, one.why] for one in await choose(work.helm, work.wanted, *needed)]
+
+    return [Chosen(*one) for one in await work.once("chosen", look)]
 
 
 def asks(helm: Steering, job: RunningJob) -> bool:
