@@ -18,6 +18,7 @@ from helmsman import errors
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.mcp.agent_tools import AGENT_TOOLS
+from helmsman.mcp.capability_tools import capability_tools
 from helmsman.mcp.compat_tools import compat_tools
 from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 from helmsman.mcp.router_tool import router_tools
@@ -44,6 +45,8 @@ TOOLSET_TEXTS = {
     "sessions": "The default, explained in [mcp.md](mcp.md).",
     "agents": "The same for any agent, explained in [mcp.md](mcp.md#any-agent).",
     "extras": "The rest of what Codex can do, explained in [extras.md](extras.md).",
+    "capabilities": "Outcomes that Helmsman verifies, explained in [capabilities.md](capabilities.md). Without `sessions` "
+    "and `agents` there is `agent_respond` too.",
     "compat": "The tools of the removed `codex mcp-server`: see [compat.md](compat.md); not together with `router`.",
     "router": "One tool that takes plain words, explained in [router.md](router.md). Not together with `compat`. The tools "
     "whose names begin with `_` are listed with `--expose-primitives` only. Every other agent that is installed has `codex` "
@@ -86,6 +89,7 @@ def _tools() -> Iterator[str]:
         "sessions": SESSION_TOOLS,
         "agents": AGENT_TOOLS,
         "extras": EXTRAS_TOOLS,
+        "capabilities": capability_tools(("sessions",)),
         "compat": compat_tools(),
         "router": router_tools({"codex": "Codex"}, expose_primitives=True),
     }

@@ -166,6 +166,12 @@ class BudgetExceeded(HelmsmanError):
     code = "budget_exceeded"
 
 
+class CheckRefused(HelmsmanError):
+    """A check of the repository was to be run, and nobody has allowed it."""
+
+    code = "check_refused"
+
+
 class TurnTimedOut(HelmsmanError):
     """Nothing came from the model for longer than this turn may be silent, so it was interrupted."""
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from helmsman.hub.verbs import VERBS
 from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from helmsman.agents.protocol import Agent
     from helmsman.capabilities import Extras
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.steering.room import Room
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.model import Task
 
 
 log = logging.getLogger(__name__)
+
+Holder: TypeAlias = "Callable[[Session, str, Callable[[], Awaitable[None]]], Awaitable[bool]]"
 
 
 class Helmsman(Steering):
@@ -134,10 +138,35 @@ class Helmsman(Steering):
         return await self.extras.budgets.refusal(directory, task_id)
 
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        return await self.extras.budgets.holds(session, task_id, go_on)
+        extras = self.extras
+        parts: tuple[Holder, ...] = extras.budgets.holds, extras.worktree_setup.holds
+        if (gate := self.ledger.gate(task_id)) is not None:
+            at_gate = partial(extras.outcomes.holds, gate)
+            parts = (at_gate,) if gate.only_asks else (*parts, at_gate)
+        return await self._held_by(parts, session, task_id, go_on)
+
+    async def _held_by(
+        self, parts: Sequence[Holder], session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]
+    ) -> bool:
+        """Whether one of these has a turn wait; those after it are asked when it lets the turn go on."""
+        if not parts:
+            return False
+        first, *others = parts
+
+        async def then() -> None:
+            if not await self._held_by(others, session, task_id, go_on):
+                await go_on()
+
+        return await first(session, task_id, then) or await self._held_by(others, session, task_id, go_on)
+
+    async def needs_session_first(self, task_id: str, directory: Path) -> bool:
+        return self.ledger.gate(task_id) is not None or await self.extras.worktree_setup.is_due(directory)
 
     def check_spending(self, session: Session) -> None:
         self.extras.budgets.check(session)
+
+    def resume_job(self, task: Task) -> None:
+        self.extras.outcomes.resume(task)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         if event.agent_id is not None or not isinstance(event, TurnEnded | EngineGone):

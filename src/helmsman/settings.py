@@ -61,11 +61,14 @@ WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
 
 OTHER_TABLES: Final = frozenset(
-    {"agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"}
+    {
+        *("agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"),
+        *("capabilities", "worktree"),
+    }
 )
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
-TOOLSETS: Final = ("sessions", "agents", "extras", "compat", "router")
+TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
 REMOTE_TOKEN: Final = "HELMSMAN_CODEX_REMOTE_TOKEN"  # noqa: S105 - its name
 """The variable with the token of a remote engine. No file can set it, and no Codex that Helmsman starts is given it."""
 _APP: Final = "helmsman"

@@ -2,8 +2,8 @@
 
 `codex sandbox` runs any program under a permission profile (bubblewrap on Linux, Seatbelt on macOS). All may be read but
 what is hidden; written may be what the session may write, what the agent keeps of its sessions, and a temporary directory.
-The network is open: the agent has to reach its model. Nothing inside can ask for more. It has a Codex home of its own, so
-that no configuration can widen the profile, and needs no login.
+The network is open for an agent, which has to reach its model. Nothing inside can ask for more. It has a Codex home of
+its own, so that no configuration can widen the profile, and needs no login.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ class Confined:
     """What a program may write: these directories and what is below, but for `kept`, which need not be there.
 
     Those of its `own_home` are made where need be.
+    An agent has to reach its model; a program that is none need not have the `network`.
     """
 
     writable: tuple[Path, ...]
     own_home: Path
     kept: tuple[Path, ...] = ()
+    network: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ class Sandbox:
         line = [
             *(str(self.codex), "sandbox", "-c", f'default_permissions="{_PROFILE}"'),
             *("-c", f"permissions.{_PROFILE}.filesystem={{{table}}}"),
-            *("-c", f"permissions.{_PROFILE}.network.enabled=true"),
+            *("-c", f"permissions.{_PROFILE}.network.enabled={str(confined.network).lower()}"),
             *("--", "/usr/bin/env", *own, *argv),
         ]
         temporary = {name: str(scratch) for name in ("TMPDIR", "CLAUDE_CODE_TMPDIR")}

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from helmsman.capabilities.configuration import AgentConfiguration
     from helmsman.capabilities.limits import UsageLimits
     from helmsman.capabilities.notices import Notices
+    from helmsman.capabilities.outcomes import Outcomes
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.schedules import Schedules
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
+    from helmsman.capabilities.worktree_setup import WorktreeSetup
     from helmsman.steering.core import Steering
 
 
@@ -75,6 +77,13 @@ class Extras:
         return Changes(self._helm, self._tasks)
 
     @cached_property
+    def outcomes(self) -> Outcomes:
+        """Ask for an outcome; Helmsman itself looks whether it was reached."""
+        from helmsman.capabilities.outcomes import Outcomes
+
+        return Outcomes(self._helm, self._tasks)
+
+    @cached_property
     def limits(self) -> UsageLimits:
         """What becomes of a turn when the account's usage limit is reached."""
         from helmsman.capabilities.limits import UsageLimits
@@ -94,6 +103,13 @@ class Extras:
         from helmsman.capabilities.notices import Notices
 
         return Notices(self._helm)
+
+    @cached_property
+    def worktree_setup(self) -> WorktreeSetup:
+        """What a repository wants run in a new worktree."""
+        from helmsman.capabilities.worktree_setup import WorktreeSetup
+
+        return WorktreeSetup(self._helm)
 
     @cached_property
     def usage(self) -> UsageReports:

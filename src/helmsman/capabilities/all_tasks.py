@@ -181,6 +181,7 @@ class Tasks:
             files=outcome.files,
             commands=outcome.commands,
             tests=outcome.tests,
+            report=outcome.report,
             cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
         )
 

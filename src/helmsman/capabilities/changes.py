@@ -154,7 +154,7 @@ class Changes:
         await self._check_idle(tree)
         refuse_outside(tree.repository, self._helm.settings.allowed_roots, "session_id")  # of today
         expected = digest if digest is not None else self.shown.last(viewer, session_id)
-        ended = await self._end_commands(tree)
+        ended = await self.end_commands(tree)
 
         def check(diff: TreeDiff) -> None:
             self.shown.check(f"session {session_id}", diff.patch, expected)
@@ -193,7 +193,7 @@ class Changes:
         """
         tree = await self._own_tree(session_id)
         await self._check_idle(tree)
-        await self._end_commands(tree)
+        await self.end_commands(tree)
         if losing is not None and await anyio.to_thread.run_sync(worktrees.unsaved, tree) != losing:
             raise InvalidInput(f"There is other work in {tree.path} than was shown. Nothing was dropped; look again.")
         session = self._helm.sessions.get(session_id)
@@ -202,7 +202,7 @@ class Changes:
             session.worktree = None
         return discarded
 
-    async def _end_commands(self, tree: Worktree) -> tuple[str, ...]:
+    async def end_commands(self, tree: Worktree) -> tuple[str, ...]:
         """End what the sessions in a worktree have left running; in words, what that was. All of them are idle."""
         known = _in_tree(tree, {session.id: session.directory for session in self._helm.sessions.values()})
         sessions = {*known, *([tree.session_id] if tree.session_id is not None else [])}

@@ -41,6 +41,7 @@ _NOT_RUNNING: Final = "nothing: it was not running any more"
 _NOT_BEGUN: Final = "nothing: it had not begun"
 _NOT_AT_WORK: Final = "nothing: it was waiting for its usage limit"
 _TAKEN_BACK: Final = "It was cancelled before it began."
+_STOPPED: Final = "It was cancelled."
 _GIVEN_UP: Final = "It was cancelled while it waited for its usage limit."
 
 
@@ -219,6 +220,13 @@ class LocalTasks:
     async def wait(self, task: Task) -> Task:
         """Wait, for ever if need be, until the task has ended or asks something."""
         while True:
+            if task.id in self._helm.ledger.jobs:
+                changes = self._helm.ledger.jobs[task.id].changed
+                task = await self.now(task)
+                if not task.is_running or task.input_required:
+                    return task
+                await changes.wait()
+                continue
             session = await self.follow(task)
             if session is not None:
                 await session.wait(until="attention")
@@ -239,6 +247,11 @@ class LocalTasks:
         while task.session_id is None and self._helm.ledger.is_starting(task.id):
             await anyio.sleep(_START_SECONDS)  # for another door, or for one that is gone
             task = await self.now(task)
+        if (job := self._helm.ledger.jobs.get(task.id)) is not None:
+            job.cancel_reason = _cancelled(reason) if reason else _STOPPED
+            job.scope.cancel()
+            await job.ended.wait()
+            return await self.now(task), f"the job and its {len(job.sessions)} session(s)"
         session = await self.follow(task)
         if session is None:
             task = await self.now(task)

@@ -6,12 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.git import Git, find_git
+from helmsman.base.snapshot import scratch
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ReviewTarget
+from helmsman.worktrees.changes import compare, diff_of_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.worktrees import TreeDiff
 
 _EMPTY_TREE: Final = ("hash-object", "-t", "tree", "--stdin")
 _FINDINGS: Final = "Provide prioritized, actionable findings."
@@ -41,6 +44,25 @@ def resolve(directory: Path, target: ReviewTarget, state_dir: Path) -> ReviewTar
         case "commit":
             commit = _commit(git, target.value, "commit")
             return replace(target, value=commit) if _changes_something(git, commit) else None
+
+
+def diff_of(directory: Path, target: ReviewTarget, state_dir: Path) -> TreeDiff:
+    """The change that a target is, in the repository around a directory.
+
+    Raises:
+        InvalidInput: As `resolve`.
+        WorktreeError: Git cannot be run, or fails.
+    """
+    found = find_git(directory, state_dir)
+    if found is None or target.kind == "custom":
+        raise InvalidInput(f"What is to be reviewed is no change of a repository around {directory}.")
+    if target.kind == "uncommitted":
+        return diff_of_directory(directory, state_dir=state_dir)
+    if target.kind == "base":
+        return diff_of_directory(directory, comparison(found, target.value), state_dir=state_dir)
+    with scratch(found) as git:
+        commit = _commit(git, target.value, "commit")
+        return compare(git, before_commit(git, commit), git.text("rev-parse", f"{commit}^{{tree}}"))
 
 
 def nothing_in_words(target: ReviewTarget) -> str:

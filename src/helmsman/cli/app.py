@@ -25,6 +25,7 @@ _HELP_WIDTHS: Final = 50, 100
 
 _HEADINGS: Final = {
     "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "dashboard"),
+    "Outcomes that are verified": ("debug", "refactor", "test"),
     "Answer and stop": ("respond", "steer", "interrupt", "rules"),
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
     "Changes": ("diff", "apply", "discard", "worktrees"),

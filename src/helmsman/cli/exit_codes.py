@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     NO_CODEX = 3, "Codex was not found, does not start, or cannot do this"
     TIMED_OUT = 4, "Codex stayed silent for too long, or the time to wait was up"
     ASKED = 5, "Codex asks something and waits for the answer"
+    NOT_VERIFIED = 6, "the work was done, and does not verify"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
     TERMINATED = 143, "asked to end (SIGTERM)"
 

@@ -292,6 +292,7 @@ def _done(results: TaskResults) -> dict[str, Any]:
         "filesChanged": [fields_as_dict(file) for file in results.files] or None,
         "commands": [fields_as_dict(command) for command in results.commands] or None,
         "tests": None if results.tests is None else fields_as_dict(results.tests),
+        "report": results.report,
     }
 
 
@@ -444,6 +445,7 @@ def _details(task: Task) -> dict[str, str | None]:
         "cancel reason": one_line(task.cancel_reason or "") if task.is_running else None,
         "error": one_line(error or ""),
         "agent": None if task.agent == DEFAULT_AGENT else one_line(task.agent),
+        "job": task.job,
         "work": one_line(task.instruction)[:500],
         "directory": one_line(task.directory or ""),
         "session": task.session_id,

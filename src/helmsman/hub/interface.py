@@ -67,7 +67,7 @@ _READING: Final = frozenset(
         *("extras.configuration.read", "extras.configuration.plan"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
         *("extras.usage.report", "extras.budgets.states", "extras.reviews.report", "extras.upkeep.goal"),
-        *("extras.notices.ways", "extras.notices.log"),
+        *("extras.notices.ways", "extras.notices.log", "extras.outcomes.choose"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }
 )
@@ -78,7 +78,7 @@ _SEEN_THROUGH: Final = frozenset({"interrupt"})
 """What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""
 _FIND_OUT: Final = frozenset(
     {
-        *("start", "say", "tasks.local.run", "tasks.local.follow_up", "respond"),
+        *("start", "say", "tasks.local.run", "tasks.local.follow_up", "respond", "extras.outcomes.start"),
         *("extras.changes.apply", "extras.changes.discard", "tasks.cloud.apply"),
     }
 )

@@ -91,6 +91,8 @@ class Recovery:
         """By surroundings: what those who are away began counts as it did when they were there."""
         self._starts: dict[str, _Waiting] = {}
         """Tasks that wait for a session of their own, oldest first."""
+        self._jobs: dict[str, Task] = {}
+        """Jobs that go on when a door is there whose they are."""
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
         """Tasks that wait in the queue of a session."""
 
@@ -197,20 +199,34 @@ class Recovery:
     # --- what waits --------------------------------------------------------------------------------------------------
 
     async def _resume(self, task: Task) -> None:
+        if task.job is not None:
+            self._jobs[task.id] = task
+            return
         waiting = _Waiting.of(task)
         if task.input_required:  # by the hub before this one
             self._ledger.update(task.id, {"input_required": False})
-        if waiting is None:
+        if task.of_job is not None and not await self._runs(task.of_job):
+            self._ledger.cancel(task.id, "Its job has ended.")
+        elif waiting is None:
             self._ledger.fail(task.id, _NOT_UNDERSTOOD)
         elif task.session_id is None:
-            self._starts[task.id] = waiting
+            self._begin(waiting)
         elif task.status == "pending" and task.metadata.get(OPENED) == task.session_id:
             # Somebody was asked whether it may begin. Its session is in no file before it has: another one is opened.
             self._ledger.update(task.id, {"session_id": None})
             self._ledger.spent_before(task.id, None)
-            self._starts[task.id] = waiting
+            self._begin(waiting)
         else:
             await self._queue(waiting, task.session_id)
+
+    def _begin(self, waiting: _Waiting) -> None:
+        """A start is done when it can be. That of a job's turn is left to the job, which knows what is to be done before."""
+        if waiting.task.of_job is None:
+            self._starts[waiting.task.id] = waiting
+
+    async def _runs(self, task_id: str) -> bool:
+        task = await self._ledger.registry(lambda registry: registry.get(task_id))
+        return task is not None and task.is_running
 
     async def _queue(self, waiting: _Waiting, session_id: str) -> None:
         """Put a message back where it waited: behind the turn of its session, which may still be running."""
@@ -240,14 +256,14 @@ class Recovery:
         if self._is_away(waiting) and task.waiting_for is None:
             self._ledger.update(task.id, {"note": WAITING})
 
-    def _door(self, waiting: _Waiting) -> Steering | None:
+    def _door(self, terms: Terms) -> Steering | None:
         doors = (door for door in self._shared.doors if isinstance(door, Steering))
-        return next((door for door in doors if door.surroundings == waiting.terms.surroundings), None)
+        return next((door for door in doors if door.surroundings == terms.surroundings), None)
 
     def _is_away(self, waiting: _Waiting) -> bool:
         """Whether nobody can run it now: no door has its environment, and no engine of that environment lives."""
         agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
-        if self._door(waiting) is not None or is_of_hub(waiting.terms.surroundings):
+        if self._door(waiting.terms) is not None or is_of_hub(waiting.terms.surroundings):
             return False
         return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
 
@@ -258,7 +274,7 @@ class Recovery:
         Raises:
             ClientAway: Nobody can.
         """
-        door, spec = self._door(waiting), waiting.spec
+        door, spec = self._door(waiting.terms), waiting.spec
         helm = self._in_place_of(waiting.terms) if door is None else door.under(waiting.terms)
         if helm is door:
             yield helm
@@ -276,6 +292,15 @@ class Recovery:
         return sent
 
     def _run_starts(self) -> None:
+        for task_id, task in list(self._jobs.items()):
+            terms = Terms.kept(task.metadata.get(TERMS))
+            door = None if terms is None else self._door(terms)
+            if door is not None:
+                del self._jobs[task_id]
+                door.resume_job(task)
+            elif task.note is None:
+                self._jobs[task_id] = replace(task, note=WAITING)
+                self._ledger.update(task_id, {"note": WAITING})
         for task_id, waiting in list(self._starts.items()):
             if not self._is_away(waiting):
                 self._shared.tasks.start_soon(self._start, self._starts.pop(task_id))

@@ -71,17 +71,24 @@ class Doors:
         numbered = current_call.get()
         if numbered is None:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
-        handler = self.handler(context)
-        for session_id in await numbered.calls.sessions_of(numbered.id.door) if handler is not None else ():
+        can_ask = self.handler(context) is not None
+        for session_id in await numbered.calls.sessions_of(numbered.id.door) if can_ask else ():
             try:
                 session = await self._helm.session(session_id)
             except HelmsmanError as error:
                 log.info("session %s of an earlier hub cannot be attached to: %s", session_id, error)
                 continue
-            session.on_question = handler
-            for question in session.questions:
-                self._helm.in_background(partial(self._ask_until_closed, context, session, question, None))
+            self.ask_from_now_on(context, session)
         return types.EmptyResult()
+
+    def ask_from_now_on(self, context: Context, session: Session) -> None:
+        """Ask this client's person what a session asks that it did not begin with this call, and what that will ask."""
+        handler = self.handler(context)
+        if handler is None:
+            return
+        session.on_question = handler
+        for question in session.questions:
+            self._helm.in_background(partial(self._ask_until_closed, context, session, question, None))
 
     async def _ask_until_closed(
         self, context: Context, session: Session, question: Question, request_id: types.RequestId | None

@@ -19,7 +19,7 @@ _DEFS: Final = "#/$defs/"
 def listed_schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
     """What a tool takes (`validation`) or gives (`serialization`)."""
     schema = model.model_json_schema(by_alias=True, mode=mode)
-    definitions = schema.pop("$defs", {})
+    definitions = {name: _for_callers(part) for name, part in schema.pop("$defs", {}).items()}
     uses = [ref for part in (schema, definitions) for ref in _refs(part)]
     once = {name: part for name, part in definitions.items() if uses.count(name) == 1}
     kept = {name: part for name, part in definitions.items() if uses.count(name) > 1}
@@ -27,6 +27,11 @@ def listed_schema(model: type[BaseModel], mode: Literal["validation", "serializa
     if kept:
         short["$defs"] = {name: _shortened(part, once, takes=mode == "validation") for name, part in kept.items()}
     return short
+
+
+def _for_callers(definition: dict[str, Any]) -> dict[str, Any]:
+    """Without the docstring of its class, which is for whoever reads the code."""
+    return {key: part for key, part in definition.items() if key != "description"}
 
 
 def _refs(schema: Any) -> Iterator[str]:
@@ -58,12 +63,22 @@ def _shortened(schema: dict[str, Any], once: dict[str, Any], *, takes: bool) -> 
     if "anyOf" in schema:
         schema["anyOf"] = [_shortened(part, once, takes=takes) for part in schema["anyOf"]]
     if "properties" in schema:
-        required = schema.get("required", ())
+        required = [
+            name for name in schema.get("required", ()) if takes or not _can_be_null(schema["properties"][name])
+        ]  # what is None is left out of an answer
+        if required:
+            schema["required"] = required
+        else:
+            schema.pop("required", None)
         schema["properties"] = {
             name: _shortened(part if name in required else _without_null(part), once, takes=takes)
             for name, part in schema["properties"].items()
         }
     return schema
+
+
+def _can_be_null(schema: dict[str, Any]) -> bool:
+    return {"type": "null"} in schema.get("anyOf", ())
 
 
 def _tells(default: Any) -> bool:

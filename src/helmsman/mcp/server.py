@@ -40,6 +40,13 @@ In agent_* tools `agent` says who works: codex, claude, gemini, opencode, qwen, 
 agent_say with another agent hands a session over to it. agent_review has one agent review what another did, with findings to
 pass on by agent_say; agent_diff and agent_apply bring the changes of a session with worktree into the main tree.
 """
+_FOR_OUTCOMES: Final = "Ask for an outcome; coding agents work, and Helmsman checks what they did."
+_OUTCOMES: Final = """\
+Ask for an outcome with debug, review, plan, refactor or test: an agent works in a git worktree, and Helmsman itself checks
+what it did. The call returns a taskId at once; the same tool with taskId and waitSec follows it. When pendingQuestion is
+there, show or judge it and answer with codex_respond (its sessionId, its id), then follow again. At the end only verified:
+true is done; report has the evidence. With apply ask the change comes as a question before it reaches the main tree.
+"""
 _IDENTITIES: Final[dict[tuple[str, ...], dict[str, Any]]] = {
     ("compat",): {  # the name is the original's, because clients may know it; who really serves is in the title
         "name": "codex-mcp-server",
@@ -78,6 +85,10 @@ def _tools(helm: Helmsman) -> list[Offered]:
         from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 
         tools += EXTRAS_TOOLS
+    if "capabilities" in settings.tools:
+        from helmsman.mcp.capability_tools import capability_tools
+
+        tools += capability_tools(settings.tools)
     if "compat" in settings.tools:
         from helmsman.mcp.compat_tools import compat_tools
 
@@ -92,10 +103,19 @@ def _tools(helm: Helmsman) -> list[Offered]:
 
 def _identity(settings: Settings) -> dict[str, Any]:
     """How a server introduces itself: the loop is told in the names of the tools that it has."""
-    if "agents" not in settings.tools:
-        return _IDENTITIES.get(tuple(settings.tools), _HELMSMAN)
+    others = tuple(name for name in settings.tools if name != "capabilities")
+    known = _loop(others) if others else _HELMSMAN | {"description": _FOR_OUTCOMES, "instructions": ""}
+    if "capabilities" not in settings.tools:
+        return known
+    told = _OUTCOMES if "sessions" in others else in_words_for_any(_OUTCOMES)
+    return known | {"instructions": "\n".join(filter(None, (known.get("instructions"), told)))}
+
+
+def _loop(toolsets: tuple[str, ...]) -> dict[str, Any]:
+    if "agents" not in toolsets:
+        return _IDENTITIES.get(toolsets, _HELMSMAN)
     loop: str = _HELMSMAN["instructions"]
-    if "sessions" not in settings.tools:
+    if "sessions" not in toolsets:
         loop = in_words_for_any(loop.replace("OpenAI Codex", "coding agents"))
     description = "Steer coding agents: start work, follow it, answer their questions, stop it."
     return _HELMSMAN | {"description": description, "instructions": loop + _AGENTS}

@@ -38,7 +38,7 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
         keep_alive_until=_time(task.expires_at),
         last_event_at=_time(task.last_event_at),
         note=task.note,
-        error=_error(task),
+        error=task_error(task),
         next_actions=primitive_actions(helm, task),
         **more,
     )
@@ -85,7 +85,7 @@ def result_summary(results: TaskResults) -> ResultSummary:
         duration_ms=duration_ms(task),
         usage=usage_output(task.usage),
         cost_usd=results.cost_usd,
-        error=_error(task),
+        error=task_error(task),
         url=_url(task),
     )
 
@@ -163,7 +163,7 @@ def _progress(task: Task) -> ProgressOutput | None:
     return shown
 
 
-def _error(task: Task) -> ErrorOutput | None:
+def task_error(task: Task) -> ErrorOutput | None:
     if task.error is None:
         return None
     return ErrorOutput(

@@ -19,6 +19,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from helmsman.base.shortening import TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.doors import Context, Doors, has_forms
+from helmsman.mcp.job_answers import job_result, job_sessions
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.session_status import in_words, session_status
 from helmsman.tasks.model import Task, mcp_status_of
@@ -59,6 +60,13 @@ async def task_handle(call: CallContext, session: Session) -> dict[str, Any] | N
     return {"resultType": "task", **task_state(await call.helm.tasks.get(task_id))}
 
 
+async def job_handle(call: CallContext, task: Task) -> dict[str, Any] | None:
+    """The same for a job."""
+    if not task.is_running or not _declared(call.context) or not has_forms(call.context):
+        return None
+    return {"resultType": "task", **task_state(task)}
+
+
 class TaskMethods:
     """`tasks/get`, `tasks/update` and `tasks/cancel`."""
 
@@ -67,10 +75,11 @@ class TaskMethods:
         self._doors = doors
 
     async def get(self, context: Context, params: GetTaskParams) -> dict[str, Any]:
-        task, session = await self._task(context, params.task_id)
+        task, sessions = await self._task(context, params.task_id)
         state = {**_DONE, **task_state(task)}
-        if state["status"] == "input_required" and session is not None:
-            forms = {question.id: self._doors.form(session, question) for question in session.questions}
+        if state["status"] == "input_required" and sessions:
+            asked = [(session, question) for session in sessions for question in session.questions]
+            forms = {question.id: self._doors.form(session, question) for session, question in asked}
             state["inputRequests"] = {
                 key: form.model_dump(by_alias=True, mode="json", exclude_none=True) for key, form in forms.items()
             }
@@ -82,6 +91,8 @@ class TaskMethods:
 
     async def _result(self, task: Task) -> types.CallToolResult:
         """What the wait would have returned: how the session is, if this was its newest turn, else what the task gave."""
+        if task.job is not None:
+            return await job_result(self._helm, task)
         session = await self._helm.session(task.session_id) if task.session_id is not None else None
         if session is not None and session.task_id == task.id:
             status = session_status(session)
@@ -93,8 +104,8 @@ class TaskMethods:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
 
     async def update(self, context: Context, params: UpdateTaskParams) -> dict[str, Any]:
-        _, session = await self._task(context, params.task_id)
-        if session is not None:
+        _, sessions = await self._task(context, params.task_id)
+        for session in sessions:
             await self._doors.take_responses(context, params.input_responses, session)
         return dict(_DONE)
 
@@ -104,8 +115,11 @@ class TaskMethods:
             await self._helm.tasks.cancel(task)
         return dict(_DONE)
 
-    async def _task(self, context: Context, task_id: str) -> tuple[Task, Session | None]:
-        """A task as it is now and, while it is running, its session, attached to if an earlier server began it."""
+    async def _task(self, context: Context, task_id: str) -> tuple[Task, list[Session]]:
+        """A task as it is now and, while it is running, its session, attached to if an earlier server began it.
+
+        A job may have several.
+        """
         if not _declared(context):
             raise MCPError(
                 types.MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -114,8 +128,10 @@ class TaskMethods:
             )
         with _protocol_errors(types.INVALID_PARAMS):
             task = await self._helm.tasks.get(task_id)
+            if task.job is not None:
+                return task, await job_sessions(self._helm, task) if task.is_running else []
             session = await self._helm.tasks.local.follow(task) if task.origin == "local" and task.is_running else None
-            return (task if session is None else await self._helm.tasks.get(task_id)), session
+            return (task, []) if session is None else (await self._helm.tasks.get(task_id), [session])
 
 
 @contextmanager

@@ -50,6 +50,7 @@ BEGIN_A_TASK: Final = frozenset(
     {
         *("codex_start", "codex_say", "agent_start", "agent_say"),
         *("codex", "_codex_local_run", "_codex_local_exec", "_codex_local_resume"),
+        *("debug", "review", "plan", "refactor", "test"),
     }
 )
 """Tools whose whole effect is a task: where one was entered for a call, what came of the call is known."""

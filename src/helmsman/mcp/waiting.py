@@ -1,4 +1,4 @@
-"""Waiting for a session on behalf of a client: progress on its token, questions to its person, or a task instead."""
+"""Waiting for sessions and jobs on behalf of a client: progress on its token, questions to its person, or a task instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import anyio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.shortening import LINE_CHARS, cut
 from helmsman.mcp.current_call import current_call
-from helmsman.mcp.tasks import task_handle
+from helmsman.mcp.job_answers import job_sessions
+from helmsman.mcp.tasks import job_handle, task_handle
 from helmsman.shapes.session_status import how_far, session_status
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from helmsman.mcp.toolset import CallContext
     from helmsman.sessions.session import Session
+    from helmsman.tasks.model import Task
 
 HEARTBEAT_SECONDS: Final = 10.0
 """How often a waiting client hears something: enough to keep every known client's timer from running out."""
@@ -62,6 +64,45 @@ async def wait_for_session(
                     numbered.rest()
                 await session.wait(until=until)
                 changed = until == "change"
+    if numbered is not None:
+        numbered.take()
+    return None
+
+
+async def wait_for_job(
+    call: CallContext, task: Task, *, seconds: float
+) -> types.InputRequiredResult | dict[str, Any] | None:
+    """Wait until a job has ended or one of its sessions asks, or the time is up; what is returned is as for a session."""
+    helm = call.helm
+    for session in await job_sessions(helm, task):
+        await call.doors.take_responses(call.context, call.params.input_responses, session)
+    handle = await job_handle(call, task)
+    if handle is not None:
+        return handle
+    numbered, told = current_call.get(), task
+
+    async def changed() -> None:
+        nonlocal told
+        job = helm.ledger.jobs.get(task.id)
+        await (anyio.sleep_forever() if job is None else job.changed.wait())
+        told = await helm.tasks.find(task.id)
+
+    with anyio.move_on_after(seconds):
+        async with background_tasks() as tasks:
+            tasks.start_soon(report_progress, call, lambda: (told.progress or {}).get("text", told.status), changed)
+            while True:
+                for session in await job_sessions(helm, task):
+                    for question in session.questions:
+                        required = await call.doors.input_required(call.context, session, question)
+                        if required is not None:
+                            return required
+                        await call.doors.ask_now(call.context, session, question)
+                    call.doors.ask_from_now_on(call.context, session)
+                if task.has_ended or task.input_required:
+                    break
+                if numbered is not None:
+                    numbered.rest()
+                task = await helm.tasks.wait(task)
     if numbered is not None:
         numbered.take()
     return None

@@ -118,7 +118,7 @@ class Desk:
             return partial(self._answer_unasked, session, asked, (Choice(DENY, beyond),), DENY, _ROOTS, beyond)
         question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
         asked = replace(asked, question=question)
-        ruling = self._decide(session, question)
+        ruling = self.ruling(session, question)
         if ruling.effect != "ask":
             yes = ACCEPT if question.type == "mcp_elicitation" else APPROVE
             choices, answer = ((Choice(yes),), yes) if ruling.effect == "allow" else (None, DENY)
@@ -197,10 +197,19 @@ class Desk:
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    def _decide(self, session: Session, question: Question) -> Ruling:
+    def ruling(self, session: Session, question: Question) -> Ruling:
+        """What rules say of a question of a session."""
         workspace = _workspace(session)
         known = self._rules.rules_for(workspace.directory)
         return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)
+
+    async def record_ruling(self, question: Question, ruling: Ruling) -> None:
+        """Write down what rules alone decided, where nobody can be asked: what none of them allows is denied."""
+        decision = APPROVE if ruling.effect == "allow" else DENY
+        by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
+        await anyio.to_thread.run_sync(
+            lambda: self._audit.record(question, decision=decision, by=by, reason=ruling.reason)
+        )
 
     async def _answer_unasked(
         self,

@@ -155,6 +155,8 @@ class Session:
         """
         self.is_pausing = False
         """Its turn is being stopped for Helmsman itself to ask whether it goes on."""
+        self.is_stopping = False
+        """What Helmsman itself asks is refused because somebody stops the turn, and not for want of an answer."""
         self.planning = False
         """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.capabilities.plans`)."""
         self.is_message = True
@@ -366,7 +368,11 @@ class Session:
         """Refuse what Helmsman itself asks, or is about to."""
         self.is_pausing = False
         if self.own_question is not None:
-            self._answer_own(None)
+            self.is_stopping = True
+            try:
+                self._answer_own(None)
+            finally:
+                self.is_stopping = False
 
     def _answer_own(self, choices: tuple[Choice, ...] | None) -> None:
         asked, self.own_question = self.own_question, None  # the first answer counts

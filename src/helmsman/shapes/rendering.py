@@ -72,6 +72,7 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "alias": task.alias,
         "agent": task.agent,
         "mode": task.origin,
+        "job": task.job,
         "status": task.status,
         "inputRequired": task.input_required or None,
         "instruction": task.instruction,

@@ -27,7 +27,7 @@ from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
 from helmsman.settings import OnLimit
 from helmsman.steering.handing_over import hand_over
-from helmsman.steering.listing import page_of_all
+from helmsman.steering.listing import first_shown, page_of_all
 from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.protocol import Engine, Installed, PastTurn, SessionInfo
-    from helmsman.errors import BudgetExceeded
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind
@@ -166,6 +165,7 @@ class Steering(Turns):
                 limits=limits,
                 max_cost_usd=max_cost_usd,
                 worktree=worktree,
+                in_worktree=worktree,
             )
             session.on_question = on_question or session.on_question
             session.notes += note
@@ -213,11 +213,12 @@ class Steering(Turns):
         limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
         worktree: bool | None = None,
+        in_worktree: bool = False,
         waited_as: str | None = None,
     ) -> Session:
         """`worktree` says whether one is wanted by a start that another hub can do again; None of what only we can do.
 
-        `waited_as` is the task, where it is in the registry already.
+        `in_worktree` says that it gets one, `waited_as` is the task, where it is in the registry already.
         """
         self._check_room()
         self.room.starting += 1
@@ -236,8 +237,8 @@ class Steering(Turns):
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
             engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
-            used_up = None if turn is None else await self._used_up(options, engine, task_id)
-            session = await self._open(engine, open_session, turn if used_up is None else None, task_id, limits)
+            waits = turn is not None and await self._waits(options, engine, task_id, in_worktree=in_worktree)
+            session = await self._open(engine, open_session, None if waits else turn, task_id, limits)
         except Exception as error:
             if turn is not None:
                 self._ledger.fail(task_id, self.as_known(error, options.agent))
@@ -245,21 +246,25 @@ class Steering(Turns):
             raise
         finally:
             self.room.starting -= 1
-        if turn is None or used_up is None:
+        if turn is None or not waits:
             return session
         self._ledger.update(task_id, {"session_id": session.id, "metadata": {OPENED: session.id}})
         return await self.run_turn(session, turn, task_id)  # which asks first
 
-    async def _used_up(self, options: SessionOptions, engine: Engine, task_id: str) -> BudgetExceeded | None:
-        """Why somebody is asked before a new session has its first turn, if so.
+    async def _waits(self, options: SessionOptions, engine: Engine, task_id: str, *, in_worktree: bool) -> bool:
+        """Whether a new session has no turn yet: somebody is asked first, or its worktree is set up.
 
         Raises:
-            BudgetExceeded: Nobody can be: with this engine there is no session before that turn.
+            BudgetExceeded: Nobody can be asked: with this engine there is no session before that turn.
         """
         used_up = await self.used_up(None if options.cwd is None else str(options.cwd), task_id)
-        if used_up is not None and Capability.ASK in engine.capabilities.lacking:
-            raise used_up
-        return used_up
+        if Capability.ASK in engine.capabilities.lacking:
+            if used_up is not None:
+                raise used_up
+            return False
+        if used_up is not None or not in_worktree or options.cwd is None:
+            return used_up is not None
+        return await self.needs_session_first(task_id, options.cwd)
 
     async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
         options, terms = spec.options, Terms.kept(task.metadata.get(TERMS))
@@ -269,7 +274,12 @@ class Steering(Turns):
             self._ledger.hold_to_cost(task.id, task.max_cost_usd)
             await self._see_through(
                 lambda: self._new_session(
-                    options, spec.turn, opener, limits=terms.limits if terms else None, waited_as=task.id
+                    options,
+                    spec.turn,
+                    opener,
+                    limits=terms.limits if terms else None,
+                    in_worktree=spec.worktree,
+                    waited_as=task.id,
                 )
             )
         except TooManySessions as error:
@@ -566,28 +576,19 @@ class Steering(Turns):
         indexes = {name: self._indexes[name] for name in names if name in self._indexes}
         if not indexes:
             return [], None
-        place = await anyio.to_thread.run_sync(places, self.settings.state_dir) if self.allowed_roots else None
-        shown: list[SessionInfo] = []
-        while not shown:
-            page, cursor = await anyio.to_thread.run_sync(
-                partial(
-                    page_of_all,
-                    indexes,
-                    directory=str(directory) if directory is not None else None,
-                    query=query,
-                    limit=limit,
-                    cursor=cursor,
-                    include_archived=include_archived,
-                )
-            )
-            shown += (
-                page
-                if place is None
-                else [info for info in page if self._memory.is_place_inside(place(info.directory))]
-            )
-            if cursor is None:
-                break
-        return shown, cursor
+        page = partial(
+            page_of_all,
+            indexes,
+            directory=str(directory) if directory is not None else None,
+            query=query,
+            limit=limit,
+            include_archived=include_archived,
+        )
+        if not self.allowed_roots:
+            return await anyio.to_thread.run_sync(page, cursor)
+        place = await anyio.to_thread.run_sync(places, self.settings.state_dir)
+        is_shown = self._memory.is_place_inside
+        return await anyio.to_thread.run_sync(first_shown, page, cursor, lambda info: is_shown(place(info.directory)))
 
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
         """How the last turn of listed sessions ended, of those that were not looked up here; each with its tasks."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from helmsman.errors import BudgetExceeded
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
+    from helmsman.tasks.model import Task
 
 
 class Hooks(ABC):
@@ -25,12 +27,23 @@ class Hooks(ABC):
         """Why a new task in a directory may not begin before somebody has granted more than a budget, if it may not."""
 
     @abstractmethod
+    async def needs_session_first(self, task_id: str, directory: Path) -> bool:
+        """Whether a session in a new worktree is opened before its first turn is asked for, which `holds` has wait then."""
+
+    @abstractmethod
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        """Whether somebody is asked before a turn that was requested begins; after a yes, `go_on` is called."""
+        """Whether a turn that was requested does not begin yet: somebody is asked, or the session's worktree is set up.
+
+        Then `go_on` is called, unless the answer is no.
+        """
 
     @abstractmethod
     def check_spending(self, session: Session) -> None:
         """Look at what a session has spent: its turn may have to be stopped."""
+
+    @abstractmethod
+    def resume_job(self, task: Task) -> None:
+        """Go on with a job that an earlier hub left."""
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:

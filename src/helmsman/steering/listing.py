@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from helmsman.agents.protocol import SessionIndex, SessionInfo
 
 
 def page_of_all(
-    indexes: Mapping[str, SessionIndex], *, limit: int, cursor: str | None, **filters: Any
+    indexes: Mapping[str, SessionIndex], cursor: str | None, *, limit: int, **filters: Any
 ) -> tuple[list[SessionInfo], str | None]:
     """One page of what several agents keep, and the cursor of the next: that of each agent which has more. Blocks."""
     if len(indexes) == 1:
@@ -33,6 +33,19 @@ def page_of_all(
         else:
             _, following[name] = indexes[name].list(limit=used, cursor=begin[name], **filters)
     return [info for _, info in shown], json.dumps(following) if following else None
+
+
+def first_shown(
+    page_at: Callable[[str | None], tuple[list[SessionInfo], str | None]],
+    cursor: str | None,
+    is_shown: Callable[[SessionInfo], bool],
+) -> tuple[list[SessionInfo], str | None]:
+    """The first page on which something may be shown, without the rest of it, and the cursor of the next. Blocks."""
+    while True:
+        page, cursor = page_at(cursor)
+        shown = [info for info in page if is_shown(info)]
+        if shown or cursor is None:
+            return shown, cursor
 
 
 def _read(cursor: str | None, indexes: Mapping[str, SessionIndex]) -> dict[str, str | None]:

@@ -68,13 +68,15 @@ def start_session(
     async def start(engine: Engine) -> Fresh:
         if worktrees_in is None or options.cwd is None:
             return Fresh(await engine.open(options), options, str(options.cwd), on_question, tools=tools or {})
-        tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in)
+        notes: list[str] = []
+        tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in, notes.append)
         inside = replace(options, cwd=tree.directory)
         try:
             opened = await engine.open(inside)
         except Exception:
             await anyio.to_thread.run_sync(worktrees.discard, tree)
             raise
+        opened = replace(opened, notes=(*opened.notes, *notes))
         return Fresh(opened, inside, str(inside.cwd), on_question, tree, tools or {})
 
     return start

@@ -144,8 +144,8 @@ class Shared:
             tell()
 
     def work(self) -> int:
-        """How many sessions have a turn under way, or a message queued that somebody who is here can send."""
-        return sum(
+        """How many sessions have a turn under way, or a message queued that somebody who is here can send; and jobs."""
+        return len(self.ledger.jobs) + sum(
             session.state.is_running or any(not queued.is_early and not queued.is_away() for queued in session.queue)
             for session in self.roster.at_work.values()
         )

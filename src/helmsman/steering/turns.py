@@ -162,8 +162,13 @@ class Turns(Answering, Verbs, Hooks):
     def under(self, terms: Terms) -> Self:
         """The same service, with what held for a turn when it was asked for in place of its own."""
         settings = terms.settings(self.settings)
-        if settings == self.settings:
-            return self
+        return self if settings == self.settings else self._also(settings)
+
+    def staying(self) -> Self:
+        """The same service, to be held open by work that goes on when its door has left."""
+        return self._also(self.settings)
+
+    def _also(self, settings: Settings) -> Self:
         return type(self)(
             settings,
             env=self._env,
@@ -172,6 +177,11 @@ class Turns(Answering, Verbs, Hooks):
             in_place_of=self._in_place_of,
             room=self.room,
         )
+
+    @property
+    def environment(self) -> Mapping[str, str] | None:
+        """What programs are started with; None is that of whoever asks."""
+        return self._env
 
     @property
     def ledger(self) -> Ledger:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import MAX_COST, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
+from helmsman.tasks.model import MAX_COST, OF_JOB, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.model.options import SessionOptions
+
+for_job: Final[ContextVar[str | None]] = ContextVar("for_job", default=None)
+"""The job that turns are drafted for."""
 
 
 def draft_task(
@@ -41,6 +45,7 @@ def draft_task(
             **({} if terms is None else {TERMS: dict(terms)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             **({} if schedule is None else {SCHEDULE: schedule}),
+            **({} if (job := for_job.get()) is None else {OF_JOB: job}),
         },
         spec=spec,
     )

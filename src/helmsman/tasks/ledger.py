@@ -49,7 +49,7 @@ from helmsman.tasks.model import (
 )
 from helmsman.tasks.outcome import outcome_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.tasks.running_task import RunningTask
+from helmsman.tasks.running_task import RunningJob, RunningTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.database import Fence
     from helmsman.tasks.model import TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
+    from helmsman.tasks.running_task import Gate
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
@@ -94,12 +95,14 @@ class Ledger:
     def __init__(self, state_dir: Path, truth: TaskTruth, fence: Fence | None = None) -> None:
         self._registry = Registry(state_dir / REGISTRY_NAME, fence=fence)
         self._is_hubs = fence is not None
-        self._me = None if self._is_hubs else Process.me()
+        self.me = None if self._is_hubs else Process.me()
         self._truth = truth
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, RunningTask] = {}
         self._not_begun: set[str] = set()
         """Tasks entered here of which no engine that outlives us has heard, and that have neither begun nor ended."""
+        self.jobs: dict[str, RunningJob] = {}
+        """Those that run here, by their tasks; their turns are tasks of their own."""
         self._placed: set[str] = set()
         """Tasks of which such an engine may have heard, and that are not known to have begun."""
         self._changes: dict[str, TaskChanges] = {}
@@ -119,6 +122,10 @@ class Ledger:
         """Called when what is known cannot be written, and with None when it can again."""
         self._is_in_trouble = False
 
+    def gate(self, task_id: str) -> Gate | None:
+        """What a job does before this turn of it begins, if anything."""
+        return next((job.gates[task_id] for job in self.jobs.values() if task_id in job.gates), None)
+
     async def registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
         """Do something with the registry, on a thread.
 
@@ -137,7 +144,7 @@ class Ledger:
         Raises:
             EngineStartFailed: The other is being started, and that takes too long.
         """
-        draft = replace(draft, owner=self._me)
+        draft = replace(draft, owner=self.me)
         try:
             while True:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
@@ -181,7 +188,9 @@ class Ledger:
 
     def has(self, task_id: str) -> bool:
         """Whether a task runs here, or is about to."""
-        return self.is_starting(task_id) or any(running.id == task_id for running in self._running.values())
+        if self.is_starting(task_id) or task_id in self.jobs:
+            return True
+        return any(running.id == task_id for running in self._running.values())
 
     def is_elsewhere(self, task: Task) -> bool:
         """Whether a task is another process's: only that one can steer and stop it."""
@@ -313,7 +322,7 @@ class Ledger:
             running.counted, running.used = recorded.spent_before, recorded.usage or Usage()
             running.before = taken_over.used_before
         self._running[session.id] = running
-        self._no_longer_starts(task_id)
+        self.no_longer_starts(task_id)
         asked: dict[str, Any] = {} if taken_over is not None else {ASKED: (asked_at or _now()).isoformat()}
         if session.planning or not session.is_message:
             asked[TURN] = PLAN if session.planning else OTHER
@@ -330,7 +339,7 @@ class Ledger:
                 "directory": session.directory,
                 "model": session.model,
                 "engine": engine,
-                "owner": self._me,
+                "owner": self.me,
                 "last_event_at": _now(),
                 "spec": None,
             },
@@ -338,15 +347,15 @@ class Ledger:
 
     def fail(self, task_id: str, error: HelmsmanError) -> None:
         """The task never became a turn."""
-        self._no_longer_starts(task_id)
+        self.no_longer_starts(task_id)
         self.update(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None})
 
     def cancel(self, task_id: str, note: str) -> None:
         """The task was taken back before it became a turn."""
-        self._no_longer_starts(task_id)
+        self.no_longer_starts(task_id)
         self.update(task_id, {"status": "canceled", "note": note})
 
-    def _no_longer_starts(self, task_id: str) -> None:
+    def no_longer_starts(self, task_id: str) -> None:
         self._not_begun.discard(task_id)
         self._placed.discard(task_id)
 
@@ -376,7 +385,7 @@ class Ledger:
 
     def hold(self, task_id: str, session: Session, changes: TaskChanges) -> None:
         """Somebody is asked, in this session, before the task begins or goes on. Until then the next hub asks again."""
-        self._no_longer_starts(task_id)
+        self.no_longer_starts(task_id)
         before = self._spent.setdefault(task_id, Usage())
         self._running[session.id] = RunningTask(task_id, session, before=before)
         self.update(task_id, {"directory": session.directory, "model": session.model, "usage": before, **changes})
@@ -471,6 +480,10 @@ class Ledger:
             self._outcomes[session.task_id] = outcome_of(session.items, session.state.diff, session.directory)
             self._wake.set()
 
+    def keep_outcome(self, task_id: str, outcome: TaskOutcome) -> None:
+        """Have it written what a task did, before its end is."""
+        self._outcomes[task_id] = outcome
+
     def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:
         """Have these changes written: at once or, where they are not urgent, with the next ones."""
         waiting = self._changes.setdefault(task_id, {})
@@ -548,6 +561,8 @@ class Ledger:
             for task_id in (*(running.id for running in self._running.values()), *self._placed):
                 # In an engine that goes on without us: the next hub's, or whoever's comes first.
                 self.update(task_id, {"owner": None if self._is_hubs else _NOBODY})
+            for task_id in () if self._is_hubs else self.jobs:  # a hub's goes on with the next one
+                self.update(task_id, {"status": "canceled", "note": "Helmsman was closed before it was done."})
             for task_id in self._not_begun:
                 note = "Helmsman was closed before it began. Start it again if it is still wanted."
                 self.update(task_id, {"status": "canceled", "note": note, "idempotency_key": None})

@@ -178,9 +178,14 @@ _NOTICES: Final = (
 _COSTS: Final = ("ALTER TABLE tasks ADD COLUMN cost_usd REAL",)
 """What the agent itself says that a task has cost."""
 
+_STEPS: Final = (
+    "CREATE TABLE steps (task_id TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (task_id, name))",
+)
+"""What a job has found out so far, so that the next hub goes on from there."""
+
 MIGRATIONS: Final = (
     *(_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS),
-    *(_SPECS_AND_EPOCHS, _OUTCOMES, (*_SCHEDULES, *_NOTICES), _COSTS),
+    *(_SPECS_AND_EPOCHS, _OUTCOMES, (*_SCHEDULES, *_NOTICES), (*_COSTS, *_STEPS)),
 )
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 

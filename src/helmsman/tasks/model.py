@@ -163,7 +163,26 @@ class Task:
     @property
     def is_waiting(self) -> bool:
         """Whether no agent can have heard of its turn, or of the one it goes on with, and a hub can still run that."""
-        return self.spec is not None and (self.status == "pending" or self.waiting_for is not None)
+        if self.spec is None:
+            return False
+        return self.status == "pending" or self.waiting_for is not None or (self.is_running and self.job is not None)
+
+    @property
+    def job(self) -> str | None:
+        """What kind of job it is, where it is no turn: `debug`, `review`, … (`helmsman.capabilities.outcomes`)."""
+        kind = self.metadata.get(JOB)
+        return kind if isinstance(kind, str) else None
+
+    @property
+    def of_job(self) -> str | None:
+        """The job that this turn is run for."""
+        job = self.metadata.get(OF_JOB)
+        return job if isinstance(job, str) else None
+
+    @property
+    def job_sessions(self) -> tuple[str, ...]:
+        """The sessions of a job, oldest first: what they ask, the job waits for."""
+        return tuple(self.metadata.get(SESSIONS, ()))
 
     @property
     def waiting_for(self) -> str | None:
@@ -255,6 +274,12 @@ RESUMES_AT: Final = "resumesAt"
 """When it goes on."""
 HANDED_OVER: Final = "handedOverFrom"
 """The key of `Task.handed_over_from` in the metadata."""
+JOB: Final = "job"
+"""The key of `Task.job` in the metadata."""
+OF_JOB: Final = "ofJob"
+"""The key of `Task.of_job` in the metadata."""
+SESSIONS: Final = "sessions"
+"""The key of `Task.job_sessions` in the metadata."""
 SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
 USED_BEFORE: Final = "usedBefore"

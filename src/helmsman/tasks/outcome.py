@@ -51,13 +51,14 @@ class TestCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What a turn did. `output` is all that its agent said in it."""
+    """What a turn did. `output` is all that its agent said in it. `report` is what became of a job, as data."""
 
     output: str | None = None
     diff: str | None = None
     files: tuple[FileStat, ...] = ()
     commands: tuple[RanCommand, ...] = ()
     tests: TestCount | None = None
+    report: Mapping[str, Any] | None = None
 
 
 def outcome_of(items: Sequence[Item], diff: str | None = None, directory: str | None = None) -> TaskOutcome:
@@ -175,6 +176,7 @@ def kept(content: Mapping[str, Any]) -> TaskOutcome:
             files=tuple(FileStat(**file) for file in content.get("files", ())),
             commands=tuple(RanCommand(**command) for command in content.get("commands", ())),
             tests=None if tests is None else TestCount(**tests),
+            report=content.get("report"),
         )
     except (AttributeError, TypeError):
         return TaskOutcome()

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT
@@ -193,6 +194,22 @@ class Registry:
         row = self._database.read(lambda connection: connection.execute(sql, (encodable(task_id),)).fetchone())
         return None if row is None else kept(mapping_of(row["content"]) or {})
 
+    def keep_step(self, task_id: str, name: str, found: object) -> None:
+        """Keep what a job has found out in one of its steps. What was kept first stays.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        content = encodable(json.dumps(redact_value(found)))
+        sql = "INSERT OR IGNORE INTO steps VALUES (?, ?, ?)"
+        self._database.write(lambda connection: connection.execute(sql, (task_id, name, content)))
+
+    def steps(self, task_id: str) -> dict[str, Any]:
+        """What a job has found out so far, by the names of its steps."""
+        sql = "SELECT name, content FROM steps WHERE task_id = ?"
+        rows = self._database.read(lambda connection: connection.execute(sql, (task_id,)).fetchall())
+        return {row["name"]: json.loads(row["content"]) for row in rows}
+
     def compact(self) -> None:
         """Drop results that have expired, and rows long after that. Cheap when there is nothing to drop.
 
@@ -220,6 +237,9 @@ class Registry:
             connection.execute(f"DELETE FROM tasks WHERE {expired}", times[1:])
             connection.execute(
                 "DELETE FROM outcomes WHERE task_id NOT IN (SELECT id FROM tasks WHERE result_compacted = 0)"
+            )
+            connection.execute(
+                "DELETE FROM steps WHERE task_id NOT IN (SELECT id FROM tasks WHERE result_compacted = 0)"
             )
 
         transaction(connection, work)

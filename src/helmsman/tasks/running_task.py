@@ -1,10 +1,12 @@
-"""A task whose turn is running here: what it has used, how far it has come, and what is written down of its end."""
+"""A task that is running here: what its turn has used, how far it has come, what is written down of its end; and jobs."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from helmsman.base.json_values import present
 from helmsman.base.lazy_dataclass import dataclass
@@ -13,6 +15,8 @@ from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from helmsman.model.events import UsageReported
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
@@ -104,3 +108,35 @@ class RunningTask:
         if error is not None:
             ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
         return ending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What a job does before one of its turns begins (`helmsman.capabilities.held_turns`); `note` says so while it lasts.
+
+    With `only_asks` the turn is none of its agent's: Helmsman itself asks something in the session, and that is all.
+    """
+
+    note: str
+    do: Callable[[Any], Awaitable[Any]]
+    only_asks: bool = False
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """A job while it runs here.
+
+    `sessions` are those whose turns it has run; `changed` is set when one of them asks. `gates` are what its procedure does
+    before a turn begins, by the task of that.
+    """
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    sessions: dict[str, None] = field(default_factory=dict)
+    gates: dict[str, Gate] = field(default_factory=dict)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    cancel_reason: str | None = None
+
+    def tell(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()

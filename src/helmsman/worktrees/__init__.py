@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from helmsman.worktrees.applying import Applied, apply
     from helmsman.worktrees.changes import TreeDiff, diff, diff_of_directory
-    from helmsman.worktrees.lifecycle import Discarded, Leftover, assign, create, discard, leftovers, prune
-    from helmsman.worktrees.records import Worktree, adopt, worktree_of
+    from helmsman.worktrees.lifecycle import Discarded, Leftover, adopt, assign, create, discard, leftovers, prune
+    from helmsman.worktrees.records import Worktree, worktree_of
     from helmsman.worktrees.unsaved_work import Unsaved, unsaved
 
 __all__ = [
@@ -40,8 +40,8 @@ __all__ = [
 _MODULES: Final = {
     "applying": ("Applied", "apply"),
     "changes": ("TreeDiff", "diff", "diff_of_directory"),
-    "lifecycle": ("Discarded", "Leftover", "assign", "create", "discard", "leftovers", "prune"),
-    "records": ("Worktree", "adopt", "worktree_of"),
+    "lifecycle": ("Discarded", "Leftover", "adopt", "assign", "create", "discard", "leftovers", "prune"),
+    "records": ("Worktree", "worktree_of"),
     "unsaved_work": ("Unsaved", "unsaved"),
 }
 

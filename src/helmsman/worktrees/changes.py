@@ -10,6 +10,7 @@ from helmsman.base.patches import diff_digest, shown
 from helmsman.base.snapshot import scratch, take_snapshot
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.model.unified_diff import FileKind, FileStat
+from helmsman.worktrees.lending import snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ def diff(tree: Worktree) -> TreeDiff:
     """
     check_present(tree)
     with scratch(tree.own_git) as git:
-        snapshot = take_snapshot(git)
+        snapshot = snapshot_of(git, tree)
         return compare(git, tree.base, snapshot.tree, nested=snapshot.nested)
 
 

@@ -18,20 +18,24 @@ from helmsman.base.git import Git, find_git, is_bare
 from helmsman.base.patches import one_at_a_time
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.settings import WORKTREES, ensure_state_dir
+from helmsman.worktrees.including import include
+from helmsman.worktrees.lending import is_lent_here, put_back
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
     Worktree,
     claim,
     is_owned,
+    lent_to,
     read_records,
     records_directory,
     remove_record,
+    worktree_of,
     write_record,
 )
 from helmsman.worktrees.unsaved_work import Unsaved, changed_files, lost_commits, unsaved
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from helmsman.model.unified_diff import FileStat
 
@@ -68,10 +72,11 @@ class Leftover:
 # --- made ------------------------------------------------------------------------------------------------------------
 
 
-def create(directory: Path, state_dir: Path) -> Worktree:
+def create(directory: Path, state_dir: Path, on_note: Callable[[str], None] | None = None) -> Worktree:
     """Make a worktree for a session that was to work in `directory`. Blocks; call it in a thread.
 
-    It holds what HEAD has: nothing of what is not committed in the main tree. Submodules are not checked out in it.
+    It holds what HEAD has: nothing of what is not committed in the main tree, but for ignored files that
+    `.worktreeinclude` names; `on_note` is told of them. Submodules are not checked out in it.
 
     Raises:
         InvalidInput: The directory is not in a working tree, or the repository has no commit yet.
@@ -101,11 +106,14 @@ def create(directory: Path, state_dir: Path) -> Worktree:
         with one_at_a_time(tree.main_git):
             main.run_unviewed("worktree", "add", "--quiet", "--no-checkout", "-b", tree.branch, str(path), base)
         tree.own_git.run("read-tree", "--reset", "-u", "--no-recurse-submodules", "HEAD")  # writes the files
-        tree = replace(tree, directory=_made_inside(tree.directory, path))
+        included = include(tree)
+        tree = replace(tree, directory=_made_inside(tree.directory, path), included=included.files)
         write_record(tree)
     except BaseException:
         discard(tree)
         raise
+    if included.note is not None and on_note is not None:
+        on_note(included.note)
     return tree
 
 
@@ -116,6 +124,29 @@ def assign(tree: Worktree, session_id: str) -> Worktree:
         write_record(tree)
     except WorktreeError as error:
         log.warning("the worktree of session %s will not be found by another process: %s", session_id, error)
+    return tree
+
+
+def adopt(state_dir: Path, session_id: str, directory: str | None = None) -> Worktree | None:
+    """The worktree of a session that an earlier process began: this process's from now on, if no other has it.
+
+    The session's directory tells, where the record does not: a fork works in that of another session, and whoever made one
+    may have been killed before it wrote down for which session that was.
+    """
+    tree = worktree_of(state_dir, session_id)
+    if tree is None and directory is not None:
+        place = Path(directory).resolve()
+        tree = next((one for one in read_records(state_dir) if one.directory.resolve() == place), None)
+        if tree is not None and tree.session_id is None:
+            if is_owned(tree):
+                return None  # it is just being made
+            tree = replace(tree, session_id=session_id)
+            write_record(tree)
+    if tree is not None and claim(tree) and lent_to(tree).is_dir() and not is_lent_here(tree):
+        try:
+            put_back(tree)
+        except WorktreeError as error:
+            log.warning("what a check has exchanged in %s could not be put back: %s", tree.path, error)
     return tree
 
 

@@ -8,9 +8,10 @@ made a worktree holds a lock beside its record; the system gives it back when th
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,7 @@ class Worktree:
 
     `repository` is the main tree: the working tree that the work was asked for and that changes are brought back to.
     `directory` is the place in the worktree that corresponds to the one asked for. `base` is the commit it started from.
+    `included` are the ignored files that were copied from the main tree (`.worktreeinclude`): no change of the session's.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class Worktree:
     session_id: str | None
     owner_pid: int
     created_at: datetime
+    included: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -104,7 +107,8 @@ def worktree_of(state_dir: Path, session_id: str) -> Worktree | None:
 
 def remove_record(tree: Worktree) -> None:
     release(tree)
-    for file in (_record_of(tree), _lock_of(tree)):
+    shutil.rmtree(lent_to(tree), ignore_errors=True)
+    for file in (_record_of(tree), set_up_of(tree), _lock_of(tree)):
         file.unlink(missing_ok=True)
 
 
@@ -122,12 +126,23 @@ def _read(file: Path, state_dir: Path) -> Worktree | None:
             session_id=content["session_id"] and str(content["session_id"]),
             owner_pid=int(content["owner_pid"]),
             created_at=datetime.fromisoformat(content["created_at"]),
+            included=tuple(map(str, content.get("included", ()))),
         )
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
     # What a record leads to is one day removed: it must be what Helmsman makes, and nothing else.
     consistent = content.get("branch") == tree.branch and tree.git_dir.parts[-2:] == ("worktrees", file.stem)
     return tree if consistent and tree.created_at.tzinfo is not None else None
+
+
+def set_up_of(tree: Worktree) -> Path:
+    """Where it is written down what became of the set-up of a worktree, with the end of what the command said."""
+    return tree.state_dir / RECORDS / f"{tree.name}.set-up.txt"
+
+
+def lent_to(tree: Worktree) -> Path:
+    """Where the content of a worktree is kept while other files stand in it (`helmsman.worktrees.lending`)."""
+    return tree.state_dir / RECORDS / f"{tree.name}.lent"
 
 
 def _record_of(tree: Worktree) -> Path:
@@ -151,26 +166,6 @@ def claim(tree: Worktree) -> bool:
             return False
         _held[file] = held
         return True
-
-
-def adopt(state_dir: Path, session_id: str, directory: str | None = None) -> Worktree | None:
-    """The worktree of a session that an earlier process began: this process's from now on, if no other has it.
-
-    The session's directory tells, where the record does not: a fork works in that of another session, and whoever made one
-    may have been killed before it wrote down for which session that was.
-    """
-    tree = worktree_of(state_dir, session_id)
-    if tree is None and directory is not None:
-        place = Path(directory).resolve()
-        tree = next((one for one in read_records(state_dir) if one.directory.resolve() == place), None)
-        if tree is not None and tree.session_id is None:
-            if is_owned(tree):
-                return None  # it is just being made
-            tree = replace(tree, session_id=session_id)
-            write_record(tree)
-    if tree is not None:
-        claim(tree)
-    return tree
 
 
 def release(tree: Worktree) -> None:

@@ -1,0 +1,163 @@
+"""What agents report at the end of a turn, as JSON in a fenced block. Read strictly: what does not fit is no report."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.protocol import Finding
+from helmsman.capabilities.outcomes.claims import CitedLines, PlannedFile
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.capabilities.outcomes.reports import PlaceData
+
+_FENCED: Final = re.compile(r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_MOST: Final = 200
+_LOWEST_PRIORITY: Final = 3
+
+
+class ReportUnreadable(HelmsmanError):
+    """An agent's report is not what it was asked for."""
+
+    code = "report_unreadable"
+
+
+def asked_for(shape: str) -> str:
+    """How an agent is asked for its report."""
+    return f"End your last message with one fenced block of JSON, and nothing after it:\n\n```json\n{shape}\n```"
+
+
+def read_report(said: str) -> dict[str, Any]:
+    """The object in the last fenced block of a message, or the message itself if it is one.
+
+    Raises:
+        ReportUnreadable: There is none.
+    """
+    blocks = _FENCED.findall(said)
+    try:
+        read = json.loads(blocks[-1] if blocks else said)
+    except (ValueError, RecursionError):
+        raise ReportUnreadable("The last message has no block of JSON at its end that can be read.") from None
+    if not isinstance(read, dict):
+        raise ReportUnreadable("The block of JSON is no object.")
+    return read
+
+
+def text_of(report: Mapping[str, Any], key: str, *, required: bool = True) -> str:
+    """A text of a report.
+
+    Raises:
+        ReportUnreadable: It is not there, or no text.
+    """
+    value = report.get(key, None if required else "")
+    if not isinstance(value, str) or (required and not value.strip()):
+        raise ReportUnreadable(f"`{key}` of the report is not a text.")
+    return value.strip()
+
+
+def list_of(report: Mapping[str, Any], key: str, *, required: bool = True) -> list[Any]:
+    """A list of a report.
+
+    Raises:
+        ReportUnreadable: It is not there, or no list, or far too long.
+    """
+    value = report.get(key, None if required else [])
+    if not isinstance(value, list) or len(value) > _MOST or (required and not value):
+        raise ReportUnreadable(f"`{key}` of the report is not a list with entries.")
+    return value
+
+
+def texts_of(report: Mapping[str, Any], key: str) -> list[str]:
+    """A list of texts, which may be empty."""
+    values = list_of(report, key, required=False)
+    if not all(isinstance(value, str) for value in values):
+        raise ReportUnreadable(f"`{key}` of the report is not a list of texts.")
+    return [value.strip() for value in values if value.strip()]
+
+
+def places_of(report: Mapping[str, Any], key: str, *, required: bool = True) -> list[CitedLines]:
+    """Places in files: `file`, `startLine`, `endLine`.
+
+    Raises:
+        ReportUnreadable: They are something else.
+    """
+    return [_place(one, key) for one in list_of(report, key, required=required)]
+
+
+def _place(one: Any, key: str) -> CitedLines:
+    entry = _entry(one, key)
+    return CitedLines(
+        file=text_of(entry, "file"),
+        start=_number(entry.get("startLine"), "startLine"),
+        end=_number(entry.get("endLine"), "endLine"),
+    )
+
+
+def place_data(place: CitedLines) -> PlaceData:
+    start, end = place.lines or (None, None)
+    return {"file": place.file, "startLine": start, "endLine": end}
+
+
+def planned_files_of(step: Mapping[str, Any]) -> list[PlannedFile]:
+    """The files that a step of a plan names."""
+    entries = [_entry(one, "files") for one in list_of(step, "files", required=False)]
+    return [PlannedFile(file=text_of(entry, "file"), new=entry.get("new") is True) for entry in entries]
+
+
+def findings_of(report: Mapping[str, Any]) -> list[Finding]:
+    """The findings of a review.
+
+    Raises:
+        ReportUnreadable: They are something else.
+    """
+    if "findings" not in report:
+        raise ReportUnreadable("`findings` is missing in the report.")
+    return [_finding(_entry(one, "findings")) for one in list_of(report, "findings", required=False)]
+
+
+def _finding(entry: Mapping[str, Any]) -> Finding:
+    place = _place(entry, "findings")
+    priority = _number(entry.get("priority"), "priority")
+    if priority is None or not 0 <= priority <= _LOWEST_PRIORITY:
+        raise ReportUnreadable("`priority` of a finding is not a number from 0 to 3.")
+    start, end = place.lines or (None, None)
+    return Finding(
+        title=text_of(entry, "title"),
+        body=text_of(entry, "body", required=False),
+        priority=priority,
+        confidence=share_of(entry, "confidence"),
+        file=place.file,
+        start_line=start,
+        end_line=end,
+    )
+
+
+def share_of(entry: Mapping[str, Any], key: str) -> float | None:
+    """A number from 0 to 1, where there is one."""
+    value = entry.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ReportUnreadable(f"`{key}` is not a number from 0 to 1.")
+    return float(value)
+
+
+def entries_of(report: Mapping[str, Any], key: str, *, required: bool = True) -> list[Mapping[str, Any]]:
+    """A list of objects."""
+    return [_entry(one, key) for one in list_of(report, key, required=required)]
+
+
+def _entry(one: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(one, dict):
+        raise ReportUnreadable(f"An entry of `{key}` is no object.")
+    return one
+
+
+def _number(value: Any, key: str) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ReportUnreadable(f"`{key}` is not a whole number.")
+    return value

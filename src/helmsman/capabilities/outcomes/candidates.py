@@ -1,0 +1,44 @@
+"""One solution among several, as far as it has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from helmsman.capabilities.outcomes.reports import CandidateData
+
+
+@dataclass(slots=True, kw_only=True)
+class Candidate:
+    """One solution, as far as it has come. `seen` is what its last verification found (`Solver.verify`), as it is kept."""
+
+    number: int
+    agent: str
+    why: str
+    session_id: str | None = None
+    attempts: int = 0
+    seen: dict[str, Any] = field(default_factory=dict[str, Any])
+    told: str = ""
+    error: str | None = None
+
+    @property
+    def verified(self) -> bool:
+        return bool(self.seen.get("verified"))
+
+    def as_dict(self, winner: Candidate | None) -> CandidateData:
+        after = self.seen.get("after")
+        return {
+            "number": self.number,
+            "agent": self.agent,
+            "why": self.why,
+            "sessionId": self.session_id,
+            "verified": self.verified,
+            "attempts": self.attempts,
+            "evidence": self.seen.get("evidence", []),
+            "diff": self.seen.get("diff"),
+            "checkSeconds": None if after is None else round(after["seconds"], 1),
+            "told": self.told,
+            "error": self.error,
+            "winner": self is winner,
+        }

@@ -1,0 +1,179 @@
+"""Runs a check: a command of the repository that says whether all is well.
+
+Before a command runs for the first time, whoever decides on commands decides on it (`Consent`); a runner belongs to one
+task, and a yes holds for the same words in it. It runs in the sandbox of the session that it is for, in bounded time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, not_checked
+from helmsman.capabilities.repository_commands import CommandResult, run_command
+from helmsman.errors import CheckRefused, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.capabilities.outcomes.failures import NotChecked
+    from helmsman.capabilities.repository_commands import CommandAllowance, Consent
+    from helmsman.settings import Settings
+    from helmsman.worktrees import Worktree
+
+CHECK_SECONDS: Final = 900.0
+SHOWN_CHARS: Final = 4000
+_KEPT_CHARS: Final = 64 * 1024
+_VARIABLES: Final = {
+    "CI": "1",  # or some runners wait for changes instead of ending
+    "NO_COLOR": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",  # files change within a second here, which bytecode files do not notice
+}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check came to. Read its output with care: it is what the repository's own program wrote."""
+
+    run: CommandResult
+
+    @property
+    def command(self) -> str:
+        return self.run.command
+
+    @property
+    def exit_code(self) -> int | None:
+        """None where its time was up."""
+        return self.run.exit_code
+
+    @property
+    def passed(self) -> bool:
+        """Whether it ended with 0, and does not say that it checked nothing."""
+        return self.run.passed and self.not_checked is None
+
+    @property
+    def output(self) -> str:
+        return self.run.output
+
+    @property
+    def tail(self) -> str:
+        """The end of its output, as much as is shown."""
+        return self.run.output.strip()[-SHOWN_CHARS:]
+
+    @property
+    def seconds(self) -> float:
+        return self.run.seconds
+
+    @cached_property
+    def failures(self) -> tuple[TestFailure, ...]:
+        """The tests that failed, where its format is known."""
+        return () if self.passed else failed_tests(self.output)
+
+    @cached_property
+    def errors(self) -> tuple[str, ...]:
+        """Where no test is known to have failed: the lines that look like errors, normalised."""
+        return () if self.passed or self.failures else error_lines(self.output)
+
+    @cached_property
+    def not_checked(self) -> NotChecked | None:
+        """Why it says nothing of what is checked, if so: something is missing, or no test was run."""
+        return not_checked(self.exit_code, self.output)
+
+    @property
+    def failed_names(self) -> frozenset[str]:
+        return frozenset(failure.name for failure in self.failures)
+
+    def in_words(self) -> str:
+        """For example: `make test` failed with exit code 2 after 1.4 s (2 tests failed)."""
+        if self.passed:
+            return f"`{self.command}` passed in {self.seconds:.1f} s"
+        how = "did not end in time" if self.exit_code is None else f"failed with exit code {self.exit_code}"
+        count = f" ({len(self.failures)} failed)" if self.failures else ""
+        return f"`{self.command}` {how} after {self.seconds:.1f} s{count}"
+
+    def kept(self) -> dict[str, Any]:
+        """For a step of a job."""
+        return {**asdict(self.run), "output": self.run.output[-_KEPT_CHARS:]}
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> CheckResult:
+        """As a step of a job has it."""
+        return cls(CommandResult(**kept))
+
+    def as_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "command": self.command,
+            "passed": self.passed,
+            "exitCode": self.exit_code,
+            "seconds": round(self.seconds, 1),
+            "output": self.tail,
+        }
+        if self.failures:
+            told["failures"] = [{"name": failure.name, "message": failure.message} for failure in self.failures]
+        if self.errors:
+            told["errors"] = list(self.errors[:20])
+        if self.not_checked is not None:
+            told["notChecked"] = self.not_checked.why
+        return told
+
+
+class CheckRunner:
+    """Runs checks in a worktree, each once somebody has allowed it."""
+
+    def __init__(
+        self,
+        worktree: Worktree,
+        consent: Consent,
+        allowance: CommandAllowance,
+        *,
+        settings: Settings,
+        env: Mapping[str, str] | None = None,
+        timeout: float = CHECK_SECONDS,
+    ) -> None:
+        self.worktree = worktree
+        self._consent = consent
+        self._allowance = allowance
+        self._settings = settings
+        self._env = env
+        self._timeout = timeout
+        self._allowed: set[str] = set()
+
+    async def allow(self, command: str, why: str = "A check of the repository.") -> None:
+        """Have somebody allow a command, if nobody has yet.
+
+        Raises:
+            CheckRefused: Nobody does.
+            InvalidInput: It is no command.
+        """
+        if not command.strip():
+            raise InvalidInput("A check is a command. Name one, for example `make test`.", parameter="check")
+        if command in self._allowed:
+            return
+        refused = await self._consent(command, self.worktree, self._allowance, why)
+        if refused is not None:
+            raise CheckRefused(
+                f"The check `{command}` was not run: {refused}. Allow it with a rule, or name another check.",
+                command=command,
+            )
+        self._allowed.add(command)
+
+    async def run(self, command: str, *, timeout: float | None = None) -> CheckResult:
+        """Run a command in the worktree, once it is allowed.
+
+        Raises:
+            CheckRefused: Nobody has allowed it.
+            Unsupported: There is no sandbox that would hold it.
+        """
+        await self.allow(command)
+        return CheckResult(
+            await run_command(
+                command,
+                self.worktree.path,
+                self._allowance,
+                settings=self._settings,
+                env=self._env,
+                timeout=min(self._timeout, timeout or self._timeout),
+                more=_VARIABLES,
+            )
+        )

@@ -1,0 +1,93 @@
+"""Who does it: the agents that were asked for, else those that are here, can do it and have room; each with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting
+from helmsman.tasks.model import QUOTA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from helmsman.agents.protocol import Capability
+    from helmsman.capabilities.outcomes.wanted import Kind, Wanted
+    from helmsman.settings import ConfigFile
+    from helmsman.steering.core import Steering
+
+TABLE: Final = "capabilities"
+"""The table of `helmsman.toml` that says who does what: `[capabilities.debug] agents = ["claude", "codex"]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An agent, and in words why it is this one."""
+
+    agent: str
+    why: str
+
+
+async def choose(helm: Steering, wanted: Wanted, *needed: Capability) -> list[Chosen]:
+    """Whoever can do it now, best first: those after the first take its place if it cannot begin.
+
+    Raises:
+        AgentNotFound: Nobody can; the message says why each cannot.
+        InvalidSetting: `[capabilities]` makes no sense.
+    """
+    if wanted.agents:
+        names, reason = wanted.agents, "it was asked for"
+    elif preferred := preferred_agents(helm.settings.files, wanted.kind):
+        names, reason = preferred, f"[{TABLE}.{wanted.kind}] names it"
+    else:
+        default = helm.settings.default_agent
+        names = (default, *(agent.name for agent in helm.agents if agent.name != default))
+        reason = "it is installed"
+    waiting = await _wait_for_their_limit(helm)
+    chosen: list[Chosen] = []
+    passed_over: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            agent = helm.agents[name]
+            installed = await helm.installed(name)
+            (await helm.capabilities(name)).require(*needed)
+        except HelmsmanError as error:
+            passed_over.append(f"{name}: {error.message}")
+            continue
+        if name in waiting:
+            passed_over.append(f"{name}: its usage limit is reached")
+            continue
+        version = f", {agent.title} {installed.version}" if installed is not None else ""
+        is_default = not wanted.agents and name == helm.settings.default_agent
+        because = "it is the default agent" if is_default and reason == "it is installed" else reason
+        chosen.append(Chosen(name, f"{because}{version}"))
+    if not chosen:
+        raise AgentNotFound("Nobody can do this now. " + " ".join(passed_over), agent=next(iter(names), ""))
+    if passed_over and not wanted.agents:
+        reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over)
+        chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")
+    return chosen
+
+
+async def _wait_for_their_limit(helm: Steering) -> set[str]:
+    """The agents of which a task waits until its account may be used again."""
+    running = await helm.ledger.registry(lambda registry: registry.running())
+    return {task.agent for task in running if task.waiting_for == QUOTA}
+
+
+def preferred_agents(files: Iterable[ConfigFile], kind: Kind) -> tuple[str, ...]:
+    """Whom the user's own file names for a kind of outcome. A project's counts for nothing: it would say what is run.
+
+    Raises:
+        InvalidSetting: The file makes no sense.
+    """
+    for file in files:
+        if not file.trusted or TABLE not in file.content:
+            continue
+        table: Any = file.content[TABLE]
+        told = table.get(kind, {}) if isinstance(table, dict) else None
+        agents = told.get("agents", []) if isinstance(told, dict) else None
+        if not isinstance(agents, list) or not all(isinstance(name, str) for name in agents):
+            raise InvalidSetting(f'[{TABLE}.{kind}] in {file.path} can say `agents = ["codex", …]`. Correct it.')
+        return tuple(agents)
+    return ()

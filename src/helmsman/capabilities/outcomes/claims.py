@@ -1,0 +1,144 @@
+"""What an agent says of files, lines and scopes, held to what is there. Pure, but for what is read of a directory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
+from helmsman.model.unified_diff import read_diff
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+_READ_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CitedLines:
+    """Lines that somebody speaks of. Without numbers, the file as a whole."""
+
+    file: str
+    start: int | None = None
+    end: int | None = None
+
+    @property
+    def lines(self) -> tuple[int, int] | None:
+        return None if self.start is None else (self.start, self.start if self.end is None else self.end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFile:
+    """A file that a plan names; `new` says that the plan makes it."""
+
+    file: str
+    new: bool = False
+
+
+def inside(directory: Path, file: str) -> str | None:
+    """The path of a file as git would say it, from the root; None of what is outside, or no path at all."""
+    if not file or "\0" in file:
+        return None
+    path = PurePosixPath(file)
+    if path.is_absolute():
+        for root in (directory, directory.resolve()):
+            if path.is_relative_to(root.as_posix()):
+                path = path.relative_to(root.as_posix())
+                break
+        else:
+            return None
+    parts = [part for part in path.parts if part != "."]
+    return "/".join(parts) if parts and ".." not in parts else None
+
+
+def places_exist(places: Iterable[CitedLines], directory: Path) -> Verdict:
+    """Whether the files and lines of a root cause are there. Reads files; blocks."""
+    return verdict(_exists(place, directory) for place in places)
+
+
+def _exists(place: CitedLines, directory: Path) -> Evidence:
+    path = inside(directory, place.file)
+    if path is None:
+        return Evidence(ok=False, what=f"{place.file} is no file of the repository.", file=place.file)
+    here = directory / path
+    if not here.resolve().is_relative_to(directory.resolve()) or not here.is_file():
+        return Evidence(ok=False, what=f"There is no file {path}.", file=path)
+    lines = place.lines
+    if lines is None:
+        return Evidence(ok=True, what=f"{path} is there.", file=path)
+    with here.open("rb") as content:
+        text = content.read(_READ_BYTES).decode("utf-8", "replace").split("\n")
+    count = len(text) - (text[-1] == "")
+    start, end = lines
+    if not 1 <= start <= end <= count:
+        told = f"{path} has {count} lines, so not the lines {start} to {end}."
+        return Evidence(ok=False, what=told, file=path, lines=lines)
+    shown = "\n".join(text[start - 1 : min(end, start + 4)])
+    return Evidence(ok=True, what=f"{path} has the lines {start} to {end}.", file=path, lines=lines, detail=shown)
+
+
+def places_in_diff(places: Iterable[CitedLines], diff: str, directory: Path) -> Verdict:
+    """Whether the files and lines of findings are part of a diff: shown in it, as lines of the new or the old file."""
+    return verdict(in_diff(place, diff, directory) for place in places)
+
+
+def in_diff(place: CitedLines, diff: str, directory: Path) -> Evidence:
+    """Whether one place is part of a diff: at least one of its lines is shown there, and no line is beyond its file."""
+    path = inside(directory, place.file)
+    found = [file for file in read_diff(diff) if path is not None and path in (file.path, file.old_path)]
+    if path is None or not found:
+        return Evidence(ok=False, what=f"{place.file} is not part of the diff.", file=place.file)
+    lines = place.lines
+    if lines is None:
+        return Evidence(ok=True, what=f"{path} is part of the diff.", file=path)
+    shown = [line for file in found for line in file.lines]
+    after = {line.after for line in shown if line.after is not None}
+    before = {line.before for line in shown if line.before is not None and line.after is None}
+    wanted = range(lines[0], lines[1] + 1)
+    if lines[0] < 1 or not wanted or not any(number in after or number in before for number in wanted):
+        what = f"The diff of {path} does not show the lines {lines[0]} to {lines[1]}."
+        return Evidence(ok=False, what=what, file=path, lines=lines)
+    what = f"The diff of {path} shows the lines {lines[0]} to {lines[1]}."
+    return Evidence(ok=True, what=what, file=path, lines=lines)
+
+
+def planned_files_exist(files: Iterable[PlannedFile], directory: Path) -> Verdict:
+    """Whether every file that a plan names is there, or said to be new and not there yet. Blocks."""
+
+    def look(planned: PlannedFile) -> Evidence:
+        path = inside(directory, planned.file)
+        if path is None:
+            return Evidence(ok=False, what=f"{planned.file} is no file of the repository.", file=planned.file)
+        there = (directory / path).exists()
+        if planned.new:
+            what = f"{path} is there already, and so not new." if there else f"{path} is new."
+            return Evidence(ok=not there, what=what, file=path)
+        what = f"{path} is there." if there else f"There is no file {path}, and the plan does not say that it is new."
+        return Evidence(ok=there, what=what, file=path)
+
+    return verdict(map(look, files))
+
+
+def within_scope(changed: Collection[str], scope: Sequence[str]) -> Verdict:
+    """Whether a change touches nothing outside of a scope: files, directories, or patterns (`*`, `**`, `?`, as git has
+    them). An empty scope is all of the repository.
+    """
+    patterns = [_pattern(entry) for entry in scope]
+    outside = [path for path in changed if patterns and not any(pattern.fullmatch(path) for pattern in patterns)]
+    if not outside:
+        said = "Nothing outside of the scope was touched." if patterns else "There is no scope to keep to."
+        return Verdict(verified=True, evidence=(Evidence(ok=True, what=said),))
+    told = (Evidence(ok=False, what=f"{path} is outside of the scope.", file=path) for path in sorted(outside))
+    return Verdict(verified=False, evidence=tuple(told))
+
+
+def _pattern(entry: str) -> re.Pattern[str]:
+    """What a scope covers: a name of a file or directory covers itself and what is below."""
+    text = entry.strip().removeprefix("./").strip("/")
+    if not text or text == ".":
+        return re.compile(r".*", re.DOTALL)
+    pieces = re.split(r"(\*\*/|/\*\*|\*\*|\*|\?)", text)
+    forms = {"**/": r"(?:.*/)?", "/**": r"(?:/.*)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
+    return re.compile("".join(forms.get(piece, re.escape(piece)) for piece in pieces) + r"(?:/.*)?", re.DOTALL)

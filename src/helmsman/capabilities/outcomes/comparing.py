@@ -1,0 +1,73 @@
+"""Which of several verified solutions wins: the one that an agent prefers who made none, else the smallest, the quickest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.capabilities.outcomes.agent_reports import ReportUnreadable, asked_for, read_report, text_of
+from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.capabilities.outcomes.candidates import Candidate
+    from helmsman.capabilities.outcomes.work import Work
+
+_DIFF_CHARS: Final = 60_000
+_SHAPE: Final = '{"best": 1, "why": "one sentence"}'
+
+
+async def compare(work: Work, verified: Sequence[Candidate]) -> tuple[Candidate, str | None]:
+    """The winner of those that were verified, and why; of one alone there is nothing to say."""
+    ranked = sorted(verified, key=_size)
+    if len(ranked) == 1:
+        return ranked[0], None
+    opinion: dict[str, Any] = await work.once("compared", lambda: _opinion(work, ranked))
+    best = next((one for one in ranked if one.number == opinion["best"]), ranked[0])
+    lines, seconds = _size(best)
+    measured = f"Candidate {best.number} changes {lines} lines, and its check took {seconds:.1f} s"
+    said = str(opinion["said"])
+    return best, f"{measured}. {said}" if said else f"{measured}: the smallest."
+
+
+def _size(candidate: Candidate) -> tuple[int, float]:
+    diff, after = candidate.seen["diff"], candidate.seen.get("after") or {"seconds": 0.0}
+    return diff["added"] + diff["removed"], after["seconds"]
+
+
+async def _opinion(work: Work, ranked: Sequence[Candidate]) -> dict[str, Any]:
+    """What an agent thinks that made none of them; nothing where there is no other."""
+    try:
+        makers = {one.agent for one in ranked}
+        others = [
+            one.agent for one in await choose(work.helm, replace(work.wanted, agents=())) if one.agent not in makers
+        ]
+    except HelmsmanError:
+        others = []
+    if not others:
+        return {"best": None, "said": ""}
+    work.tell(f"{others[0]} compares the solutions.")
+    try:
+        turn = await work.start(
+            "compare", await _prompt(work, ranked), agent=others[0], sandbox="read-only", approval_policy="never"
+        )
+        report = read_report(turn.said)
+        best, why = report.get("best"), text_of(report, "why")
+        if best not in [one.number for one in ranked]:
+            raise ReportUnreadable(f"There is no candidate {best!r:.20}.")
+    except HelmsmanError as error:
+        return {"best": None, "said": f"{others[0]} could not compare them: {error.message}"}
+    return {"best": best, "said": f"{others[0]} prefers it: {why}"}
+
+
+async def _prompt(work: Work, ranked: Sequence[Candidate]) -> str:
+    parts = [
+        f"Several solutions of the same task were made, and all of them pass its check. Which is the best? Look at whether "
+        f"it is right, simple, and fits the code around it. Change nothing.\n\nThe task: {work.wanted.request}"
+    ]
+    for one in ranked:
+        diff = (await work.changes.diff(one.session_id or "")).diff.text
+        parts.append(f"Candidate {one.number}:\n```diff\n{diff[:_DIFF_CHARS]}\n```")
+    return "\n\n".join([*parts, asked_for(_SHAPE)])

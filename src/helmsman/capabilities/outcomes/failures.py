@@ -1,0 +1,172 @@
+"""What a check said: which tests failed and with what message, or that nothing was checked at all.
+
+Read are the formats of pytest, unittest, node's own runner, Jest, Vitest, go and cargo, by the lines that they are plain in.
+What is none of them gives the lines that look like errors. All of it is text that a repository's program wrote: it decides
+what is shown and compared, never what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST: Final = 200
+_MESSAGE_CHARS: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class TestFailure:
+    """A test that failed, by the name that its runner gives it."""
+
+    __test__ = False
+
+    name: str
+    message: str = ""
+
+
+# --- tests that failed -----------------------------------------------------------------------------------------------
+
+_PYTEST: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s:]+\.py(?:::\S.*?)?)(?: - (.*))?$", re.MULTILINE)
+_UNITTEST: Final = re.compile(r"^(?:FAIL|ERROR): (\S+) \(([\w.]+)\)", re.MULTILINE)
+_UNITTEST_END: Final = re.compile(r"^(?:={20,}|-{70}\nRan \d)", re.MULTILINE)
+_TAP: Final = re.compile(r"^[ \t]*not ok \d+ - (.+?)(?: # (?!SKIP|TODO).*)?$", re.MULTILINE)
+_TAP_ERROR: Final = re.compile(r"^\s+error: (?:\|-\n\s+(.*)|['\"](.*?)['\"]$)", re.MULTILINE)
+_SPEC: Final = re.compile(r"^[ \t]*✖ (?!failing tests)(.+?) \([\d.]+ms\)$", re.MULTILINE)
+_JEST: Final = re.compile(r"^ {2}● (.+ › .+|(?!Console|Test suite).+)$", re.MULTILINE)
+_VITEST: Final = re.compile(r"^ *(?:FAIL|×|❯) +(?:\S+ +)??(\S+\.[cm]?[jt]sx? > .+?)(?: \d+ms)?$", re.MULTILINE)
+_GO: Final = re.compile(r"^[ \t]*--- FAIL: (\S+) \([\d.]+s\)$", re.MULTILINE)
+_CARGO: Final = re.compile(r"^test (\S+)(?: - .*?)? \.\.\. FAILED$", re.MULTILINE)
+_NEXT_LINES: Final = 12
+_RAISED: Final = re.compile(
+    r"^(?:E\s+)?((?:[\w.]+\.)?\w*(?:Error|Exception|Failure|Interrupt|Exit)\b(?: \[\w+\])?(?::.*)?|.*panicked at.*"
+    r"|\s+\S+_test\.go:\d+: .*|assertion .* failed.*)$",
+    re.MULTILINE,
+)
+
+
+def failed_tests(output: str) -> tuple[TestFailure, ...]:
+    """The tests that failed, each once, in the order they were told; none where the format is not known."""
+    found: dict[str, str] = {}
+    for name, message in (*_pytest(output), *_unittest(output), *_node(output), *_compiled(output)):
+        if name not in found or (message and not found[name]):
+            found[name] = message[:_MESSAGE_CHARS]
+    return tuple(TestFailure(name, message) for name, message in found.items())[:_MOST]
+
+
+def _pytest(output: str) -> Iterator[tuple[str, str]]:
+    for match in _PYTEST.finditer(output):
+        collecting = "" if "::" in match[1] else "ERROR collecting it: "  # no test of the file was run
+        yield match[1], collecting + (match[2] or "").strip()
+
+
+def _unittest(output: str) -> Iterator[tuple[str, str]]:
+    for match in _UNITTEST.finditer(output):
+        end = _UNITTEST_END.search(output, match.end())
+        block = output[match.end() : end.start() if end else len(output)].strip().splitlines()
+        where = match[2]
+        name = where if where.endswith(f".{match[1]}") else f"{where}.{match[1]}"
+        yield name, next((line.strip() for line in reversed(block) if _RAISED.match(line.strip())), "")
+
+
+def _node(output: str) -> Iterator[tuple[str, str]]:
+    for match in _TAP.finditer(output):
+        told = _TAP_ERROR.search(output, match.end(), match.end() + 1500)
+        yield match[1], (told[1] or told[2] or "").strip() if told else ""
+    for pattern in (_SPEC, _JEST, _VITEST):
+        for match in pattern.finditer(output):
+            yield match[1].strip(), _raised_after(output, match.end())
+
+
+def _compiled(output: str) -> Iterator[tuple[str, str]]:
+    for pattern in (_GO, _CARGO):
+        for match in pattern.finditer(output):
+            yield match[1], _raised_after(output, match.end()) if pattern is _GO else _panic_of(output, match[1])
+
+
+def _raised_after(output: str, place: int) -> str:
+    lines = output[place : place + 4000].splitlines()[1 : 1 + _NEXT_LINES]
+    return next((line.strip() for line in lines if _RAISED.match(line) or _RAISED.match(line.strip())), "")
+
+
+def _panic_of(output: str, name: str) -> str:
+    found = re.search(rf"^---- {re.escape(name)} stdout ----\n(.+)\n(.*)", output, re.MULTILINE)
+    return "" if found is None else " ".join(part.strip() for part in found.groups() if part.strip())
+
+
+# --- nothing was checked ---------------------------------------------------------------------------------------------
+
+_NOTHING: Final = tuple(
+    (why, re.compile(f"^.*(?:{'|'.join(signs)}).*$", re.MULTILINE))
+    for why, *signs in (
+        ("a program was not found", r": (?:command )?not found$", r": No such file or directory$", r"No rule to make "),
+        ("a dependency is missing", "ModuleNotFoundError", "No module named ", "Cannot find (?:module|package)"),
+        ("a dependency is missing", "ERR_MODULE_NOT_FOUND", "cannot find package", "no required module provides"),
+        ("a dependency is missing", "unresolved import", "can't find crate", "failed to (?:get|load) "),
+        ("something could not be imported", r"\bImportError\b", "ERROR collecting ", "Failed Suites "),
+        ("the code could not be read", r"\b(?:SyntaxError|IndentationError|TabError)\b"),
+        ("it could not be built", r"\[(?:build|setup) failed\]", "error: could not compile"),
+        ("a script is missing", "[Mm]issing script", 'Command "test" not found'),
+        ("no tests were run", "no tests ran", "collected 0 items", "Ran 0 tests", "NO TESTS RAN", "no tests to run"),
+        ("no tests were run", "No tests? (?:files? )?found", r"no test files\]?$", r"not found: .*(?:::|\.py)"),
+    )
+)
+_EMPTY: Final = re.compile(r"^(?:.*\bno tests ran\b.*|Ran 0 tests in .*|NO TESTS RAN.*|(?:#|ℹ) tests 0)$", re.MULTILINE)
+"""What runners say that find nothing to run, and call it a success."""
+_NO_TESTS_EXIT: Final = 5
+_NOT_FOUND_EXITS: Final = (126, 127)
+
+
+@dataclass(frozen=True, slots=True)
+class NotChecked:
+    """That a check came to nothing: why, and the line that says so."""
+
+    why: str
+    line: str
+
+
+def not_checked(exit_code: int | None, output: str) -> NotChecked | None:
+    """Why a failure is none of what is checked: something is missing, cannot be built, or no test was run."""
+    if exit_code is None:
+        return NotChecked("its time was up", "")
+    if exit_code == 0:
+        found = _EMPTY.search(output)
+        return None if found is None else NotChecked("no tests were run", found[0].strip())
+    for why, pattern in _NOTHING:
+        if (found := pattern.search(output)) is not None:
+            return NotChecked(why, found[0].strip()[:_MESSAGE_CHARS])
+    if exit_code in _NOT_FOUND_EXITS:
+        return NotChecked("a program could not be run", f"exit code {exit_code}")
+    if exit_code == _NO_TESTS_EXIT and not failed_tests(output):
+        return NotChecked("no tests were run", f"exit code {exit_code}")
+    return None
+
+
+# --- lines to compare ------------------------------------------------------------------------------------------------
+
+_LOOKS_WRONG: Final = re.compile(
+    r"error|exception|fail|assert|panic|fatal|abort|traceback|expected|undefined|not equal|segmentation", re.IGNORECASE
+)
+_FORMS: Final = (
+    (re.compile(r"0x[0-9a-fA-F]+"), "0x…"),
+    (re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds|secs?)\b"), "…s"),
+    (re.compile(r"(?:/[\w.@+-]+)+/"), ""),
+    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*"), "…"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def normalised(text: str) -> str:
+    """A line without what differs from run to run: times, addresses, directories, room."""
+    for pattern, form in _FORMS:
+        text = pattern.sub(form, text)
+    return text.strip()
+
+
+def error_lines(output: str) -> tuple[str, ...]:
+    """The lines that look like errors, normalised, each once."""
+    looking = (normalised(line)[:_MESSAGE_CHARS] for line in output.splitlines() if _LOOKS_WRONG.search(line))
+    return tuple(dict.fromkeys(line for line in looking if line))[:_MOST]

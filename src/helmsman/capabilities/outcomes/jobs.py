@@ -1,0 +1,177 @@
+"""Jobs: begun, followed, stopped, and gone on with by the next hub. What they do is in a procedure for each kind."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+
+from helmsman.capabilities.held_turns import hold_turn
+from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.capabilities.outcomes.reviewing import review
+from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
+from helmsman.capabilities.outcomes.wanted import Wanted
+from helmsman.capabilities.outcomes.work import Work, asks
+from helmsman.errors import HelmsmanError
+from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
+from helmsman.model.inputs import session_options
+from helmsman.tasks.calls import call_key
+from helmsman.tasks.jobs import end_job, enter_job, take_job
+from helmsman.tasks.model import JOB, TERMS, TaskChanges, TaskDraft
+from helmsman.tasks.outcome import TaskOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.outcomes.choosing import Chosen
+    from helmsman.capabilities.outcomes.work import Found
+    from helmsman.model.events import Event
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.running_task import Gate, RunningJob
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS: Final = 30.0
+_STOP_POLL: Final = 0.05
+
+
+class Procedure(Protocol):
+    """How one kind of outcome is reached and verified."""
+
+    async def __call__(self, work: Work) -> Found: ...
+
+
+PROCEDURES: Final[dict[str, Procedure]] = {"debug": debug, "refactor": refactor, "test": new_tests, "review": review}
+"""By the kind of outcome."""
+
+
+class Outcomes:
+    """`helm.extras.outcomes`."""
+
+    def __init__(self, helm: Steering, tasks: Tasks) -> None:
+        self._helm = helm
+        self._tasks = tasks
+
+    async def choose(self, wanted: Wanted) -> list[Chosen]:
+        """Who would do it now, and why, best first.
+
+        Raises:
+            AgentNotFound: Nobody can; the message says why each cannot.
+        """
+        return await choose(self._helm, wanted)
+
+    async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
+        """Begin a job; its task at once. The same `idempotency_key` again gives the same task.
+
+        Raises:
+            InvalidInput: Something asked for makes no sense; nothing was begun.
+            RegistryUnavailable: It could not be registered; nothing was begun.
+        """
+        session_options(
+            wanted.directory, {}, self._helm.allowed_roots
+        )  # or it is refused before anything is registered
+        for agent in wanted.agents:
+            _ = self._helm.agents[agent]
+        called = call_key.get()
+        key_of_call = None if called is None else called.take()  # asked again of the next hub, it is this job
+        draft = TaskDraft(
+            instruction=f"{wanted.kind}: {wanted.request}",
+            agent=wanted.agents[0] if wanted.agents else self._helm.settings.default_agent,
+            status="working",
+            directory=wanted.directory,
+            idempotency_key=idempotency_key or key_of_call,
+            metadata={JOB: wanted.kind, TERMS: self._helm.terms(is_message=False)},
+            spec=wanted.as_dict(),
+        )
+        task, is_fresh = await enter_job(self._helm.ledger, draft)
+        if is_fresh:
+            self._helm.in_background(partial(self._run, task, wanted))
+        return task
+
+    async def holds(self, gate: Gate, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+        """Have a turn wait for what its job does before it."""
+        hold_turn(self._helm, session, task_id, gate.note, gate.do, go_on)
+        return True
+
+    def resume(self, task: Task) -> None:
+        """Go on with a job that an earlier hub left."""
+        self._helm.in_background(partial(self._resume, task))
+
+    async def _resume(self, task: Task) -> None:
+        if not await take_job(self._helm.ledger, task):
+            return
+        wanted = Wanted.of(task.spec)
+        if wanted is None:
+            error = HelmsmanError("This version makes no sense of what an earlier one has written down. Ask again.")
+            await end_job(self._helm.ledger, task.id, {"status": "failed", "error": error.as_dict()})
+            return
+        self._helm.ledger.update(task.id, {"note": None})
+        await self._run(task, wanted)
+
+    async def _run(self, task: Task, wanted: Wanted) -> None:
+        ledger = self._helm.ledger
+        job = ledger.jobs[task.id]
+        outcome: TaskOutcome | None = None
+        try:
+            known = await ledger.registry(lambda registry: registry.steps(task.id))
+            async with self._helm.staying() as helm:
+                unlisten = helm.listen(partial(_heard, helm, task.id, job))
+                try:
+                    with job.scope, anyio.fail_after(wanted.seconds) as limit:
+                        work = Work(helm, self._tasks, task, wanted, job, known, limit)
+                        found = await PROCEDURES[wanted.kind](work)
+                finally:
+                    unlisten()
+                if job.scope.cancelled_caught:
+                    await self._stop(job)
+                    changes = TaskChanges(status="canceled", note=job.cancel_reason)
+                else:
+                    outcome = TaskOutcome(output=found.summary, diff=found.diff, report=dict(found.report))
+                    changes = _ending(found)
+        except TimeoutError:
+            await self._stop(job)
+            changes = _failure(HelmsmanError(f"It was not done within {wanted.seconds:g} s. Give it more time."))
+        except HelmsmanError as error:
+            changes = _failure(error)
+        except Exception as error:
+            log.exception("job %s has failed", task.id)
+            changes = _failure(HelmsmanError(f"It failed inside Helmsman ({type(error).__name__}); the log says more."))
+        await end_job(ledger, task.id, changes, outcome)
+
+    async def _stop(self, job: RunningJob) -> None:
+        """Stop whatever runs for a job. One that is just about to ask is stopped when it does."""
+        running = list(job.sessions)
+        with anyio.move_on_after(_STOP_SECONDS, shield=True):
+            while running:
+                for session_id in running:
+                    try:
+                        await self._helm.interrupt(session_id)
+                    except HelmsmanError as error:
+                        log.info("session %s is not stopped: %s", session_id, error)
+                known = self._helm.sessions
+                running = [one for one in running if one in known and known[one].state.is_running]
+                if running:
+                    await anyio.sleep(_STOP_POLL)
+
+
+def _ending(found: Found) -> TaskChanges:
+    changes = TaskChanges(status="completed" if found.verified else "failed", result=found.summary)
+    if not found.verified:
+        changes["error"] = {"code": "not_verified", "message": found.summary, "retryable": False}
+    return changes
+
+
+def _failure(error: HelmsmanError) -> TaskChanges:
+    return TaskChanges(status="failed", error=error.as_dict())
+
+
+def _heard(helm: Steering, task_id: str, job: RunningJob, session: Session, event: Event) -> None:
+    """A session of a job asks, or asks no more: the job waits for an answer as long as one of them does."""
+    if session.id in job.sessions and isinstance(event, QuestionAsked | QuestionClosed | TurnEnded):
+        helm.ledger.update(task_id, {"input_required": asks(helm, job)})
+        job.tell()

@@ -1,0 +1,72 @@
+"""Which files are a check's own: its tests, the file that says how to run it, scripts, the configuration of its runner.
+
+A change is checked with these as they were before it. What is new among them: tests stand beside the old ones, all else
+(another Makefile, a conftest.py) could change what the old ones mean, and is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OwnKind = Literal["test", "how"]
+"""A test, or something that says how tests are run and what they mean."""
+
+_HOW: Final = re.compile(
+    r"(?:GNUmakefile|[Mm]akefile|.*\.mk|pytest\.ini|\.pytest\.ini|tox\.ini|setup\.cfg|noxfile\.py|conftest\.py|pyproject\.toml"
+    r"|package\.json|(?:jest|vitest|vite|karma|mocha|ava|playwright|cypress)\.(?:config|setup)\.\w+|\.mocharc(?:\.\w+)?"
+    r"|jest\.setup\.\w+|sitecustomize\.py|usercustomize\.py|\.coveragerc|justfile|Justfile|Taskfile\.ya?ml|Rakefile"
+    r"|.*\.(?:sh|bash|bats)|build\.gradle(?:\.kts)?|pom\.xml|\.npmrc|\.env\.test)"
+)
+_TEST: Final = re.compile(
+    r"(?:test_.*\.py|.*_test\.py|tests\.py|.*[._-](?:test|spec)\.[cm]?[jt]sx?|.*_test\.go|.*_test\.rs|.*_spec\.rb|.*_test\.rb"
+    r"|.*Tests?\.(?:java|kt|cs|swift|php|scala))"
+)
+_TEST_FOLDERS: Final = frozenset(
+    {"test", "tests", "__tests__", "spec", "specs", "testdata", "__snapshots__", "fixtures"}
+)
+_SCRIPT_FOLDERS: Final = frozenset({"scripts", "ci", ".github"})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFile:
+    """A file of a check that a change touched: `A` added, `M` modified, `D` deleted, `T` of another type."""
+
+    path: str
+    kind: OwnKind
+    status: str
+
+    @property
+    def in_words(self) -> str:
+        what = {"A": "is new", "D": "was deleted"}.get(self.status, "was changed")
+        return f"{self.path} {what}"
+
+
+def own_kind(path: str) -> OwnKind | None:
+    """Whether a file is a check's own, by its name and place; None of what is checked."""
+    pure = PurePosixPath(path)
+    if _HOW.fullmatch(pure.name) or _SCRIPT_FOLDERS & {*pure.parts[:-1]}:
+        return "how"
+    if _TEST.fullmatch(pure.name) or _TEST_FOLDERS & {*pure.parts[:-1]}:
+        return "test"
+    return None
+
+
+def own_files_in(changed: Mapping[str, str]) -> tuple[OwnFile, ...]:
+    """The files of a check among those that a change touched (`Lent.changed`)."""
+    kinds = ((path, own_kind(path), status) for path, status in sorted(changed.items()))
+    return tuple(OwnFile(path, kind, status) for path, kind, status in kinds if kind is not None)
+
+
+def as_before(changed: Mapping[str, str], base: str) -> dict[str, str | None]:
+    """What to change in a tree so that the check's own files are as in `base`, for `Lent.mixed`. New tests stay."""
+    return {
+        file.path: None if file.status == "A" else base
+        for file in own_files_in(changed)
+        if file.status != "A" or file.kind == "how"
+    }

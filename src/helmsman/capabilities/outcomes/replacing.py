@@ -1,0 +1,95 @@
+"""An agent that cannot begin, for a limit of its account or for want of a login, is replaced by the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from helmsman.capabilities.outcomes.work import TurnNotDone
+from helmsman.errors import HelmsmanError
+from helmsman.model.events import USAGE_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from helmsman.capabilities.outcomes.choosing import Chosen
+    from helmsman.capabilities.outcomes.work import Work
+    from helmsman.settings import OnLimit
+
+T = TypeVar("T")
+
+_NO_ACCOUNT: Final = frozenset(
+    {
+        USAGE_LIMIT,
+        "model_cap",
+        "rate_limit_exceeded",
+        "rate_limit_low",
+        "unauthorized",
+        "authentication_failed",
+        "agent_not_found",
+        "codex_not_found",
+        "engine_start_failed",
+    }
+)
+"""Why a turn fails for its agent's account, or for want of the agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun(Generic[T]):
+    """What the first agent that could begin has done, or why nobody could."""
+
+    agent: str
+    why: str
+    done: T | None = None
+    error: HelmsmanError | None = None
+
+    @property
+    def session_id(self) -> str | None:
+        """Of what came to no end."""
+        found = None if self.error is None else self.error.details.get("sessionId")
+        return found if isinstance(found, str) else None
+
+
+async def first_able(
+    work: Work, what: str, order: Sequence[Chosen], begin: Callable[[str, OnLimit | None], Awaitable[T]]
+) -> Begun[T]:
+    """Have the first of these begin that can; `begin` takes an agent, and what becomes of it at a limit.
+
+    One that has changed something is not replaced, whatever it failed for.
+    """
+    passed_over: list[str] = []
+    begun: Begun[T] | None = None
+    for place, chosen in enumerate(order):
+        is_last = place + 1 == len(order)
+        why = "; ".join([chosen.why, *passed_over])
+        step = f"{what} without {chosen.agent}"
+        given_up: str | None = work.known(step)
+        if given_up is None:
+            try:
+                return Begun(agent=chosen.agent, why=why, done=await begin(chosen.agent, None if is_last else "fail"))
+            except HelmsmanError as error:
+                begun = Begun(agent=chosen.agent, why=why, error=error)
+                if is_last or not await _may_be_replaced(work, begun, error):
+                    return begun
+                given_up = await work.once(step, partial(_given, error.message))
+        passed_over.append(f"{chosen.agent} could not begin: {given_up}")
+    assert begun is not None
+    return begun
+
+
+async def _may_be_replaced(work: Work, begun: Begun[T], error: HelmsmanError) -> bool:
+    """Whether an agent failed for its account, before it changed anything."""
+    cause = error.details.get("cause") if isinstance(error, TurnNotDone) else error.code
+    if cause not in _NO_ACCOUNT:
+        return False
+    if begun.session_id is None:
+        return True
+    session = await work.helm.session(begun.session_id)
+    if session.worktree is None:
+        return True  # it may write nothing
+    return not (await work.changes.diff(session.id)).diff.files
+
+
+async def _given(value: str) -> str:
+    return value

@@ -1,0 +1,169 @@
+"""Whether a check that failed shows the failure that somebody named, and whether it is gone afterwards.
+
+An exit code names nothing. The failure is the named one if the test that was named failed, or the message stands in what
+the check said, or the names and messages of the tests that failed speak of the same things. A missing dependency, a
+command that is not there, an import that fails and a run without tests are not: unless that very message was named.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
+from helmsman.capabilities.outcomes.failures import normalised, not_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from helmsman.capabilities.outcomes.checks import CheckResult
+    from helmsman.capabilities.outcomes.failures import TestFailure
+
+How = Literal["test", "message", "words", "any", "no"]
+"""By what the failure is the named one: the test, a message, what it speaks of; `any`, where nothing was named."""
+
+_RAISED: Final = re.compile(r"\b((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Failure|Panic)\b(?::[ \t]*[^\n`\"]+)?)")
+_QUOTED: Final = re.compile(r"[`\"“'‘]([^`\"”'’\n]{6,200})[`\"”'’]")
+_TESTS: Final = re.compile(r"(?:[\w/-]+(?:\.py)?(?:::|\.))*\b(?:test_\w+|Test[A-Z]\w*|\w+_test)\b(?:(?:::|\.)\w+)*")
+_EXACT: Final = re.compile(r"[\d=<>(){}\[\]]")
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}|\d{2,}")
+_COMMON: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    the and for with from that this when then there are was were has have not does doesn didn fails fail failed failing
+    failure test tests testing error errors bug issue wrong broken should would could must instead return returns returned
+    get gets got give gives given function method class file line code run running after before but which what why where
+    assert assertion assertionerror expected actual equal none null true false value values result results output some
+    into out its only also all any can cannot make makes use used using please fix debug problem
+    """,
+    )
+)
+_ENOUGH_WORDS: Final = 2
+_ANY_FAILURE: Final = frozenset(
+    {"AssertionError", "TestFailure", "Error", "Exception", "RuntimeError", "AssertionFailure"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """Whether a failure was seen that is the named one. `tests` are those that show it."""
+
+    verified: bool
+    how: How
+    why: str
+    tests: tuple[str, ...]
+    check: CheckResult
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return (Evidence(ok=self.verified, what=self.why, detail=self.check.tail),)
+
+    def as_dict(self) -> dict[str, Any]:
+        told = {"verified": self.verified, "how": self.how, "why": self.why, "tests": list(self.tests)}
+        return told | {"check": self.check.as_dict()}
+
+
+def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None) -> Reproduction:
+    """Whether a check shows the failure that a symptom, or the name of a test, stands for."""
+
+    def is_(how: How, why: str, *tests: str) -> Reproduction:
+        return Reproduction(verified=how != "no", how=how, why=why, tests=tests, check=check)
+
+    nothing = check.not_checked
+    if check.run.passed and nothing is None:
+        return is_("no", f"It did not fail: {check.in_words()}.")
+    shown = [failure for failure in check.failures if not_checked(1, failure.message) is None]
+    wanted = [test] if test is not None else list(_named_tests(symptom))
+    hits = [failure.name for failure in shown if any(is_same_test(failure.name, name) for name in wanted)]
+    if hits:
+        return is_("test", f"The test that was named failed: {', '.join(hits[:5])}.", *hits)
+    if test is not None:
+        seen = ", ".join(failure.name for failure in check.failures[:5]) or "no test that is known by name"
+        why = "" if nothing is None else f" ({nothing.why}: {nothing.line})"
+        return is_("no", f"The test {test} did not fail. What failed: {seen}{why}.")
+    said = normalised(check.output)
+    message = next((one for one in _messages(symptom) if normalised(one) in said), None)
+    if message is not None and (nothing is None or shown or len(_distinctive(message)) >= _ENOUGH_WORDS):
+        tests = [failure.name for failure in shown if normalised(message) in normalised(failure.message)]
+        return is_("message", f"The message that was named is in what it said: {message}", *tests)
+    if nothing is not None and not shown:
+        return is_("no", f"It failed for another reason: {nothing.why} ({nothing.line}). Nothing was reproduced.")
+    if not symptom.strip():
+        names = [failure.name for failure in shown]
+        return is_("any", f"It fails, and no failure was named: {check.in_words()}.", *names)
+    is_exact = bool(wanted) or any(_raised(symptom))
+    related = [failure for failure in shown if not is_exact and _speaks_of(failure, symptom)]
+    if related:
+        names = [failure.name for failure in related]
+        return is_("words", f"What failed speaks of what was named: {', '.join(names[:5])}.", *names)
+    seen = "; ".join([f"{one.name}: {one.message}" for one in shown[:3]] or check.errors[:3]) or check.in_words()
+    return is_("no", f"It fails, but not with what was named. Seen: {seen}. Name the failing test or its message.")
+
+
+def fixed(before: Reproduction, after: CheckResult) -> Verdict:
+    """Whether the failure that was reproduced is gone, and nothing else broke."""
+    broken = sorted(after.failed_names - before.check.failed_names)
+    still = sorted(after.failed_names & before.check.failed_names)
+    ok = after.passed
+    evidence = [
+        *before.evidence,
+        Evidence(ok=ok, what=f"After the change: {after.in_words()}.", detail=after.tail),
+    ]
+    if still:
+        evidence.append(Evidence(ok=False, what=f"Still failing: {', '.join(still[:10])}."))
+    if broken:
+        evidence.append(Evidence(ok=False, what=f"These did not fail before the change: {', '.join(broken[:10])}."))
+    if not ok and after.not_checked is not None:
+        evidence.append(Evidence(ok=False, what=f"Nothing was checked: {after.not_checked.why}."))
+    return verdict(evidence)
+
+
+def is_same_test(seen: str, named: str) -> bool:
+    """Whether a test that a runner tells of is the one that somebody named, perhaps by the end of its name alone."""
+    seen, named = (re.sub(r"\[.*\]$", "", name.strip()) for name in (seen, named))
+    if not named:
+        return False
+    if seen == named:
+        return True
+    parts = re.split(r"::|\.(?!py\b)| > | › |/", seen)
+    asked = re.split(r"::|\.(?!py\b)| > | › |/", named)
+    return parts[-len(asked) :] == asked
+
+
+def _named_tests(symptom: str) -> Iterator[str]:
+    for match in _TESTS.finditer(symptom):
+        yield match[0]
+
+
+def _raised(symptom: str) -> Iterator[str]:
+    """The errors that a text names; that some assertion failed is true of most failures, and names none."""
+    for match in _RAISED.finditer(symptom):
+        message = match[1].rstrip(" .,;:")
+        if message not in _ANY_FAILURE:
+            yield message
+
+
+def _messages(symptom: str) -> Iterator[str]:
+    """What in a text reads like a message: an error with what it says, a quotation, a whole line that looks like one."""
+    yield from _raised(symptom)
+    for match in _QUOTED.finditer(symptom):
+        if len(_distinctive(match[1])) >= _ENOUGH_WORDS or _EXACT.search(match[1]):
+            yield match[1]
+    for line in symptom.splitlines():
+        if len(line.strip()) >= 20 and line.strip() != symptom.strip():
+            yield line.strip()
+
+
+def _speaks_of(failure: TestFailure, symptom: str) -> bool:
+    about = _distinctive(symptom)
+    shared = about & _distinctive(f"{failure.name} {failure.message}")
+    return len(shared) >= min(_ENOUGH_WORDS, len(about)) > 0
+
+
+def _distinctive(text: str) -> frozenset[str]:
+    """The words of a text that tell it from others; names are taken apart."""
+    apart = re.sub(r"([a-z])([A-Z])", r"\1 \2", text).replace("_", " ")
+    words = (word.lower().rstrip("s") for word in _WORD.findall(apart))
+    return frozenset(word for word in words if word not in _COMMON and f"{word}s" not in _COMMON)

@@ -1,0 +1,363 @@
+"""`review`: a change is looked at by one agent or several; what they found is held to the diff, and to a second look.
+
+Each reviewer may read and nothing more. Findings of several are told once. One whose lines are not in the diff is rejected.
+The urgent ones (P0, P1) are put to somebody who tries to refute them: another agent, where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.protocol import Capability, Finding
+from helmsman.capabilities.outcomes.agent_reports import (
+    ReportUnreadable,
+    asked_for,
+    entries_of,
+    findings_of,
+    read_report,
+    share_of,
+    text_of,
+)
+from helmsman.capabilities.outcomes.choosing import Chosen, choose
+from helmsman.capabilities.outcomes.evidence import Evidence, verdict
+from helmsman.capabilities.outcomes.findings import MergedFinding, merge_findings, with_evidence
+from helmsman.capabilities.outcomes.replacing import first_able
+from helmsman.capabilities.outcomes.telling import as_markdown
+from helmsman.capabilities.outcomes.untouched import look, root_of, untouched
+from helmsman.capabilities.outcomes.work import Found, TurnNotDone, chosen_for
+from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve, with_instructions
+from helmsman.capabilities.reviews import Reviews
+from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.model.options import ReviewKind, ReviewTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from helmsman.capabilities.outcomes.reports import FindingData, ReviewerData, SecondLookData
+    from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.settings import OnLimit
+
+_URGENT: Final = 1
+_SENT_BACK: Final = 3
+_DIFF_CHARS: Final = 400_000
+_FINDINGS: Final = (
+    '{"findings": [{"title": "…", "body": "…", "priority": 1, "confidence": 0.9, "file": "path", "startLine": 1, '
+    '"endLine": 2}], "verdict": "one sentence"}'
+)
+_LEVELS: Final = "`priority` is 0 (drop everything), 1 (urgent), 2 (normal) or 3 (nice to have), `confidence` 0 to 1."
+_VERDICTS: Final = '{"verdicts": [{"finding": 1, "refuted": false, "why": "one sentence", "confidence": 0.9}]}'
+
+
+async def review(work: Work) -> Found:
+    """The procedure."""
+    reviewing = await _Reviewing.begin(work)
+    return await reviewing.run()
+
+
+class _Reviewing:
+    def __init__(self, work: Work, root: Path, target: ReviewTarget | None, diff: str, words: str) -> None:
+        self._work = work
+        self._root = root
+        self._target = target
+        self._diff = diff
+        self._words = words
+
+    @classmethod
+    async def begin(cls, work: Work) -> _Reviewing:
+        """What is to be reviewed, by what was asked for; a diff that was given is looked at as it is.
+
+        Raises:
+            InvalidInput: There is no such branch or commit.
+        """
+        root, state_dir = await root_of(work), work.helm.settings.state_dir
+        given = work.wanted.more.get("diff")
+        if isinstance(given, str):
+            return cls(work, root, None, given, "the diff that was given")
+        target = target_of(work.wanted.more)
+        resolved = await anyio.to_thread.run_sync(resolve, root, target, state_dir)
+        if resolved is None:
+            return cls(work, root, target, "", nothing_in_words(target))
+        diff = await work.once(
+            "diff", partial(anyio.to_thread.run_sync, lambda: diff_of(root, resolved, state_dir).text)
+        )
+        return cls(work, root, resolved, diff, in_words(resolved))
+
+    async def run(self) -> Found:
+        work = self._work
+        if not self._diff.strip():
+            return await self._found([], [], [Evidence(ok=True, what=self._words)])
+        before = await work.once("snapshot", partial(look, work, self._root))
+        reviewers = await self._reviewers()
+        found = {
+            one["agent"]: _kept(work.known(f"findings of {one['agent']}")) for one in reviewers if one["error"] is None
+        }
+        merged = with_evidence(merge_findings(found, self._root), self._diff, self._root)
+        evidence = [
+            Evidence(ok=one["error"] is None, what=f"{one['agent']} reviewed it.")
+            if one["error"] is None
+            else Evidence(ok=False, what=f"{one['agent']} did not review it: {one['error']}")
+            for one in reviewers
+        ]
+        looks, looked = await self._second_looks([one for one in merged if one.verified and _is_urgent(one.finding)])
+        evidence += looked
+        told = [_told(one, looks.get(_name(one))) for one in merged]
+        if merged:
+            count = sum(one.verified for one in merged)
+            evidence.append(Evidence(ok=True, what=f"{count} of {len(merged)} findings cite lines of the diff."))
+        evidence.append(await untouched(work, self._root, before))
+        return await self._found(told, reviewers, evidence)
+
+    # --- reviewers ---------------------------------------------------------------------------------------------------
+
+    async def _reviewers(self) -> list[ReviewerData]:
+        work, wanted = self._work, self._work.wanted
+        chosen = await chosen_for(work, Capability.SANDBOX)
+        count = len(chosen) if len(wanted.agents) > 1 else min(wanted.candidates, len(chosen))
+        orders = [chosen[place : place + 1] if wanted.agents else chosen[place::count] for place in range(count)]
+        told: list[ReviewerData | None] = [None] * count
+
+        async def ask(place: int, order: Sequence[Chosen]) -> None:
+            begun = await first_able(work, f"review {place + 1}", order, partial(self._review, place + 1))
+            error = begun.error
+            told[place] = {
+                "agent": begun.agent,
+                "why": begun.why,
+                "sessionId": begun.session_id if begun.done is None else begun.done["sessionId"],
+                "verdict": None if begun.done is None else begun.done["verdict"],
+                "error": None if error is None else error.message,
+            }
+
+        async with anyio.create_task_group() as tasks:
+            for place, order in enumerate(orders):
+                tasks.start_soon(ask, place, order)
+        return [one for one in told if one is not None]
+
+    async def _review(self, number: int, agent: str, on_limit: OnLimit | None) -> dict[str, Any]:
+        """Have an agent review; what it found is kept, its session and its verdict are told."""
+        work = self._work
+        work.tell(f"{agent} reviews.")
+        own = self._target is not None and Capability.REVIEW in await work.helm.capabilities(agent)
+        turn = await (self._own_review if own else self._asked_review)(f"review {number} {agent}", agent, on_limit)
+        verdict_of, findings = await (self._own_report(turn) if own else self._read(number, agent, turn))
+
+        async def keep() -> list[dict[str, Any]]:
+            return [asdict(one) for one in findings]
+
+        await work.once(f"findings of {agent}", keep)
+        return {"sessionId": turn.session.id, "verdict": verdict_of}
+
+    async def _own_review(self, step: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
+        """By the agent's own reviewer."""
+        target, request = self._target, self._work.wanted.request
+        assert target is not None
+        state_dir = self._work.helm.settings.state_dir
+        kind = await anyio.to_thread.run_sync(with_instructions, self._root, target, request, state_dir)
+        return await self._work.start(
+            step,
+            f"{self._words} {request}",
+            cwd=self._root,
+            kind=kind,
+            agent=agent,
+            on_limit=on_limit,
+            sandbox="read-only",
+            approval_policy="never",
+        )
+
+    async def _own_report(self, turn: DoneTurn) -> tuple[str | None, Sequence[Finding]]:
+        report = await Reviews(self._work.helm).report(turn.session.id)
+        if report is None:
+            raise TurnNotDone("The review came to no findings that can be read.", sessionId=turn.session.id)
+        return report.verdict or report.explanation or None, report.findings
+
+    async def _asked_review(self, step: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
+        prompt = "\n\n".join(
+            [
+                f"Review this change. Change nothing yourself. {self._work.wanted.request}",
+                f"```diff\n{self._diff[:_DIFF_CHARS]}\n```",
+                "Report what is wrong with it and matters, with the lines of the diff that show it (as they are numbered "
+                f"in the new file). {_LEVELS} Nothing found is an empty list.",
+                asked_for(_FINDINGS),
+            ]
+        )
+        return await self._work.start(
+            step, prompt, cwd=self._root, agent=agent, on_limit=on_limit, sandbox="read-only", approval_policy="never"
+        )
+
+    async def _read(self, number: int, agent: str, turn: DoneTurn) -> tuple[str | None, Sequence[Finding]]:
+        """What an agent found by its report; one that cannot be read goes back to it."""
+        for attempt in range(_SENT_BACK + 1):
+            try:
+                report = read_report(turn.said)
+                return text_of(report, "verdict", required=False) or None, findings_of(report)
+            except ReportUnreadable as error:
+                if attempt == _SENT_BACK:
+                    raise TurnNotDone(error.message, sessionId=turn.session.id, agent=agent) from error
+                again = f"Your report cannot be read. {error.message} {asked_for(_FINDINGS)}"
+                turn = await self._work.say(f"review {number} {agent} again {attempt}", turn.session.id, again)
+        raise AssertionError
+
+    # --- the second look ---------------------------------------------------------------------------------------------
+
+    async def _second_looks(self, urgent: Sequence[MergedFinding]) -> tuple[dict[str, SecondLookData], list[Evidence]]:
+        """What somebody else says of the urgent findings, by their names."""
+        if not urgent:
+            return {}, []
+        work = self._work
+        makers = {agent for one in urgent for agent in one.by}
+
+        async def who() -> str:
+            here = (one.agent for one in await self._everybody())
+            return next((one for one in here if one not in makers), urgent[0].by[0])
+
+        agent: str = await work.once("who looks again", who)
+        try:
+            kept = await work.once("second look", partial(self._second_look, agent, urgent))
+        except HelmsmanError as error:
+            return {}, [Evidence(ok=False, what=f"The urgent findings had no second look: {error.message}")]
+        looks = {_name(urgent[int(number)]): look for number, look in kept.items()}
+        refuted = sum(look["refuted"] for look in looks.values())
+        what = f"{agent} tried to refute {len(urgent)} urgent finding(s): {refuted} did not hold."
+        return looks, [Evidence(ok=True, what=what)]
+
+    async def _everybody(self) -> list[Chosen]:
+        """Who could look at it: those who were asked for, and whoever else is here."""
+        work = self._work
+        found = await chosen_for(work, Capability.SANDBOX)
+        try:
+            return [*found, *await choose(work.helm, replace(work.wanted, agents=()), Capability.SANDBOX)]
+        except HelmsmanError:
+            return found
+
+    async def _second_look(self, agent: str, urgent: Sequence[MergedFinding]) -> dict[str, SecondLookData]:
+        work = self._work
+        work.tell(f"{agent} tries to refute the urgent findings.")
+        shown = [
+            {"finding": number, "title": one.title, "body": one.body}
+            | {"file": one.file, "startLine": one.start_line, "endLine": one.end_line}
+            for number, one in enumerate((merged.finding for merged in urgent), 1)
+        ]
+        prompt = "\n\n".join(
+            [
+                "Others reviewed the change below and found this. Try to refute each finding: look at the code, and say of "
+                "each whether it is wrong. What you cannot refute holds. Change nothing.",
+                f"```json\n{json.dumps(shown, ensure_ascii=False, indent=1)}\n```",
+                f"```diff\n{self._diff[:_DIFF_CHARS]}\n```",
+                asked_for(_VERDICTS),
+            ]
+        )
+        turn = await work.start(
+            f"second look {agent}", prompt, cwd=self._root, agent=agent, sandbox="read-only", approval_policy="never"
+        )
+        for attempt in range(_SENT_BACK + 1):
+            try:
+                return _verdicts(turn.said, agent, len(urgent))
+            except ReportUnreadable as error:
+                if attempt == _SENT_BACK:
+                    raise
+                again = f"Your report cannot be read. {error.message} {asked_for(_VERDICTS)}"
+                turn = await work.say(f"second look {agent} again {attempt}", turn.session.id, again)
+        raise AssertionError
+
+    # --- what it came to ---------------------------------------------------------------------------------------------
+
+    async def _found(
+        self,
+        told: Sequence[FindingData],
+        reviewers: Sequence[ReviewerData],
+        evidence: Sequence[Evidence],
+    ) -> Found:
+        work = self._work
+        refuted = [one for one in told if one["secondLook"] is not None and one["secondLook"]["refuted"]]
+        rejected = [one for one in told if not one["verified"]]
+        findings = [one for one in told if one not in refuted and one not in rejected]
+        seen = verdict(evidence)
+        used, cost = await work.spent()
+        nothing = not self._diff.strip()
+        first = reviewers[0] if reviewers else None
+        counted = f"{len(findings)} finding(s), {len(refuted)} refuted, {len(rejected)} rejected."
+        against = " ".join(one.what for one in seen.against)
+        report: dict[str, Any] = {
+            "kind": "review",
+            "verified": seen.verified,
+            "says": self._words if nothing else f"{counted} {against}".strip(),
+            "evidence": [one.as_dict() for one in seen.evidence],
+            "agent": None if first is None else first["agent"],
+            "why": "" if first is None else first["why"],
+            "sessionId": None if first is None else first["sessionId"],
+            "attempts": 1 if reviewers else 0,
+            "candidates": [],
+            "seconds": round(work.seconds, 1),
+            "tokens": used.input_tokens + used.output_tokens,
+            "costUsd": cost,
+            "target": self._words,
+            "nothingToReview": nothing,
+            "findings": findings,
+            "refuted": refuted,
+            "rejected": rejected,
+            "reviewers": list(reviewers),
+        }
+        return Found(verified=seen.verified, summary=as_markdown(report), report=report)
+
+
+def target_of(more: Any) -> ReviewTarget:
+    """What is to be reviewed: `target`, with `branch` or `commit`.
+
+    Raises:
+        InvalidInput: That is missing, or no target.
+    """
+    kind = more.get("target", "uncommitted")
+    if kind not in get_args(ReviewKind) or kind == "custom":
+        raise InvalidInput(f"target cannot be {kind!r:.40}. Use uncommitted, base or commit.", parameter="target")
+    names = {"base": "branch", "commit": "commit"}
+    value = more.get(names[kind], "") if kind in names else ""
+    if kind in names and not str(value).strip():
+        raise InvalidInput(f"A review of kind {kind} needs the {names[kind]}. Give it.", parameter=names[kind])
+    return ReviewTarget(kind=kind, value=value)
+
+
+def _kept(findings: Any) -> list[Finding]:
+    return [Finding(**one) for one in findings or ()]
+
+
+def _is_urgent(finding: Finding) -> bool:
+    return finding.priority is not None and finding.priority <= _URGENT
+
+
+def _name(one: MergedFinding) -> str:
+    return f"{one.finding.file}:{one.finding.start_line}:{one.finding.title}"
+
+
+def _told(one: MergedFinding, second: SecondLookData | None) -> FindingData:
+    told: FindingData = {**one.as_dict(), "secondLook": second}  # type: ignore[typeddict-item]
+    return told
+
+
+def _verdicts(said: str, agent: str, count: int) -> dict[str, SecondLookData]:
+    """What a second look came to, by the places of the findings.
+
+    Raises:
+        ReportUnreadable: It is not told of each.
+    """
+    found: dict[str, SecondLookData] = {}
+    for entry in entries_of(read_report(said), "verdicts"):
+        number, refuted = entry.get("finding"), entry.get("refuted")
+        if not isinstance(number, int) or not 1 <= number <= count or not isinstance(refuted, bool):
+            raise ReportUnreadable(
+                f"A verdict names no finding from 1 to {count}, or does not say whether it is refuted."
+            )
+        found[str(number - 1)] = {
+            "by": agent,
+            "refuted": refuted,
+            "why": text_of(entry, "why"),
+            "confidence": share_of(entry, "confidence"),
+        }
+    if len(found) < count:
+        raise ReportUnreadable(f"There are {count} findings, and verdicts on {len(found)}.")
+    return found

@@ -1,0 +1,315 @@
+"""What `debug`, `refactor` and `test` share: candidates in worktrees, each verified, sent back, compared; one is applied.
+
+The check is asked for once, before the first turn begins, and where the state before matters it is run then: if that is not
+what was asked for, no turn is spent. What an agent has done is verified by Helmsman itself. What does not hold goes back to
+it with the evidence, three times at most. Only what is verified can win, and only that is ever applied.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import anyio
+
+from helmsman.agents.protocol import Capability
+from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
+from helmsman.capabilities.outcomes.candidates import Candidate
+from helmsman.capabilities.outcomes.checking import runner_for
+from helmsman.capabilities.outcomes.checks import CheckResult
+from helmsman.capabilities.outcomes.comparing import compare
+from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
+from helmsman.capabilities.outcomes.replacing import first_able
+from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
+from helmsman.capabilities.outcomes.trials import trial
+from helmsman.capabilities.outcomes.work import Found, TurnNotDone, chosen_for
+from helmsman.errors import HelmsmanError
+from helmsman.tasks.running_task import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.capabilities.outcomes.checks import CheckRunner
+    from helmsman.capabilities.outcomes.choosing import Chosen
+    from helmsman.capabilities.outcomes.reports import Applied, CheckData
+    from helmsman.capabilities.outcomes.trials import Trial
+    from helmsman.capabilities.outcomes.wanted import Kind
+    from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.settings import OnLimit
+
+log = logging.getLogger(__name__)
+
+SENT_BACK: Final = 3
+"""How often what does not verify goes back to its agent."""
+_ASKED: Final = "Its check is asked for, and run on what there is."
+_WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies what an agent does."
+RULES: Final = (
+    "You work in a git worktree of your own. Your work is verified by running `{check}` with the tests and with the files "
+    "that say how they are run (Makefile, pyproject.toml, conftest.py, scripts, …) as they were before: do not change or "
+    "remove existing tests, and do not touch those files. You may add tests."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What verifying one attempt came to. `after` is the check that counts; `more` is what its kind reports besides."""
+
+    verdict: Verdict
+    after: CheckResult | None = None
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Solver(ABC):
+    """One kind of outcome that is a change. `needs_before`: what the check says before decides whether anything begins."""
+
+    kind: ClassVar[Kind]
+    needs_before: ClassVar[bool]
+
+    def __init__(self, work: Work, check: CheckData) -> None:
+        self.work = work
+        self.check = check
+        self.wanted = work.wanted
+
+    @abstractmethod
+    def judge(self, before: CheckResult) -> Verdict:
+        """Whether what the check says before is what was asked for."""
+
+    @abstractmethod
+    def prompt(self, before: CheckResult | None) -> str:
+        """What the agent is asked for."""
+
+    @abstractmethod
+    async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
+        """Look at what a session has done. `said` is its agent's last message."""
+
+    @abstractmethod
+    def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
+        """What only this kind reports; `more` is that of the winner's verification."""
+
+    @property
+    def command(self) -> str:
+        return self.check["command"]
+
+    @property
+    def rules(self) -> str:
+        return RULES.format(check=self.command)
+
+
+class Solving:
+    """One job of such a kind, from its first candidate to what is applied."""
+
+    def __init__(self, solver: Solver) -> None:
+        self._solver = solver
+        self._work = solver.work
+        self._at_gate = anyio.Lock()
+
+    async def run(self) -> Found:
+        work, solver = self._work, self._solver
+        makers = await self._makers()
+        candidates: list[Candidate | None] = [None] * len(makers)
+
+        async def make(place: int, order: Sequence[Chosen]) -> None:
+            candidates[place] = await self._candidate(place + 1, order)
+
+        async with anyio.create_task_group() as tasks:
+            for place, order in enumerate(makers):
+                tasks.start_soon(make, place, order)
+        made = [one for one in candidates if one is not None]
+        before = self._before
+        if before is not None and solver.needs_before and not solver.judge(before).verified:
+            await self._drop(made)
+            return await self._found(made, None)
+        verified = [one for one in made if one.verified]
+        winner, compared = await compare(work, verified) if verified else (None, None)
+        applied: Applied = "nothing"
+        apply_error: str | None = None
+        discarded: list[str] = []
+        if winner is not None:
+            assert winner.session_id is not None
+            others = [one.session_id for one in made if one is not winner and one.session_id is not None]
+            data = [one.as_dict(winner) for one in made]
+            applied, apply_error, discarded = await apply_verified(
+                work, winner.session_id, winner.seen["diff"], winner.seen["evidence"], data, others
+            )
+        return await self._found(made, winner, compared, applied, apply_error, discarded)
+
+    # --- who ---------------------------------------------------------------------------------------------------------
+
+    async def _makers(self) -> list[Sequence[Chosen]]:
+        """For each candidate the agents that may make it, best first."""
+        wanted = self._work.wanted
+        chosen = await chosen_for(self._work, Capability.ASK, Capability.SANDBOX)
+        if len(wanted.agents) > 1:  # one each, and each for itself
+            count = max(wanted.candidates, len(chosen))
+            return [[chosen[number % len(chosen)]] for number in range(count)]
+        return [chosen] * wanted.candidates
+
+    # --- one candidate -----------------------------------------------------------------------------------------------
+
+    async def _candidate(self, number: int, order: Sequence[Chosen]) -> Candidate:
+        begun = await first_able(self._work, f"candidate {number}", order, partial(self._begin, number))
+        candidate = Candidate(number=number, agent=begun.agent, why=begun.why, session_id=begun.session_id)
+        if begun.done is None:
+            candidate.error = None if begun.error is None else begun.error.message
+            return candidate
+        try:
+            return await self._to_a_verdict(candidate, begun.done)
+        except HelmsmanError as error:
+            candidate.error = error.message
+            return candidate
+
+    async def _begin(self, number: int, agent: str, on_limit: OnLimit | None) -> DoneTurn:
+        work = self._work
+        work.tell(f"{agent} is at work on candidate {number}.")
+        return await work.start(
+            f"candidate {number} {agent}",
+            self._solver.prompt(self._before),
+            worktree=True,
+            gate=Gate(note=_ASKED, do=self._pass_gate),
+            on_limit=on_limit,
+            agent=agent,
+            sandbox="workspace-write",
+            approval_policy="on-request",
+        )
+
+    async def _to_a_verdict(self, candidate: Candidate, turn: DoneTurn) -> Candidate:
+        work = self._work
+        candidate.session_id = session_id = turn.session.id
+        while True:
+            candidate.attempts += 1
+            candidate.told = turn.said
+            work.tell(f"What {candidate.agent} did (candidate {candidate.number}) is being verified.")
+            step = f"candidate {candidate.number} verified {candidate.attempts}"
+            candidate.seen = await work.once(step, partial(self._verify, turn))
+            if candidate.verified or candidate.attempts > SENT_BACK:
+                return candidate
+            work.tell(f"Candidate {candidate.number} goes back to {candidate.agent}: it did not verify.")
+            try:
+                step = f"candidate {candidate.number} again {candidate.attempts}"
+                turn = await work.say(step, session_id, for_agent(candidate.seen["evidence"]))
+            except HelmsmanError as error:
+                candidate.error = error.message
+                return candidate
+
+    async def _verify(self, turn: DoneTurn) -> dict[str, Any]:
+        """Verify what a session has left; as it is kept."""
+        work, solver, session = self._work, self._solver, turn.session
+        runner = runner_for(work, session)
+        await work.changes.end_commands(runner.worktree)
+        change = (await work.changes.diff(session.id)).diff
+        seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
+        if change.files:
+            async with trial(runner) as checks:
+                seen = await solver.verify(checks, turn.said, self._before)
+        return {
+            **seen.verdict.as_dict(),
+            "after": None if seen.after is None else seen.after.as_dict(),
+            "diff": diff_data(change),
+            "more": dict(seen.more),
+        }
+
+    # --- before ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _before(self) -> CheckResult | None:
+        kept = self._work.known("before")
+        return None if kept is None else CheckResult.of(kept)
+
+    async def _pass_gate(self, held: HeldTurn) -> None:
+        """Have the check allowed, and look at what it says before anything is changed; once for all candidates."""
+        work, solver = self._work, self._solver
+        with held.at_work("another candidate's check"):
+            await self._at_gate.acquire()
+        try:
+            runner = runner_for(work, held.session)
+            await runner.allow(solver.command, _WHY_ASKED)
+            if not solver.needs_before:
+                return
+            with held.at_work("the check before"):
+                before = CheckResult.of(await work.once("before", partial(self._run_before, runner)))
+        finally:
+            self._at_gate.release()
+        judged = solver.judge(before)
+        if not judged.verified:
+            raise TurnNotDone(" ".join(one.what for one in judged.against), cause="not_as_named")
+
+    async def _run_before(self, runner: CheckRunner) -> dict[str, Any]:
+        self._work.tell(f"`{self._solver.command}` runs on what was there before.")
+        async with trial(runner) as checks:
+            return (await checks.before(self._solver.command)).kept()
+
+    async def _drop(self, candidates: Sequence[Candidate]) -> None:
+        """Discard the worktrees in which nothing has begun."""
+        for one in candidates:
+            if one.session_id is not None:
+                try:
+                    await self._work.changes.discard(one.session_id)
+                except HelmsmanError as error:
+                    log.info("the worktree of session %s stays: %s", one.session_id, error)
+
+    # --- what it came to ---------------------------------------------------------------------------------------------
+
+    async def _found(
+        self,
+        made: Sequence[Candidate],
+        winner: Candidate | None,
+        compared: str | None = None,
+        applied: Applied = "nothing",
+        apply_error: str | None = None,
+        discarded: Sequence[str] = (),
+    ) -> Found:
+        work, solver, before = self._work, self._solver, self._before
+        shown = winner or max(made, key=lambda one: one.attempts)
+        judged = solver.judge(before) if before is not None and solver.needs_before else None
+        begun = judged is None or judged.verified
+        evidence = [one.as_dict() for one in judged.evidence] if judged is not None and not begun else []
+        seen: dict[str, Any] = {"evidence": evidence, **shown.seen}
+        used, cost = await work.spent()
+        report: dict[str, Any] = {
+            "kind": solver.kind,
+            "verified": winner is not None,
+            "says": _says(winner, shown, judged),
+            "evidence": seen["evidence"],
+            "agent": shown.agent,
+            "why": shown.why,
+            "sessionId": shown.session_id if begun else None,
+            "attempts": shown.attempts,
+            "candidates": [one.as_dict(winner) for one in made] if begun else [],
+            "seconds": round(work.seconds, 1),
+            "tokens": used.input_tokens + used.output_tokens,
+            "costUsd": cost,
+            "check": solver.check,
+            "before": None if before is None else before.as_dict(),
+            "after": seen.get("after"),
+            "diff": seen.get("diff"),
+            "compared": compared,
+            "applied": applied,
+            "applyError": apply_error,
+            "discarded": list(discarded),
+            **solver.report(before, seen.get("more", {})),
+        }
+        diff = await self._diff(shown) if shown.seen else None
+        return Found(verified=winner is not None, summary=as_markdown(report), report=report, diff=diff)
+
+    async def _diff(self, shown: Candidate) -> str | None:
+        """The diff that was verified, or that was not."""
+        try:
+            return (await self._work.changes.diff(shown.session_id or "")).diff.text or None
+        except HelmsmanError:
+            return None
+
+
+def _says(winner: Candidate | None, shown: Candidate, judged: Verdict | None) -> str:
+    if winner is not None:
+        return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s)."
+    if judged is not None and not judged.verified:
+        return "Nothing was begun. " + " ".join(one.what for one in judged.against)
+    if shown.seen:
+        against = [one["what"] for one in shown.seen["evidence"] if not one["ok"]]
+        last = f" {shown.error}" if shown.error else ""
+        return f"Not verified after {shown.attempts} attempt(s): {' '.join(against[:3])}{last}"
+    return f"Not done: {shown.error}"

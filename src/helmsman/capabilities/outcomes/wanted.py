@@ -1,0 +1,83 @@
+"""What is asked for: the same for every kind of outcome, checked once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
+
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["debug", "review", "plan", "refactor", "test"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+Apply = Literal["ask", "never", "verified"]
+"""What becomes of what was verified: somebody is asked, nothing, or it is applied."""
+AUTO: Final = "auto"
+MOST_CANDIDATES: Final = 5
+DEFAULT_SECONDS: Final = 3600.0
+_MOST_SECONDS: Final = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """An outcome as its caller asks for it.
+
+    Attributes:
+        request: What is wanted, in words: a symptom, a goal, what is to become better.
+        directory: Where.
+        agents: Who does it, in this order; empty lets Helmsman choose.
+        check: The command that tells whether it works; None lets Helmsman find it.
+        candidates: How many solutions are made side by side.
+        budget_usd: What all of it may cost.
+        seconds: How long all of it may take.
+        more: What only this kind takes.
+    """
+
+    kind: Kind
+    request: str
+    directory: str
+    agents: tuple[str, ...] = ()
+    check: str | None = None
+    candidates: int = 1
+    apply: Apply = "ask"
+    budget_usd: float | None = None
+    seconds: float = DEFAULT_SECONDS
+    more: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("kind", KINDS), ("apply", get_args(Apply))):
+            if getattr(self, name) not in allowed:
+                raise InvalidInput(
+                    f"{name} cannot be {getattr(self, name)!r:.80}. Use one of: {', '.join(allowed)}.", parameter=name
+                )
+        if not self.request.strip():
+            raise InvalidInput("Say what is wanted: request is empty.", parameter="request")
+        if not 1 <= self.candidates <= MOST_CANDIDATES:
+            raise InvalidInput(
+                f"candidates cannot be {self.candidates}. Use a number from 1 to {MOST_CANDIDATES}.",
+                parameter="candidates",
+            )
+        if not 0 < self.seconds <= _MOST_SECONDS:
+            raise InvalidInput(
+                f"A job cannot take {self.seconds:g} s. Use a number up to {_MOST_SECONDS:g}.", parameter="timeoutSec"
+            )
+        if self.budget_usd is not None and not 0 < self.budget_usd < math.inf:
+            raise InvalidInput(f"A budget cannot be {self.budget_usd:g} USD. Use more than 0.", parameter="budgetUsd")
+        if self.check is not None and not self.check.strip():
+            raise InvalidInput("check is empty. Give a command, or leave it out.", parameter="check")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the registry."""
+        return {**asdict(self), "agents": list(self.agents), "more": dict(self.more)}
+
+    @classmethod
+    def of(cls, kept: object) -> Self | None:
+        """As the registry has it; None where it makes no sense."""
+        try:
+            given = {field.name: kept[field.name] for field in fields(cls)}  # type: ignore[index]
+            return cls(**{**given, "agents": tuple(given["agents"])})
+        except (InvalidInput, LookupError, TypeError, ValueError):
+            return None

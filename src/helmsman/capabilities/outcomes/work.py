@@ -1,0 +1,354 @@
+"""What a job does, step by step: each step is done once, whatever becomes of hubs.
+
+A job that goes on in the next hub runs its procedure from the beginning. What a step has found out is written down, and
+turns have idempotency keys of the job's, so that nothing is done twice: it finds what there is, and waits for what runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+
+import anyio
+
+from helmsman.capabilities.changes import Changes
+from helmsman.capabilities.outcomes.choosing import Chosen, choose
+from helmsman.capabilities.repository_commands import consent_of, end_stopped
+from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
+from helmsman.model.events import TurnEnded, Usage
+from helmsman.model.inputs import turn_input
+from helmsman.tasks.drafts import for_job
+from helmsman.tasks.model import SESSIONS
+from helmsman.tasks.running_task import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from helmsman.agents.protocol import Begun, Capability, Engine
+    from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.capabilities.outcomes.wanted import Wanted
+    from helmsman.capabilities.repository_commands import CommandAllowance, Consent
+    from helmsman.model.inputs import StartOptions
+    from helmsman.model.options import TurnKind
+    from helmsman.model.questions import Choice, Question
+    from helmsman.sessions.session import Session
+    from helmsman.settings import OnLimit
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task, TaskChanges
+    from helmsman.tasks.running_task import RunningJob
+    from helmsman.worktrees import Worktree
+
+T = TypeVar("T")
+
+_LOOK_SECONDS: Final = 1.0
+
+
+class TurnNotDone(HelmsmanError):
+    """A turn of a job came to no good end."""
+
+    code = "turn_not_done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a job came to. Only what is `verified` is called done.
+
+    Attributes:
+        summary: For people, as Markdown.
+        report: The same as data (`helmsman.capabilities.outcomes.reports`).
+        diff: What would be applied.
+    """
+
+    verified: bool
+    summary: str
+    report: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    diff: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneTurn:
+    """A turn that has come to its end: its session, its task, and what its agent said last."""
+
+    session: Session
+    task: Task
+
+    @property
+    def said(self) -> str:
+        return self.task.result or ""
+
+
+class Work:
+    """What a procedure has in its hands. `known` is what earlier steps have found out."""
+
+    def __init__(
+        self,
+        helm: Steering,
+        tasks: Tasks,
+        task: Task,
+        wanted: Wanted,
+        job: RunningJob,
+        known: dict[str, Any],
+        limit: anyio.CancelScope,
+    ) -> None:
+        self.helm = helm
+        self.tasks = tasks
+        self.changes = Changes(helm, tasks)
+        self.task = task
+        self.wanted = wanted
+        self.job = job
+        self._known = known
+        self._limit = limit
+        self._at: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self._turns: list[str] = []
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    async def once(self, step: str, do: Callable[[], Awaitable[Any]]) -> Any:
+        """What a step finds out, as JSON: done unless it was before, and written down before anybody goes on."""
+        async with self._at[step]:
+            if step not in self._known:
+                await self._keep(step, await do())
+            return self._known[step]
+
+    def known(self, step: str) -> Any:
+        """What a step has found out; None where it was not done."""
+        return self._known.get(step)
+
+    async def _keep(self, step: str, found: object) -> None:
+        await self.helm.ledger.registry(lambda registry: registry.keep_step(self.task.id, step, found))
+        self._known[step] = found
+
+    def tell(self, text: str) -> None:
+        """Say what is being done just now."""
+        self.helm.ledger.update(self.task.id, {"progress": {"text": text}})
+        self.job.tell()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far, whichever hubs were at it."""
+        return (datetime.now(UTC) - self.task.created_at).total_seconds()
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        step: str,
+        prompt: str,
+        *,
+        cwd: str | Path | None = None,
+        worktree: bool = False,
+        kind: TurnKind | None = None,
+        gate: Gate | None = None,
+        on_limit: OnLimit | None = None,
+        **options: Unpack[StartOptions],
+    ) -> DoneTurn:
+        """A new session and its first turn, to its end. `gate` is what is done before the turn begins.
+
+        Raises:
+            TurnNotDone: The turn failed, or was stopped.
+            HelmsmanError: It could not be begun.
+        """
+        begun: list[str] = []
+
+        def note(task_id: str) -> None:
+            begun.append(task_id)
+            if gate is not None:
+                self.job.gates[task_id] = gate
+
+        async def start() -> Session:
+            return await self.helm.start(
+                prompt,
+                cwd=self.wanted.directory if cwd is None else cwd,
+                worktree=worktree,
+                kind=kind,
+                idempotency_key=self._key(step),
+                max_cost_usd=await self._left_usd(),
+                on_limit=on_limit,
+                on_task=note,
+                **options,
+            )
+
+        return await self._to_its_end(await self._with_room(start), begun[-1])
+
+    async def say(self, step: str, session_id: str, message: str) -> DoneTurn:
+        """Another turn of a session, to its end.
+
+        Raises:
+            TurnNotDone: The turn failed, or was stopped.
+            HelmsmanError: It could not be begun.
+        """
+
+        async def say() -> str:
+            return await self.tasks.local.follow_up(
+                session_id, message, idempotency_key=self._key(step), max_cost_usd=await self._left_usd()
+            )
+
+        task_id = await self._with_room(say)
+        return await self._to_its_end(await self.helm.session(session_id), task_id)
+
+    def _key(self, step: str) -> str:
+        return f"{self.task.id} {step}"
+
+    async def _with_room(self, begin: Callable[[], Awaitable[T]]) -> T:
+        """Begin something as soon as there is room for another turn."""
+        with self._for_job():
+            while True:
+                try:
+                    return await begin()
+                except TooManySessions:
+                    await anyio.sleep(_LOOK_SECONDS)
+
+    @contextmanager
+    def _for_job(self) -> Iterator[None]:
+        before = for_job.set(self.task.id)
+        try:
+            yield
+        finally:
+            for_job.reset(before)
+
+    def _note_session(self, session: Session) -> None:
+        self.job.sessions[session.id] = None
+        told: TaskChanges = {
+            "metadata": {SESSIONS: list(self.job.sessions)},
+            "input_required": asks(self.helm, self.job),
+        }
+        self.helm.ledger.update(self.task.id, told)
+        self.job.tell()
+
+    async def _to_its_end(self, session: Session, task_id: str) -> DoneTurn:
+        self._note_session(session)
+        self._turns.append(task_id)
+        while True:
+            await session.wait(until="end")
+            task = await self.tasks.get(task_id)
+            if not task.is_running:
+                break
+            await anyio.sleep(_LOOK_SECONDS)  # it goes on after this turn, when a limit or a budget lets it
+        self.job.gates.pop(task_id, None)
+        if task.status != "completed":
+            told = (task.error or {}).get("message") or task.note or f"it is {task.status}"
+            raise TurnNotDone(
+                f"The turn of {task.agent} in session {session.id} came to no end: {told}",
+                sessionId=session.id,
+                agent=task.agent,
+                cause=(task.error or {}).get("code"),
+            )
+        return DoneTurn(session=session, task=task)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, session_id: str, question: Question) -> Choice | None:
+        """Ask whoever answers a session's questions, in a turn of it in which its agent does nothing; None is no answer.
+
+        Raises:
+            HelmsmanError: The session is at work, or gone.
+        """
+        answers: list[Choice | None] = []
+        answered = anyio.Event()
+
+        async def put(held: HeldTurn) -> TurnEnded:
+            session = held.session
+
+            def take(choices: tuple[Choice, ...] | None) -> None:
+                answers.append(choices[0] if choices else None)
+                if session.is_stopping:
+                    end_stopped(held.helm, session)
+                answered.set()
+
+            held.helm.ask_first(session, question, take)
+            await answered.wait()
+            said = "Nobody has answered." if answers[0] is None else f"The answer is {answers[0].value}."
+            return TurnEnded(session_id=session.id, outcome="completed", final_message=said)
+
+        gate = Gate(note="Somebody is asked.", do=put, only_asks=True)
+        turn = turn_input(question.prompts[0].text)
+
+        async def begin() -> Session:
+            return await self.helm.run_other_turn(
+                session_id, turn, _never, on_task=lambda task_id: self.job.gates.update({task_id: gate})
+            )
+
+        left, self._limit.deadline = self._limit.deadline - anyio.current_time(), math.inf  # people take their time
+        try:
+            session = await self._with_room(begin)
+            self._note_session(session)
+            await answered.wait()
+            await session.wait(until="end")
+        finally:
+            self._limit.deadline = anyio.current_time() + left
+        return answers[0]
+
+    def consent(self, session: Session) -> Consent:
+        """Consent by whoever answers a session's questions. It holds for the same words in all of the job."""
+        asks = consent_of(self.helm, session)
+
+        async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
+            may = f"{allowance.place} {allowance.network} {command}"
+            step = f"allowed {hashlib.sha256(may.encode()).hexdigest()[:16]}"
+            async with self._at[step]:
+                if (known := self.known(step)) is not None:
+                    return str(known["refused"]) if known["refused"] else None
+                refused = await asks(command, tree, allowance, why)
+                if refused is None or session.state.is_running:
+                    await self._keep(step, {"command": command, "refused": refused})
+                return refused
+
+        return ask
+
+    # --- cost --------------------------------------------------------------------------------------------------------
+
+    async def _left_usd(self) -> float | None:
+        """What the next turn may cost.
+
+        Raises:
+            BudgetExceeded: Nothing is left.
+        """
+        if self.wanted.budget_usd is None:
+            return None
+        left = self.wanted.budget_usd - ((await self.spent())[1] or 0.0)
+        if left <= 0:
+            raise BudgetExceeded(
+                f"The budget of {self.wanted.budget_usd:g} USD for {self.task.id} is used up. Ask again with a larger one."
+            )
+        return left
+
+    async def spent(self) -> tuple[Usage, float | None]:
+        """What its turns have used, and what that has cost; None where no price is known of any."""
+        used, costs = Usage(), list[float]()
+        for task_id in dict.fromkeys(self._turns):
+            results = await self.tasks.results(await self.tasks.find(task_id))
+            used += results.task.usage or Usage()
+            if results.cost_usd is not None:
+                costs.append(results.cost_usd)
+        return used, sum(costs) if costs else None
+
+
+async def chosen_for(work: Work, *needed: Capability) -> list[Chosen]:
+    """Who does it, best first; chosen once for all of the job.
+
+    Raises:
+        AgentNotFound: Nobody can.
+    """
+
+    async def look() -> list[list[str]]:
+        return [[one.agent, one.why] for one in await choose(work.helm, work.wanted, *needed)]
+
+    return [Chosen(*one) for one in await work.once("chosen", look)]
+
+
+def asks(helm: Steering, job: RunningJob) -> bool:
+    """Whether one of a job's sessions waits for an answer."""
+    known = helm.sessions
+    return any(known[session_id].state.questions for session_id in job.sessions if session_id in known)
+
+
+async def _never(_engine: Engine) -> Begun:
+    """Begins a turn that its gate has ended before."""
+    raise AssertionError

@@ -1,0 +1,250 @@
+"""Commands of a repository that Helmsman itself runs: its set-up for worktrees, its check.
+
+Whoever wrote the repository wrote them, so they are treated as an agent's commands are: rules decide, else somebody is
+asked, and nothing runs unasked. They run in the sandbox that the session's own commands have, never with more, in a
+bounded time; all they start ends with them. What they say is kept to a tail, without colours and secrets.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.child_process import open_child
+from helmsman.agents.sandbox import Confined, find_sandbox
+from helmsman.base.redaction import redact
+from helmsman.base.surroundings import environment
+from helmsman.errors import InvalidInput, Unsupported
+from helmsman.model.events import TurnEnded
+from helmsman.model.options import DEFAULT_AGENT, WRITES
+from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question
+from helmsman.settings import REMOTE_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from helmsman.model.options import SessionOptions, Writes
+    from helmsman.model.questions import Choice
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.steering.core import Steering
+    from helmsman.worktrees import Worktree
+
+STOPPED: Final = "the turn was stopped"
+OUTPUT_BYTES: Final = 256 * 1024
+_OUTPUT_GRACE: Final = 1.0
+"""How long what a command has left running may go on writing once the command itself has ended."""
+_COMMAND_CHARS: Final = 4000
+_ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
+_SECRET_NAMES: Final = ("KEY", "SECRET", "TOKEN", "PASSWORD")
+_SHELL: Final = 'exec /bin/sh -c "$1" 2>&1 </dev/null'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandAllowance:
+    """What a command may do: what its session may. With `anything` it runs in no sandbox."""
+
+    writes: Writes = "workspace"
+    network: bool = False
+    writable_roots: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, session: Session) -> CommandAllowance:
+        """That of a session, as its agent said it has been given; what nobody knows is nothing."""
+        options = session.options
+        writes = options.writes or WRITES.get(session.state.sandbox or "", "nothing")
+        return cls(writes=writes, network=_has_network(options), writable_roots=options.writable_roots)
+
+    @property
+    def place(self) -> str:
+        """Where a yes lets a command run, as questions say it."""
+        return "outside" if self.writes == "anything" else "inside"
+
+
+def _has_network(options: SessionOptions) -> bool:
+    """Codex has to be told that its commands may reach the network; other agents are as a whole in one sandbox, with it."""
+    if options.agent != DEFAULT_AGENT:
+        return True
+    table = options.config.get("sandbox_workspace_write")
+    nested = table.get("network_access") if isinstance(table, dict) else None
+    return options.config.get("sandbox_workspace_write.network_access", nested) is True
+
+
+# --- asked -----------------------------------------------------------------------------------------------------------
+
+Consent: TypeAlias = "Callable[[str, Worktree, CommandAllowance, str], Awaitable[str | None]]"
+"""Says whether a command may run in a worktree, and for what: None is a yes, anything else the reason of a no."""
+
+
+def command_question(session: Session, command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> Question:
+    """The question whether a command may run. It arises in the repository: a rule for it holds in all its worktrees.
+
+    Raises:
+        InvalidInput: It is no command.
+    """
+    if not command.strip() or len(command) > _COMMAND_CHARS or "\0" in command:
+        raise InvalidInput(f"A command has 1 to {_COMMAND_CHARS} characters. Put a longer one into a script.")
+    return Question(
+        id=f"q_{secrets.token_hex(5)}",
+        type="command_approval",
+        session_id=session.id,
+        turn_id=session.state.turn_id,
+        asker="Helmsman",
+        prompts=(Prompt(text=why, options=(APPROVE, APPROVE_SESSION, DENY)),),
+        details={
+            "command": command,
+            "directory": str(tree.repository),
+            "sandbox": allowance.place,
+            "reason": f"{why} It runs in a worktree of this repository: {tree.path}",
+        },
+    )
+
+
+def end_stopped(helm: Steering, session: Session) -> None:
+    """End the turn of a session that somebody stops while Helmsman itself is at work in it."""
+    session.apply(TurnEnded(session_id=session.id, turn_id=session.state.turn_id, outcome="interrupted"))
+    helm.make_room()
+
+
+def says_no(choices: tuple[Choice, ...] | None) -> str | None:
+    """Why an answer is a no; None of a yes."""
+    if choices is None:
+        return "nobody allowed it"
+    if any(choice.value in REFUSALS for choice in choices):
+        reason = next((choice.reason for choice in choices if choice.reason), None)
+        return "it was refused" + (f": {reason}" if reason else "")
+    return None
+
+
+def consent_of(helm: Steering, session: Session) -> Consent:
+    """Consent by whoever answers a session's questions; while no turn of it runs nobody can be asked, and rules decide."""
+
+    async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
+        question = command_question(session, command, tree, allowance, why)
+        never = session.options.asks == "never"
+        ruling = await anyio.to_thread.run_sync(helm.desk.ruling, session, question)
+        if not session.state.is_running or (never and ruling.effect == "ask"):
+            await helm.desk.record_ruling(question, ruling)
+            if ruling.effect != "ask":
+                return None if ruling.effect == "allow" else ruling.reason
+            asked = "the session never asks" if never else "nobody can be asked now"
+            return f"no rule allows it, and {asked}: allow it with a rule for {tree.repository}"
+        answered, answers = anyio.Event(), list[str | None]()
+
+        def take(choices: tuple[Choice, ...] | None) -> None:
+            by_rule = choices is None and ruling.effect == "deny"
+            answers.append(STOPPED if session.is_stopping else ruling.reason if by_rule else says_no(choices))
+            if session.is_stopping:
+                end_stopped(helm, session)
+            answered.set()
+
+        helm.ask_first(session, question, take)
+        await answered.wait()
+        return answers[0]
+
+    return ask
+
+
+# --- run -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """How a command ended. `exit_code` is None where its time was up; `output` the end of all it said, if `cut`."""
+
+    command: str
+    exit_code: int | None
+    output: str
+    seconds: float
+    cut: bool = False
+
+    @property
+    def passed(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def timed_out(self) -> bool:
+        return self.exit_code is None
+
+
+async def run_command(
+    command: str,
+    directory: Path,
+    allowance: CommandAllowance,
+    *,
+    settings: Settings,
+    env: Mapping[str, str] | None = None,
+    timeout: float,
+    more: Mapping[str, str] | None = None,
+) -> CommandResult:
+    """Run what somebody has allowed. `directory` is where, and what it may write; `more` are variables.
+
+    Raises:
+        Unsupported: There is no sandbox here that would hold it, or the session may not write.
+        EngineStartFailed: It could not be run.
+    """
+    if allowance.writes == "nothing":
+        raise Unsupported(
+            f"The session may write nothing, so `{command}` cannot be run in its worktree. Start it with the sandbox "
+            "workspace-write.",
+            capability="sandbox",
+        )
+    known = environment() if env is None else env
+    passed = {name: value for name, value in known.items() if not _is_secret(name)} | dict(more or {})
+    argv = ["/bin/sh", "-c", _SHELL, "sh", command]
+    if allowance.writes != "anything":
+        sandbox = await find_sandbox(settings, env)
+        writable = (directory, *allowance.writable_roots)
+        confined = Confined(writable=writable, own_home=directory, network=allowance.network)
+        argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
+    began, output, code = time.monotonic(), _Tail(), None
+    async with anyio.create_task_group() as tasks:
+        async with open_child(tasks, argv, env=passed, cwd=directory) as child:
+            try:
+                with anyio.move_on_after(timeout):
+                    async with anyio.create_task_group() as reading:
+                        reading.start_soon(output.read, child.stdout)
+                        code = await child.wait()
+                        reading.cancel_scope.deadline = anyio.current_time() + _OUTPUT_GRACE
+            finally:
+                if code is None:
+                    child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
+            said = child.stderr_tail
+        tasks.cancel_scope.cancel()
+    text = output.text() or said
+    return CommandResult(
+        command=command, exit_code=code, output=text, seconds=time.monotonic() - began, cut=output.is_cut
+    )
+
+
+def _is_secret(name: str) -> bool:
+    """As Codex's own default for commands has it, where it filters: no names that sound like keys."""
+    return name == REMOTE_TOKEN or any(word in name.upper() for word in _SECRET_NAMES)
+
+
+class _Tail:
+    """The end of what a program writes."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self.is_cut = False
+
+    async def read(self, stream: anyio.abc.ByteReceiveStream) -> None:
+        async for chunk in stream:
+            self._kept += chunk
+            if len(self._kept) > 2 * OUTPUT_BYTES:
+                del self._kept[:-OUTPUT_BYTES]
+                self.is_cut = True
+
+    def text(self) -> str:
+        self.is_cut = self.is_cut or len(self._kept) > OUTPUT_BYTES
+        text = bytes(self._kept[-OUTPUT_BYTES:]).decode("utf-8", "replace").replace("\r\n", "\n")
+        return redact(_ANSI.sub("", text))

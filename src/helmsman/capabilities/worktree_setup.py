@@ -1,0 +1,146 @@
+"""A new worktree gets what a checkout does not have: `[worktree] setup` of the repository's `helmsman.toml` is run in it.
+
+It is a command of the repository, so a rule or somebody who is asked must allow it; "always" is a rule for these words in
+this repository. It runs before the first turn, in the sandbox that the session's own commands have. What became of it is
+written down beside the worktree's record and said in the session; whether it worked or not, the turn then begins.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
+
+from helmsman.agents.protocol import Capability
+from helmsman.base.files import replace_file
+from helmsman.base.git import find_git
+from helmsman.capabilities.held_turns import hold_turn
+from helmsman.capabilities.repository_commands import STOPPED, CommandAllowance, consent_of, run_command
+from helmsman.errors import HelmsmanError, InvalidSetting
+from helmsman.settings import CONFIG_NAME, read_toml
+from helmsman.worktrees.records import set_up_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.worktrees import Worktree
+
+log = logging.getLogger(__name__)
+
+SET_UP_SECONDS: Final = 900.0
+_WAITS: Final = "Its worktree is being set up."
+_WHY: Final = f"The repository's set-up command for new worktrees, of {CONFIG_NAME}."
+_SHOWN_CHARS: Final = 2000
+_KEYS: Final = frozenset({"setup"})
+
+
+def setup_command(repository: Path) -> str | None:
+    """The set-up command of a repository, by its file as it is now. Blocks.
+
+    Raises:
+        InvalidSetting: The file makes no sense.
+    """
+    path = repository / CONFIG_NAME
+    if not path.is_file():
+        return None
+    table = read_toml(path).get("worktree", {})
+    command = table.get("setup") if isinstance(table, dict) else None
+    if not isinstance(table, dict) or not table.keys() <= _KEYS or not isinstance(command, str | None):
+        raise InvalidSetting(f'[worktree] in {path} can say `setup = "…"`, and nothing else. Correct it.')
+    return command.strip() or None if command else None
+
+
+class WorktreeSetup:
+    """`helm.extras.worktree_setup`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+
+    async def is_due(self, directory: Path) -> bool:
+        """Whether a worktree that is made for work in a directory is to be set up."""
+
+        def look() -> bool:
+            git = find_git(directory, self._helm.settings.state_dir)
+            return git is not None and any(_setup_or_problem(git.work_tree))
+
+        return await anyio.to_thread.run_sync(look)
+
+    async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+        """Whether a turn that was requested waits until the session's worktree is set up; then `go_on` is called."""
+        tree = session.worktree
+        if tree is None or not _can_ask(session):
+            return False
+        command, problem = await anyio.to_thread.run_sync(_due, tree)
+        if problem is not None:
+            await self._tell(session, tree, f"The worktree was not set up: {problem}", "")
+        if command is None:
+            return False
+        hold_turn(self._helm, session, task_id, _WAITS, partial(self._ask_and_run, tree, command), go_on)
+        return True
+
+    async def _ask_and_run(self, tree: Worktree, command: str, held: HeldTurn) -> None:
+        session = held.session
+        allowance = CommandAllowance.of(session)
+        if allowance.writes == "nothing":
+            await self._tell(session, tree, f"The worktree was not set up ({command}): the session may not write.", "")
+            return
+        refused = await consent_of(self._helm, session)(command, tree, allowance, _WHY)
+        if refused == STOPPED:
+            return
+        if refused is not None:
+            await self._tell(session, tree, f"The worktree was not set up ({command}): {refused}.", "")
+            return
+        try:
+            with held.at_work(f"set-up of {tree.name}"):
+                result = await run_command(
+                    command,
+                    tree.path,
+                    allowance,
+                    settings=self._helm.settings,
+                    env=self._helm.environment,
+                    timeout=SET_UP_SECONDS,
+                )
+        except HelmsmanError as error:
+            await self._tell(session, tree, f"The worktree could not be set up ({command}): {error.message}", "")
+            return
+        if result.timed_out:
+            said = f"The set-up of the worktree ({command}) did not end in {SET_UP_SECONDS:.0f} s."
+        elif result.passed:
+            said = f"The worktree was set up ({command}) in {result.seconds:.1f} s."
+        else:
+            said = f"The set-up of the worktree failed ({command}): exit code {result.exit_code}."
+        await self._tell(session, tree, said, result.output, shown=not result.passed)
+
+    async def _tell(self, session: Session, tree: Worktree, said: str, output: str, *, shown: bool = False) -> None:
+        path = set_up_of(tree)
+        try:
+            await anyio.to_thread.run_sync(replace_file, path, f"{said}\n\n{output}".rstrip() + "\n")
+        except OSError as error:
+            log.warning("what became of the set-up of %s cannot be written down: %s", tree.path, error)
+        if shown:
+            said += f" It said, at the end (all of it is in {path}): {output.strip()[-_SHOWN_CHARS:]}"
+        session.notes += (said,)
+        session.remark((said,))
+
+
+def _can_ask(session: Session) -> bool:
+    """An engine without questions has no session before its first turn, so nothing could be set up before that."""
+    return session.engine is None or Capability.ASK not in session.engine.capabilities.lacking
+
+
+def _due(tree: Worktree) -> tuple[str | None, str | None]:
+    """The command that is to be run in a worktree, if it was not yet; or why nobody knows it."""
+    return (None, None) if set_up_of(tree).exists() else _setup_or_problem(tree.repository)
+
+
+def _setup_or_problem(repository: Path) -> tuple[str | None, str | None]:
+    try:
+        return setup_command(repository), None
+    except InvalidSetting as error:
+        return None, error.message

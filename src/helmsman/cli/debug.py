@@ -1,0 +1,29 @@
+"""`helmsman debug`: a failure is reproduced, its cause found and fixed, and Helmsman checks that it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from helmsman.cli.command import cli_command
+from helmsman.cli.outcomes import outcome_options, run_outcome
+
+
+@cli_command(
+    "debug",
+    "Have a failure found and fixed, and verified.",
+    'helmsman debug "test_parse fails: KeyError" --check "make test"',
+    'helmsman debug "The second login hangs" --agent codex --agent claude',
+    "gh issue view 17 --json title,body -q '.title+\"\\n\"+.body' | helmsman debug - --json",
+)
+@outcome_options
+@click.option("--test", metavar="NAME", help="The failing test.")
+def command(request: str, test: str | None, **options: Any) -> int:
+    """Have a failure reproduced, its cause found and fixed, in a git worktree; REQUEST says what fails (`-` reads it from
+    stdin).
+
+    Helmsman runs the check itself: before, where it must show that failure, and after, where it must pass. What does not
+    verify goes back to the agent with the evidence, three times at most, and is never applied.
+    """
+    return run_outcome("debug", request, more={} if test is None else {"test": test}, **options)

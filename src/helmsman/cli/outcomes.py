@@ -1,0 +1,374 @@
+r"""What the commands share that ask for an outcome: their options, the job shown live, its questions, how it ends.
+
+The first Ctrl-C stops the job and all that runs for it, the second leaves at once. Ctrl-\ leaves it running in the hub.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import anyio
+import click
+
+from helmsman.base.json_values import present
+from helmsman.base.shown_text import one_line, visible
+from helmsman.base.surroundings import from_here
+from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
+from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.output import print_json, print_result
+from helmsman.cli.run import prompt_text
+from helmsman.cli.session_ids import short_id
+from helmsman.errors import HelmsmanError, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup
+    from rich.text import Text
+
+    from helmsman.capabilities.outcomes.choosing import Chosen
+    from helmsman.capabilities.outcomes.wanted import Kind
+    from helmsman.model.questions import Question
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Reply, Session
+    from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
+
+    ExitCodeOf = Callable[[Mapping[str, Any]], int]
+
+_LOOK_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 40.0
+_LEAVE_SECONDS: Final = 3.0
+_NOT_VERIFIED: Final = "not_verified"
+
+_COMMON: Final = (
+    click.option(
+        "--check", metavar="COMMAND", help="What tells whether it works.  [default: as the repository has it]"
+    ),
+    click.option(
+        "--candidates",
+        type=click.IntRange(1, MOST_CANDIDATES),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Solutions made side by side; the best is offered.",
+    ),
+    click.option(
+        "--apply",
+        type=click.Choice(get_args(Apply)),
+        default="ask",
+        show_default=True,
+        help="Whether a verified change comes into your tree.",
+    ),
+    click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
+    click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks."),
+)
+"""What every outcome takes, beside what else its command has."""
+_WHO_AND_WHERE: Final = (
+    click.argument("request"),
+    click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
+    click.option(
+        *("--agent", "agents"),
+        metavar="NAME",
+        multiple=True,
+        help="Who does it (`helmsman agents` shows whom there is); several work side by side.  [default: auto]",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=DEFAULT_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long all of it may take.",
+    ),
+)
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what every outcome takes, and it does not have of old."""
+    for option in reversed(_COMMON):
+        command = option(command)
+    return command
+
+
+def outcome_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command all that an outcome takes."""
+    command = common_options(command)
+    for option in reversed(_WHO_AND_WHERE):
+        command = option(command)
+    return command
+
+
+def run_outcome(
+    kind: Kind,
+    request: str,
+    *,
+    directory: str | None,
+    agents: Sequence[str],
+    check: str | None,
+    candidates: int,
+    apply: Apply,
+    budget: float | None,
+    timeout: float,
+    detach: bool,
+    as_json: bool,
+    more: Mapping[str, Any],
+    exit_code: ExitCodeOf | None = None,
+) -> int:
+    """Ask for an outcome and follow it to its end. `exit_code` makes one of the report of what was verified."""
+    place: Path = from_here(directory or ".").resolve()
+    wanted = Wanted(
+        kind=kind,
+        request=prompt_text(request),
+        directory=str(place),
+        agents=() if tuple(agents) == (AUTO,) else tuple(agents),
+        check=check,
+        candidates=candidates,
+        apply=apply,
+        budget_usd=budget,
+        seconds=timeout,
+        more=more,
+    )
+    settings = settings_of_command(directory=place if directory is not None else None)
+    view = JsonView() if as_json else HumanView(settings)
+
+    async def run(helm: Helmsman) -> int:
+        if detach and not await helm.goes_on_alone():
+            raise InvalidInput(
+                "Here it ends with this command, so there is nothing to leave running. Leave out --detach, or do without "
+                "HELMSMAN_DETACH=0."
+            )
+        chosen = await helm.extras.outcomes.choose(wanted)
+        task = await helm.extras.outcomes.start(wanted)
+        if detach:
+            shown = {"taskId": task.id, "status": task.status, "agent": chosen[0].agent, "why": chosen[0].why}
+            print_result(f"Started. Follow it: helmsman tasks wait {task.id}", shown, as_json=as_json)
+            return ExitCode.OK
+        return await _Following(helm, task, view, exit_code).to_its_end(chosen[0])
+
+    return with_helmsman(run, settings=settings, on_question=view.on_question)
+
+
+class _Following:
+    """A job that somebody looks at."""
+
+    def __init__(self, helm: Helmsman, task: Task, view: View, exit_code: ExitCodeOf | None) -> None:
+        self._helm = helm
+        self._task = task
+        self._view = view
+        self._exit_code = exit_code
+        self._heard = 0
+        self._left: ExitCode | None = None
+
+    async def to_its_end(self, chosen: Chosen) -> int:
+        from helmsman.base.concurrency import background_tasks
+        from helmsman.cli.signals import handle_signals
+
+        with self._view as view:
+            view.begin(self._task, chosen)
+            with anyio.CancelScope() as scope:
+                async with background_tasks() as tasks:
+                    await tasks.start(handle_signals, lambda code: self._on_signal(code, scope, tasks))
+                    tasks.start_soon(view.animate)
+                    await self._follow()
+            if self._left is not None:
+                view.left(self._task, goes_on=self._left is ExitCode.OK)
+                return self._left
+            results = await self._helm.tasks.results(self._task)
+            report: Mapping[str, Any] = results.report or {}
+            code: int = exit_code_of_job(self._task)
+            if code == ExitCode.OK and self._exit_code is not None:
+                code = self._exit_code(report)
+            view.finish(results.task, report, code)
+            return code
+
+    async def _follow(self) -> None:
+        known: set[str] = set()
+        while self._task.is_running:
+            for session_id in self._task.job_sessions:
+                if session_id not in known:
+                    with suppress(HelmsmanError):  # its worktree is gone already
+                        self._view.session = await self._helm.session(
+                            session_id
+                        )  # what it asks is asked here from now on
+                    known.add(session_id)
+            self._view.show(self._task)
+            if self._task.input_required:
+                await anyio.sleep(_LOOK_SECONDS)
+            self._task = await self._helm.tasks.wait(self._task, timeout=_LOOK_SECONDS)
+
+    def _on_signal(self, code: ExitCode, scope: anyio.CancelScope, tasks: TaskGroup) -> None:
+        from helmsman.cli.signals import exit_after
+
+        if code is ExitCode.OK and not self._helm.asks_hub:
+            return  # it would end with this process
+        self._heard += 1
+        if code is not ExitCode.OK and self._heard == 1:
+            self._view.stopping()
+            tasks.start_soon(self._stop, code, scope)
+            return
+        self._left = code
+        scope.cancel()
+        exit_after(_LEAVE_SECONDS, code)
+
+    async def _stop(self, code: ExitCode, scope: anyio.CancelScope) -> None:
+        with anyio.move_on_after(_STOP_SECONDS), suppress(HelmsmanError):
+            await self._helm.tasks.cancel(self._task)
+            return  # its end is seen as any other
+        self._left = code
+        scope.cancel()
+
+
+def exit_code_of_job(task: Task) -> ExitCode:
+    """How a command ends whose job has ended so."""
+    if task.status == "canceled":
+        return ExitCode.INTERRUPTED
+    if (task.error or {}).get("code") == _NOT_VERIFIED:
+        return ExitCode.NOT_VERIFIED
+    return ExitCode.OK if task.status == "completed" else ExitCode.FAILED
+
+
+class View:
+    """Shows a job from beginning to end; open it around the job. This one shows nothing."""
+
+    session: Session | None = None
+    """The one that was begun last."""
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    async def on_question(self, session: Session, question: Question, /) -> Reply:
+        from helmsman.cli.displays import refuse
+        from helmsman.terminal import ask_on_terminal, has_terminal
+
+        if not has_terminal():
+            return await refuse(session, question)
+        return await ask_on_terminal(session, question)
+
+    def begin(self, task: Task, chosen: Chosen) -> None:
+        raise NotImplementedError
+
+    def show(self, task: Task) -> None:
+        raise NotImplementedError
+
+    def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
+        raise NotImplementedError
+
+    def left(self, task: Task, *, goes_on: bool) -> None:
+        return
+
+    def stopping(self) -> None:
+        return
+
+    async def animate(self) -> None:
+        return
+
+
+class JsonView(View):
+    """One JSON object a line: what is being done, as it changes, and the result at the end."""
+
+    _said: str | None = None
+
+    def begin(self, task: Task, chosen: Chosen) -> None:
+        about = {"taskId": task.id, "kind": task.job, "agent": chosen.agent, "why": chosen.why}
+        print_json({"type": "begun", **about})
+
+    def show(self, task: Task) -> None:
+        said = (task.progress or {}).get("text")
+        if said is not None and said != self._said:
+            self._said = said
+            print_json({"type": "progress", "taskId": task.id, "text": said})
+
+    def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
+        shown = {
+            "type": "result",
+            "taskId": task.id,
+            "status": task.status,
+            "verified": task.status == "completed",
+            "report": report or None,
+            "error": None if report else task.error,
+            "note": task.note,
+            "exitCode": int(code),
+        }
+        print_json(present(shown))
+
+    def left(self, task: Task, *, goes_on: bool) -> None:
+        print_json({"type": "result", "taskId": task.id, "status": "working" if goes_on else "interrupted"})
+
+
+class HumanView(View):
+    """What is being done, line by line, with a live line below on a terminal; the report goes to stdout."""
+
+    def __init__(self, settings: Settings) -> None:
+        from helmsman.cli.screen import Screen
+        from helmsman.cli.status_line import StatusLine
+
+        self._console = message_console()
+        on_terminal = is_terminal(self._console)
+        self._status = StatusLine(self._console)
+        self._screen = Screen(self._console, self._changing if on_terminal and not logs_wanted(settings) else None)
+        self._said: str | None = None
+
+    def __enter__(self) -> View:
+        self._screen.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._screen.close()
+
+    def _changing(self) -> Text:
+        return self._status.text(self.session)
+
+    async def on_question(self, session: Session, question: Question, /) -> Reply:
+        with self._screen.paused():
+            return await super().on_question(session, question)
+
+    async def animate(self) -> None:
+        await self._screen.animate()
+
+    def _print(self, text: str, style: str = "") -> None:
+        from rich.text import Text
+
+        from helmsman.terminal.layout import fold
+
+        line = Text(visible(text), style)
+        self._screen.print(fold(self._console, line, indent=0) if is_terminal(self._console) else [line])
+
+    def begin(self, task: Task, chosen: Chosen) -> None:
+        self._print(f"{task.id}: {task.job} by {chosen.agent} ({chosen.why})")
+        if is_terminal(self._console):
+            self._print("Ctrl-C stops it, Ctrl-\\ leaves it running.", "dim")
+
+    def show(self, task: Task) -> None:
+        said = (task.progress or {}).get("text")
+        if said is not None and said != self._said:
+            self._said = said
+            self._print(f"• {one_line(said)}")
+
+    def stopping(self) -> None:
+        self._print("Stopping it. Press Ctrl-C again to leave at once.", "yellow")
+
+    def left(self, task: Task, *, goes_on: bool) -> None:
+        if goes_on:
+            self._print(f"It goes on without you. Come back with helmsman tasks wait {task.id}")
+
+    def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
+        self._screen.close()
+        if task.result:
+            click.echo(visible(task.result) if sys.stdout.isatty() else task.result)
+        if code == ExitCode.NOT_VERIFIED:
+            self._print(f"✗ Not verified. What was tried is in helmsman tasks results {task.id} --diff", "red")
+        elif task.status != "completed":
+            self._print(f"✗ {(task.error or {}).get('message') or task.note or task.status}", "red")
+        elif report.get("applied") in ("not_asked", "refused", "failed"):
+            self._print(f"✓ Verified. Apply it with helmsman apply {short_id(report['sessionId'])}", "green")
+        else:
+            self._print("✓ Verified", "green")

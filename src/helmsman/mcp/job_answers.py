@@ -1,0 +1,80 @@
+"""A job as its tool answers: how it stands, what it asks, what it has come to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import mcp_types as types
+
+from helmsman.base.shortening import TEXT_CHARS, cut, within
+from helmsman.errors import HelmsmanError
+from helmsman.mcp.task_answers import task_error
+from helmsman.shapes.outcomes import OUTPUTS, JobQuestion, OutcomeOutput
+from helmsman.shapes.session_status import pending_question, question_in_words
+
+if TYPE_CHECKING:
+    from helmsman.capabilities.outcomes.wanted import Kind
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.tasks.model import Task
+
+
+async def job_sessions(helm: Helmsman, task: Task) -> list[Session]:
+    """The sessions of a job that can still be looked at, oldest first."""
+    found: list[Session] = []
+    for session_id in task.job_sessions:
+        with suppress(HelmsmanError):
+            found.append(await helm.session(session_id))
+    return found
+
+
+async def job_output(helm: Helmsman, task: Task, *, with_diff: bool = False) -> OutcomeOutput:
+    """How a job stands."""
+    asked = [
+        JobQuestion(**dict(pending_question(session, question)), session_id=session.id)
+        for session in (await job_sessions(helm, task) if task.is_running else ())
+        for question in session.questions
+    ]
+    results = await helm.tasks.results(task) if task.has_ended else None
+    report = results.report if results is not None else None
+    error = task_error(task)
+    return OUTPUTS[cast("Kind", task.job)](
+        task_id=task.id,
+        status=task.status,
+        agent=task.agent if report is None else report.get("agent"),
+        why=None if report is None else report.get("why"),
+        progress=(task.progress or {}).get("text"),
+        verified=task.status == "completed" if task.has_ended else None,
+        report=report,
+        diff=results.diff if results is not None and with_diff else None,
+        pending_question=asked[0] if asked else None,
+        more_questions=len(asked) - 1 if len(asked) > 1 else None,
+        note=task.note,
+        error=None if report is not None else error,
+        result=task.result,
+    )
+
+
+def job_in_words(output: OutcomeOutput) -> str:
+    """The same for people, and for agents that read texts."""
+    done = {True: " (verified)", False: " (not verified)", None: ""}[output.verified]
+    lines = [f"{output.task_id}: {output.status}{done}"]
+    if output.why:
+        lines.append(f"{output.agent}: {output.why}")
+    lines += [text for text in (output.progress, output.note) if text]
+    if output.error is not None:
+        lines.append(f"{output.error.code}: {output.error.message}")
+    if output.pending_question is not None:
+        lines.append(f"Session {output.pending_question.session_id} asks.")
+        lines += question_in_words(output.pending_question)
+    lines += [text for text in (output.result, output.diff) if text]
+    return "\n".join(lines)
+
+
+async def job_result(helm: Helmsman, task: Task) -> types.CallToolResult:
+    """What the tool would have returned for a job that has ended."""
+    output = await job_output(helm, task)
+    structured: dict[str, Any] = within(output.as_dict())
+    text = cut(job_in_words(output), TEXT_CHARS)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)

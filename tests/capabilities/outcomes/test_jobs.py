@@ -1,0 +1,107 @@
+"""Jobs: turns that are run for an outcome, each step once, followed and stopped like any task."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.capabilities.outcomes import jobs
+from helmsman.capabilities.outcomes.wanted import Wanted
+from helmsman.capabilities.outcomes.work import Found
+from helmsman.errors import InvalidInput
+from helmsman.testing import run, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.capabilities.outcomes.jobs import Procedure
+    from helmsman.capabilities.outcomes.work import Work
+    from helmsman.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+def procedure(monkeypatch: pytest.MonkeyPatch, do: Procedure) -> None:
+    monkeypatch.setitem(jobs.PROCEDURES, "debug", do)
+
+
+def wanted(directory: Path) -> Wanted:
+    return Wanted(kind="debug", request="it does not work", directory=str(directory), more={})
+
+
+async def test_what_a_job_verified_is_the_result_of_its_task(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.on("first", say("one"))
+    model.on("second", say("two"))
+    counted: list[str] = []
+
+    async def count() -> int:
+        counted.append("once")
+        return 7
+
+    async def two_turns(work: Work) -> Found:
+        begun = await work.start("begin", "first", worktree=True)
+        more = await work.say("more", begun.session.id, "second")
+        found = [await work.once("count", count) for _ in range(2)]
+        return Found(verified=True, summary=f"{begun.said} {more.said}", report={"found": found})
+
+    procedure(monkeypatch, two_turns)
+    task = await helm.extras.outcomes.start(wanted(git_repo), idempotency_key="k")
+    again = await helm.extras.outcomes.start(wanted(git_repo), idempotency_key="k")
+    assert again.id == task.id
+    ended = await helm.tasks.wait(task, timeout=60)
+    assert (ended.status, ended.result, ended.job) == ("completed", "one two", "debug")
+    assert (await helm.tasks.results(ended)).report == {"found": [7, 7]}
+    assert counted == ["once"]
+    turns, _ = await helm.tasks.list()
+    assert [(turn.job, turn.status) for turn in turns] == [
+        (None, "completed"),
+        (None, "completed"),
+        ("debug", "completed"),
+    ]
+
+
+async def test_what_is_not_verified_has_failed(helm: Helmsman, git_repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lies(work: Work) -> Found:
+        return Found(verified=False, summary="The check fails as before.")
+
+    procedure(monkeypatch, lies)
+    ended = await helm.tasks.wait(await helm.extras.outcomes.start(wanted(git_repo)), timeout=60)
+    assert (ended.status, (ended.error or {})["code"]) == ("failed", "not_verified")
+
+
+async def test_a_job_asks_with_its_session_and_ends_with_all_it_runs_when_it_is_cancelled(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.on("ask", run("touch made.txt"), say("done"))
+
+    async def asks(work: Work) -> Found:
+        await work.start("begin", "ask", sandbox="workspace-write", approval_policy="untrusted")
+        return Found(verified=True, summary="")
+
+    procedure(monkeypatch, asks)
+    task = await helm.extras.outcomes.start(wanted(git_repo))
+    with anyio.fail_after(60):
+        while not (task := await helm.tasks.wait(task)).input_required:
+            pass
+    (session,) = helm.sessions.values()
+    ended, stopped = await helm.tasks.cancel(task, reason="not wanted")
+    assert (ended.status, ended.note) == ("canceled", "It was cancelled: not wanted")
+    assert "1 session(s)" in stopped
+    assert session.status == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({"request": " "}, "request"), ({"candidates": 9}, "candidates"), ({"seconds": 0}, "timeoutSec")],
+)
+async def test_what_makes_no_sense_is_refused(changed: dict[str, object], named: str) -> None:
+    given = {"kind": "debug", "request": "x", "directory": "/", "more": {}, **changed}
+    with pytest.raises(InvalidInput) as refused:
+        partial(Wanted, **given)()  # type: ignore[arg-type]
+    assert refused.value.details["parameter"] == named

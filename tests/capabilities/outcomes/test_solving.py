@@ -1,0 +1,185 @@
+"""debug, refactor and test on a real Codex: what is verified, and the lies that are caught."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.testing import add, patch, run, say
+from tests.capabilities.outcomes.played_jobs import (
+    BROKEN,
+    CAUSE,
+    CHECK,
+    FIX,
+    FIXED,
+    TESTS,
+    Answers,
+    done,
+    edit,
+    repository,
+    told,
+    wanted,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.testing import ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("shared_engine")]
+
+BUGGY = {"calc.py": BROKEN, "test_calc.py": TESTS}
+
+
+async def test_a_bug_is_reproduced_fixed_verified_asked_about_and_applied(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", BUGGY)
+    model.on("test_add fails", FIX, told(CAUSE))
+    answers = Answers()
+    task, report = await done(helm, wanted("debug", root), answers)
+    assert (task.status, report["verified"], report["applied"]) == ("completed", True, "applied"), report
+    assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
+    assert answers.commands == [CHECK], "asked once, for the base and for the change"
+    assert (report["before"]["passed"], report["after"]["passed"], report["reproduced"]) == (False, True, "test")
+    assert report["rootCause"]["places"] == CAUSE["places"]
+    assert [one["ok"] for one in report["evidence"]] == [True] * len(report["evidence"])
+    apply = answers.asked[-1]
+    assert "Apply this verified change" in apply.prompts[0].text
+    assert "+    return a + b" in apply.details["diff"]
+    assert "## debug: verified" in (task.result or "")
+
+
+@pytest.mark.long
+async def test_each_lie_goes_back_with_the_evidence_until_it_is_true(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", {**BUGGY, "Makefile": f"test:\n\t{CHECK}\n"})
+    elsewhere = {"rootCause": "It subtracts.", "places": [{"file": "calc.py", "startLine": 70, "endLine": 71}]}
+    weaker = edit("test_calc.py", "        self.assertEqual(add(2, 3), 5)", "        self.assertEqual(add(2, 3), -1)")
+    model.on("test_add fails", told(CAUSE))
+    model.on("Nothing was changed.", weaker, edit("Makefile", f"\t{CHECK}", "\ttrue"), told(CAUSE))
+    back = edit("test_calc.py", "        self.assertEqual(add(2, 3), -1)", "        self.assertEqual(add(2, 3), 5)")
+    model.on(
+        lambda request: "Still failing" in request.last_user_text and "Makefile was changed" in request.last_user_text,
+        [back, edit("Makefile", "\ttrue", f"\t{CHECK}")],
+        [FIX, edit("calc.py", "    return 2 * a", "    return 3 * a")],
+        told(CAUSE),
+    )
+    model.on(
+        "These did not fail before the change: test_calc.Calc.test_double",
+        edit("calc.py", "    return 3 * a", "    return 2 * a"),
+        told(elsewhere),
+    )
+    answers = Answers()
+    task, report = await done(helm, wanted("debug", root, check=None), answers)
+    assert (task.status, report["attempts"], report["applied"]) == ("failed", 4, "nothing"), report
+    assert "calc.py has 6 lines, so not the lines 70 to 71." in report["says"]
+    assert (task.error or {})["code"] == "not_verified"
+    assert answers.commands == ["make test"], "found in the Makefile, asked once, and nobody is asked to apply it"
+    assert report["check"] == {"command": "make test", "why": "Makefile has a target test."}
+    assert (root / "calc.py").read_text(encoding="utf-8") == BROKEN
+
+
+@pytest.mark.parametrize(
+    ("request_", "files", "seen"),
+    [
+        ("test_add fails", {**BUGGY, "calc.py": FIXED}, "It did not fail"),
+        ("test_add fails", {**BUGGY, "test_calc.py": "import numpy_is_not_here\n"}, "a dependency is missing"),
+        ("ZeroDivisionError in double", BUGGY, "not with what was named"),
+    ],
+)
+async def test_what_is_not_reproduced_costs_no_turn(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path, request_: str, files: dict[str, str], seen: str
+) -> None:
+    root = repository(tmp_path / "repo", files)
+    task, report = await done(helm, wanted("debug", root, request_), Answers())
+    assert (task.status, report["verified"], report["tokens"]) == ("failed", False, 0)
+    assert seen in report["says"]
+    assert not model.requests
+    assert await helm.extras.changes.worktrees() == ()
+
+
+async def test_a_trap_runs_nothing_unasked_and_a_no_is_the_end(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    trap = tmp_path / "trap"
+    root = repository(tmp_path / "repo", {**BUGGY, "Makefile": f"X := $(shell touch {trap})\ntest:\n\ttouch {trap}\n"})
+    answers = Answers(run="deny: not this one")
+    task, report = await done(helm, wanted("debug", root, check=None, candidates=2), answers)
+    assert task.status == "failed"
+    assert answers.commands == ["make test"], "a no holds for all of the job"
+    assert "it was refused: not this one" in report["says"]
+    assert not trap.exists()
+    assert not model.requests
+
+
+@pytest.mark.long
+async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": FIXED, "other.py": "A = 1\n", "test_calc.py": TESTS})
+    model.on("simpler", edit("other.py", "A = 1", "A = 2"), say("done"))
+    model.on(
+        "other.py is outside of the scope",
+        edit("other.py", "A = 2", "A = 1"),
+        edit("calc.py", "    return 2 * a", "    return add(a, a)"),
+        say("double uses add"),
+    )
+    job = wanted("refactor", root, "make it simpler", more={"scope": ["calc.py"]}, apply="verified")
+    task, report = await done(helm, job, Answers())
+    assert (task.status, report["attempts"], report["applied"]) == ("completed", 2, "applied"), report
+    assert (report["before"]["passed"], report["after"]["passed"]) == (True, True)
+    assert (report["scope"], report["interfaces"]["same"]) == (["calc.py"], True)
+    assert "return add(a, a)" in (root / "calc.py").read_text(encoding="utf-8")
+    red = repository(tmp_path / "red", BUGGY)
+    task, report = await done(helm, wanted("refactor", red, "make it simpler"), Answers())
+    assert "Nothing was begun. Before the change:" in report["says"]
+
+
+@pytest.mark.long
+async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: ScriptedModel, tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": FIXED})
+    head = "import unittest\n\nfrom calc import add\n\n\nclass Add(unittest.TestCase):\n    def test_sum(self):\n"
+    flaky = "        import random\n        self.assertGreater(random.random(), 0.5)\n" * 9
+    under = {"underTest": [{"file": "calc.py", "startLine": 2, "endLine": 2}]}
+    model.on("test the sum", patch(add("test_sum.py", f"{head}        add(1, 2)\n")), told(under))
+    model.on(
+        "No new test was seen to fail",
+        run(f"cat > test_sum.py <<'END'\n{head}{flaky}END"),
+        told(under),
+    )
+    model.on(
+        "test_sum.Add.test_sum",
+        run(f"cat > test_sum.py <<'END'\n{head}        self.assertEqual(add(1, 2), 3)\nEND"),
+        told(under),
+    )
+    task, report = await done(helm, wanted("test", root, "test the sum", apply="never"), Answers())
+    assert (task.status, report["attempts"], report["applied"]) == ("completed", 3, "not_asked"), report
+    assert report["tests"] == ["test_sum.py"]
+    assert "Against calc.py without line 2 a new test fails: test_sum.Add.test_sum." in [
+        one["what"] for one in report["evidence"]
+    ]
+    assert not (root / "test_sum.py").exists()
+
+
+@pytest.mark.long
+async def test_of_several_candidates_the_smallest_that_verifies_wins_and_the_rest_goes(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", BUGGY)
+    longer = edit("calc.py", "    return a - b", "    total = a\n    total += b\n    return total")
+    ways = iter([longer, FIX, longer])
+    model.on("test_add fails", lambda _request: next(ways), told(CAUSE))
+    answers = Answers()
+    task, report = await done(helm, wanted("debug", root, candidates=3), answers)
+    assert (task.status, report["applied"]) == ("completed", "applied"), report
+    assert [one["verified"] for one in report["candidates"]] == [True, True, True]
+    (winner,) = [one for one in report["candidates"] if one["winner"]]
+    assert (winner["diff"]["added"], winner["sessionId"]) == (1, report["sessionId"])
+    assert {*report["discarded"]} == {one["sessionId"] for one in report["candidates"] if not one["winner"]}
+    assert answers.commands == [CHECK]
+    assert "| 1" in answers.asked[-1].prompts[0].text
+    assert (root / "calc.py").read_text(encoding="utf-8") == FIXED

@@ -1,0 +1,201 @@
+"""Outcomes checked by running: real pytest and make in the real sandbox, and the lies that a model can tell."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman import worktrees
+from helmsman.capabilities.outcomes.claims import CitedLines
+from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
+from helmsman.capabilities.outcomes.trials import trial
+from helmsman.capabilities.repository_commands import CommandAllowance
+from helmsman.errors import CheckRefused, Unsupported
+from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.capabilities.outcomes.conftest import Bench
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+
+MAKE = f"test:\n\t{PYTEST}\n"
+FILES = {"calc.py": CALC, "tests/test_calc.py": TESTS, "conftest.py": "", "Makefile": MAKE}
+
+
+async def test_a_fix_is_verified_by_the_named_failure_before_and_a_pass_after(bench: Callable[..., Bench]) -> None:
+    place = bench(FILES)
+    place.put({"calc.py": FIXED, "tests/test_more.py": "def test_more():\n    assert True\n"})
+    before_diff = worktrees.diff(place.tree).patch
+    async with trial(place.runner) as checks:
+        seen = reproduced(await checks.before("make test"), symptom="test_add fails with AssertionError")
+        assert (seen.verified, seen.how, seen.tests) == (True, "test", ("tests/test_calc.py::test_add",))
+        done = fixed(seen, await checks.after("make test"))
+        assert done.verified, done.as_dict()
+        assert (await checks.check_kept()).verified
+    assert place.asked == ["make test"]
+    assert worktrees.diff(place.tree).patch == before_diff
+
+
+async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_nothing(
+    bench: Callable[..., Bench],
+) -> None:
+    place = bench(FILES)
+    place.put(
+        {
+            "tests/test_calc.py": TESTS.replace("== 5", "== -1"),
+            "Makefile": "test:\n\ttrue\n",
+            "GNUmakefile": "test:\n\ttrue\n",
+            "conftest.py": "def pytest_collection_modifyitems(items):\n    items.clear()\n",
+            "tests/conftest.py": "def pytest_collection_modifyitems(items):\n    items.clear()\n",
+        }
+    )
+    async with trial(place.runner) as checks:
+        assert (await checks.now("make test")).passed, "which is what its agent saw"
+        seen = reproduced(await checks.before("make test"), test="test_add")
+        done = fixed(seen, await checks.after("make test"))
+        assert not done.verified
+        assert any("Still failing: tests/test_calc.py::test_add" in one.what for one in done.against)
+        edited = await checks.check_kept()
+    assert not edited.verified
+    assert [one.file for one in edited.evidence] == [
+        "GNUmakefile",
+        "Makefile",
+        "conftest.py",
+        "tests/conftest.py",
+        "tests/test_calc.py",
+    ]
+
+
+async def test_a_fix_that_breaks_another_test_is_none(bench: Callable[..., Bench]) -> None:
+    place = bench(FILES)
+    place.put({"calc.py": FIXED.replace("2 * a", "a + 3")})
+    async with trial(place.runner) as checks:
+        seen = reproduced(await checks.before(PYTEST), symptom="add(2, 3) == 5 does not hold: assert -1 == 5")
+        done = fixed(seen, await checks.after(PYTEST))
+    assert not done.verified
+    assert "These did not fail before the change: tests/test_calc.py::test_double." in [
+        one.what for one in done.against
+    ]
+
+
+@pytest.mark.long
+async def test_a_missing_dependency_is_no_reproduction(bench: Callable[..., Bench]) -> None:
+    place = bench({"calc.py": f"import not_installed\n{CALC}", "tests/test_calc.py": TESTS, "conftest.py": ""})
+    async with trial(place.runner) as checks:
+        for command, why in (
+            (PYTEST, "a dependency is missing"),
+            ("no-such-program --test", "a program was not found"),
+            ("make test", "a program was not found"),
+            (f"{PYTEST} -k nothing_is_named_so", "a dependency is missing"),
+        ):
+            result = await checks.before(command)
+            assert not result.passed
+            assert result.not_checked is not None
+            assert result.not_checked.why == why
+            seen = reproduced(result, symptom="add(2, 3) gives -1, not 5: AssertionError")
+            assert not seen.verified, seen.as_dict()
+            assert not reproduced(result, test="test_add").verified
+            assert not reproduced(result).verified
+        named = reproduced(await checks.before(PYTEST), symptom="ModuleNotFoundError: No module named 'not_installed'")
+        assert (named.verified, named.how) == (True, "message"), "that very message was named"
+
+
+async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> None:
+    place = bench({"calc.py": FIXED, "conftest.py": "", "tests/test_old.py": TESTS})
+    target = (CitedLines(file="calc.py", start=1, end=2),)
+    empty = "from calc import add\n\n\ndef test_nothing():\n    add(1, 2)\n    assert True\n"
+    real = "from calc import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
+    place.put({"tests/test_new.py": empty})
+    async with trial(place.runner) as checks:
+        assert (await checks.steady(PYTEST, runs=1))[0].verified
+        lie = await checks.can_fail(PYTEST, target)
+    assert not lie.verified
+    assert "No new test was seen to fail, whatever was wrong with the code." in [one.what for one in lie.against]
+    place.put({"tests/test_new.py": real})
+    async with trial(place.runner) as checks:
+        shown = await checks.can_fail(PYTEST, target)
+    assert shown.verified, shown.as_dict()
+    assert "calc.py without line 2 a new test fails: tests/test_new.py::test_sum" in shown.evidence[-1].what
+
+
+@pytest.mark.long
+async def test_new_tests_of_new_code_fail_against_the_code_before_or_a_hunk_taken_back(
+    bench: Callable[..., Bench],
+) -> None:
+    place = bench({"calc.py": CALC, "conftest.py": "", "tests/test_old.py": "def test_old():\n    pass\n"})
+    place.put({"calc.py": FIXED, "tests/test_new.py": TESTS})
+    async with trial(place.runner) as checks:
+        shown = await checks.can_fail(PYTEST)
+        interface = await checks.interfaces()
+    assert (
+        shown.evidence[-1].what == "Against the code before the change a new test fails: tests/test_new.py::test_add."
+    )
+    assert interface.is_same
+    place.put({"calc.py": f"{FIXED}\n\ndef half(a):\n    return a / 2\n"})
+    half = "from calc import half\n\n\ndef test_half():\n    assert half(4) == 2\n"
+    place.put({"tests/test_new.py": half})
+    async with trial(place.runner) as checks:
+        shown = await checks.can_fail(PYTEST)
+        interface = await checks.interfaces()
+    assert shown.evidence[-1].what == "Against calc.py without line 10 a new test fails: tests/test_new.py::test_half."
+    assert shown.verified
+    assert dict(interface.added) == {"calc.half": "def half(a)"}
+
+
+@pytest.mark.long
+async def test_a_flaky_test_is_seen(bench: Callable[..., Bench]) -> None:
+    flaky = (
+        "from pathlib import Path\n\n\ndef test_now_and_then():\n    count = Path('count.log')\n"
+        "    count.write_text(count.read_text() + '.' if count.exists() else '.')\n"
+        "    assert len(count.read_text()) != 2\n"
+    )
+    place = bench({"calc.py": CALC, ".gitignore": "*.log\n"})
+    place.put({"tests/test_flaky.py": flaky})
+    async with trial(place.runner) as checks:
+        told, _ = await checks.steady(PYTEST)
+    assert not told.verified
+    assert told.evidence[-1].what.startswith("It is flaky: of 3 runs 2 passed: tests/test_flaky.py::test_now_and_then")
+
+
+async def test_nothing_runs_unasked_and_what_runs_is_held_and_ended(bench: Callable[..., Bench]) -> None:
+    trap = "test: $(shell touch ../trap trap)\n\ttouch trap\n"
+    place = bench({"Makefile": trap}, refuse="it was refused")
+    async with trial(place.runner) as checks:
+        with pytest.raises(CheckRefused, match="was not run: it was refused"):
+            await checks.before("make test")
+    assert not (place.tree.path / "trap").exists()
+    assert not (place.tree.path.parent / "trap").exists()
+
+
+async def test_a_check_is_confined_bounded_and_its_processes_end(bench: Callable[..., Bench]) -> None:
+    place = bench({"a.txt": "a\n"}, timeout=10)
+    runner = place.runner
+    held = await runner.run("touch inside; touch ../outside; ls ../../worktree-records; env")
+    assert held.exit_code == 0
+    assert (place.tree.path / "inside").exists()
+    assert not (place.tree.path.parent / "outside").exists()
+    assert ".json" not in held.output
+    assert "hidden from commands" not in held.output
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connect = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 2)"
+        command = shlex.join([sys.executable, "-c", connect])
+        assert (await runner.run(command)).exit_code == 1
+        assert (await place.with_allowance(CommandAllowance(network=True)).run(command)).exit_code == 0
+    reading = place.with_allowance(CommandAllowance(writes="nothing"))
+    with pytest.raises(Unsupported, match="may write nothing"):
+        await reading.run("touch b.txt")
+    assert not (place.tree.path / "b.txt").exists()
+    with anyio.fail_after(30):
+        slow = await runner.run("echo begun; (sleep 300 &) ; sleep 300", timeout=1)
+    assert (slow.exit_code, slow.passed, slow.output) == (None, False, "begun\n")
+    assert reproduced(slow).verified is False
+    loud = await runner.run("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end; exit 3")
+    assert (loud.exit_code, loud.run.cut, len(loud.output) <= 256 * 1024) == (3, True, True)
+    assert loud.output.endswith("end\n")
