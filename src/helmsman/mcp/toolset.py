@@ -155,7 +155,7 @@ class Tool(Generic[InputT]):
         # The cloud is only Codex's.
         text = " ".join(part for part in _BETWEEN_SENTENCES.split(text) if "cloud" not in part.lower())
         text = re.sub(r"(?<![A-Za-z])codex(?![A-Za-z])", str(self.agent), text.replace(", e.g. gpt-5.5", ""))
-        return re.sub(r"\bCodex(?:, OpenAI's coding agent)?\b", self.agent_title, text)
+        return re.sub(r"\bCodex(?:, OpenAI's coding agent)?\b", lambda _: self.agent_title, text)
 
     @cached_property
     def _models(self) -> tuple[type[InputT], type[Output]]:
