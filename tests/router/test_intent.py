@@ -199,3 +199,20 @@ def test_the_order_of_requests_does_not_matter() -> None:
     before = {request: parse(request) for request in requests}
     random.Random(7).shuffle(requests)
     assert all(parse(request) == before[request] for request in requests)
+
+
+@pytest.mark.parametrize(
+    ("request_", "action"),
+    [
+        ("is Claude Code done?", "check"),
+        ("is claude done?", "check"),
+        ("Claude, cancel my task", "cancel"),
+        ("what files did claude change?", "choose"),
+        ("make the claude client faster", "run"),
+    ],
+)
+def test_another_agent_is_spoken_to_by_its_names_as_codex_is_by_its_own(request_: str, action: str) -> None:
+    found = parse(request_, called=("Claude Code", "claude"))
+    to_codex = parse(request_.replace("Claude Code", "Codex").replace("laude", "odex"))
+    assert (found.action, found.reference, found.trace) == (action, to_codex.reference, to_codex.trace)
+    assert found.instruction == (request_ if action in ("run", "choose") else ""), "work is told to the letter"

@@ -274,10 +274,8 @@ class LocalTasks:
         if reason:
             self._helm.ledger.update(task.id, {"metadata": {CANCEL_REASON: reason}})
             task = await self.now(task)
-        stopped = f"{self._helm.agents.title(task.agent)}'s turn" + (
-            f" and {commands} running command(s)" if commands else ""
-        )
-        return task, stopped
+        and_commands = f" and {commands} running command(s)" if commands else ""
+        return task, f"{self._helm.agents.title(task.agent)}'s turn{and_commands}"
 
     def _dequeue(self, task: Task) -> str | None:
         session = self._helm.sessions.get(task.session_id or "")

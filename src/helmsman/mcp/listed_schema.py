@@ -6,6 +6,7 @@ name again, `anyOf … null` and `default: null` around whatever can be left out
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 _DEFS: Final = "#/$defs/"
 
 
+@cache
 def listed_schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
-    """What a tool takes (`validation`) or gives (`serialization`)."""
+    """What a tool takes (`validation`) or gives (`serialization`). Made once in a process: it takes long."""
     schema = model.model_json_schema(by_alias=True, mode=mode)
     definitions = {name: _for_callers(part) for name, part in schema.pop("$defs", {}).items()}
     uses = [ref for part in (schema, definitions) for ref in _refs(part)]

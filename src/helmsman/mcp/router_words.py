@@ -162,8 +162,10 @@ def output(planned: Route, message: str, **more: Any) -> contract.CodexOutput:
 
 def theirs(call: CallContext, tasks: Sequence[Task]) -> str:
     """That a request means tasks of other agents, and whom to ask."""
+    agents = call.helm.agents
     told = [
-        f"{task.id} ({task.alias}) is a task of {call.helm.agents.title(task.agent)}: ask the tool {task.agent}."
+        f"{task.id} ({task.alias}) is a task of {agents.title(task.agent)}"
+        + (f": ask the tool {task.agent}." if agents.get(task.agent) else ", which is not configured here.")
         for task in tasks[:MOST_CHOICES]
     ]
     return "\n".join([f"No task of {call.agent_title} is meant by that.", *told])

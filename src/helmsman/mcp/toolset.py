@@ -156,7 +156,7 @@ class Tool(Generic[InputT]):
         # The cloud is only Codex's.
         text = " ".join(part for part in _BETWEEN_SENTENCES.split(text) if "cloud" not in part.lower())
         text = re.sub(r"(?<![A-Za-z])codex(?![A-Za-z])", str(self.agent), text.replace(", e.g. gpt-5.5", ""))
-        return re.sub(r"\bCodex(?:, OpenAI's coding agent)?\b", self.agent_title, text)
+        return re.sub(r"\bCodex(?:, OpenAI's coding agent)?\b", lambda _: self.agent_title, text)
 
     @cached_property
     def _models(self) -> tuple[type[InputT], type[Output]]:
@@ -184,13 +184,13 @@ class Tool(Generic[InputT]):
 
     def listed_like(self, other: str) -> types.Tool:
         """As it is listed beside that tool of another agent, which says all: a client's model reads it once."""
-        whole = self._listed
-        takes = {name: _type_alone(field) for name, field in whole.input_schema["properties"].items()}
+        takes = listed_schema(self._models[0], "validation")
+        properties = {name: _type_alone(field) for name, field in takes["properties"].items()}
         return types.Tool(
             name=self.name,
-            title=whole.title,
+            title=self._said(self.title),
             description=f"The same as {other}, by {self.agent_title}: it takes and gives what that does.",
-            input_schema=whole.input_schema | {"properties": takes},
+            input_schema=takes | {"properties": properties},
             annotations=self.annotations,
         )
 
