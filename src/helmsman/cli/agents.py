@@ -30,7 +30,7 @@ def command(as_json: bool) -> None:
     """
     from helmsman.shapes.agents import all_agents
 
-    found = with_helmsman(all_agents, detach=False)
+    found = with_helmsman(all_agents)
     rows = [[one_line(cell) for cell in _cells(agent)] for agent in found]
     print_list({"agents": found}, rows, _COLUMNS, lambda _: rows, nothing="There are no agents.", as_json=as_json)
 
