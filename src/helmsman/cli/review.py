@@ -32,7 +32,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 
 @cli_command(
     "review",
-    "Let Codex review a change.",
+    "Let Codex, or another agent, review a change.",
     "helmsman review",
     'helmsman review --base main --instructions "Look only at security"',
     "helmsman review --commit HEAD --fail-on P1 --json",
