@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.approvals.policy import Rule, Workspace
+from helmsman.approvals.policy import Rule, Workspace, sandbox_of
 from helmsman.model.options import WRITES
 from tests.approvals.policy_questions import LS, ask, decided, deny, patch
 
@@ -32,6 +32,16 @@ def test_the_switch_allows_changes_inside_the_writable_roots(repo: Path) -> None
 def test_the_switch_is_for_workspace_write_sessions_alone(repo: Path, sandbox: str | None) -> None:
     workspace = Workspace(directory=repo, writes=WRITES.get(sandbox or ""))
     assert decided(patch(repo / "a.txt"), workspace=workspace, switch=True).effect == "ask"
+
+
+def test_where_an_agent_says_that_nothing_holds_it_no_change_counts_as_inside(repo: Path) -> None:
+    workspace = Workspace(directory=repo, writes="workspace")
+    held, free = (
+        ask("patch_approval", paths=[str(repo / "a.txt")], sandbox=sandbox) for sandbox in ("inside", "outside")
+    )
+    assert sandbox_of(held, workspace) == "inside"
+    assert sandbox_of(free, workspace) == "outside"
+    assert decided(free, workspace=workspace, switch=True).effect == "ask"
 
 
 @pytest.mark.parametrize(

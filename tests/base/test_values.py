@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.agents.protocol import Capability
+from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import InvalidInput, TooManySessions
 from helmsman.model.events import CommandExecution, ItemEnded
@@ -30,6 +30,7 @@ from helmsman.settings import load_settings
         Path("/somewhere"),
         datetime(2026, 1, 2, tzinfo=UTC),
         Capability.STEER,
+        Capabilities("echo", "The echo", {Capability.STEER: "Codex can."}),
         SessionOptions(cwd=Path("/x"), config={"a": {"b": [1]}}, writable_roots=(Path("/y"),)),
         TurnLimits(1.5, math.inf),
         ItemEnded(session_id="s", turn_id="t", item=CommandExecution(id="i", command="ls", output="out", exit_code=0)),

@@ -34,7 +34,8 @@ async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_goes_o
     agents = {agent["agent"]: agent for agent in listed["agents"]}
     claude = agents["claude"]
     assert ("codex" in agents, claude["path"]) == (True, str(binary.resolve()))
-    assert "steer" in claude["can"]
+    assert {"steer", "detach"} <= set(claude["can"])
+    assert "detach" in agents["codex"]["can"]
     assert claude["heldBy"] == "Codex's sandbox"
     assert claude["cannot"]["rollback"] == "Use the agent codex."
 

@@ -73,6 +73,7 @@ async def test_an_unknown_command_exits_with_2(bare_cli: Cli) -> None:
         (errors.InvalidSetting("x"), 2),
         (errors.SessionNotFound("x"), 2),
         (errors.CodexNotFound("x"), 3),
+        (errors.AgentNotFound("x"), 3),
         (errors.Unsupported("x"), 3),
         (errors.EngineStartFailed("x"), 3),
         (errors.StepFailed("x", cause_code="engine_start_failed"), 3),

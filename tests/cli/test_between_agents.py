@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.testing import add, patch, say
+from helmsman.testing.fake_acp_agent import says
 from tests.claude import claude_binary, claude_environment
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
+    from helmsman.testing import FakeAcpAgent, ScriptedModel
     from tests.cli.conftest import Cli
 
 pytestmark = [
@@ -50,3 +50,19 @@ async def test_a_session_is_handed_over_and_its_work_reviewed(
     assert review.exit_code == 1, review.stderr
     assert "P1  begun.txt:1  Not x" in review.stdout
     assert "1 finding was dropped" in review.stdout
+
+
+async def test_an_agent_without_a_sandbox_reviews_when_told_so(
+    detached_cli: Cli, git_repo: Path, fake_acp_agent: FakeAcpAgent
+) -> None:
+    own = Path(detached_cli.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f"[agents.mine]\ncommand = {json.dumps(fake_acp_agent.command)}\nruns_repository_files = false\n")
+    (git_repo / "new.txt").write_text("x\n")
+    found = {"title": "Not x", "body": "y", "priority": 1, "confidence": 0.8, "file": "new.txt", "startLine": 1}
+    fake_acp_agent.on(
+        "Review the uncommitted", says(json.dumps({"findings": [found], "verdict": "patch is incorrect"}))
+    )
+    review = await detached_cli.run("review", "--agent", "mine", "--unenforced", "-C", str(git_repo))
+    assert review.exit_code == 0, review.stderr
+    assert "P1  new.txt:1  Not x" in review.stdout

@@ -146,5 +146,5 @@ async def test_another_agent_shows_the_same_and_leaves_nothing(bare_cli: Cli, tm
 
 async def test_an_agent_that_is_not_there_is_named(bare_cli: Cli) -> None:
     done = await bare_cli.run("demo", "--agent", "qwen")
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert "Install it" in done.stderr

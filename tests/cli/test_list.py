@@ -32,7 +32,10 @@ async def test_sessions_are_listed_newest_first_in_columns_for_programs(cli: Cli
     assert [row[0] for row in rows] == sessions[::-1]
     assert [row[2] for row in rows] == [str(cli.directory.parent / "elsewhere"), str(cli.directory)]
     assert [row[3] for row in rows] == ["helmsman", "helmsman"]
-    assert [row[4:] for row in rows] == [["Write a \\x1b[2Jpoem", "done"], ["Mend the parser", "done"]]
+    assert [row[4:] for row in rows] == [
+        ["Write a \\x1b[2Jpoem", "done", "codex"],
+        ["Mend the parser", "done", "codex"],
+    ]
 
 
 @pytest.mark.anyio

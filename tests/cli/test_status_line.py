@@ -49,7 +49,7 @@ def _line(session: Session | None, width: int = 80) -> str:
 
 
 def test_before_there_is_a_session_codex_is_starting() -> None:
-    assert _line(None) == "starting Codex"
+    assert _line(None) == "starting the agent"
 
 
 @pytest.mark.parametrize(

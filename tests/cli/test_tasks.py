@@ -73,7 +73,7 @@ async def test_tasks_are_listed_newest_first_in_columns_for_programs(cli: Cli, t
         assert [row[1] for row in rows] == ["write-2jpoem", "mend-parser"]
         assert [row[2] for row in rows] == ["completed", "completed"]
         assert [row[4] for row in rows] == [str(cli.directory.parent / "elsewhere"), str(cli.directory)]
-        assert [row[5] for row in rows] == ["Write a \\x1b[2Jpoem", "Mend the parser"]
+        assert [row[5:] for row in rows] == [["Write a \\x1b[2Jpoem", "codex"], ["Mend the parser", "codex"]]
 
 
 async def test_a_terminal_gets_a_table(cli: Cli, tasks: list[str]) -> None:

@@ -324,6 +324,14 @@ def test_a_turn_begins_with_the_prompt_and_what_is_in_force() -> None:
     assert shown == "\n› Do it\n  well\n  gpt-5.5 · read-only · approval on-request · /repo"
 
 
+def test_another_agent_than_codex_is_named_once_and_so_is_the_place() -> None:
+    transcript = TranscriptPrinter(_console())
+    transcript.directory, transcript.agent = "/repo", "claude"
+    policy = SettingsApplied(session_id="s", sandbox="workspace-write", approval_policy="on-request")
+    shown = _shown(transcript, policy, SettingsApplied(session_id="s", model="opus"))
+    assert shown == "  claude · workspace-write · approval on-request · /repo\n  opus"
+
+
 def test_the_prompt_is_not_repeated_but_a_steering_message_is_shown() -> None:
     transcript = TranscriptPrinter(_console())
     events = [TurnRequested(session_id="s", text="Do it"), *_ended(UserMessage(id="1", text="Do it"))]

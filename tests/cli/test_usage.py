@@ -81,3 +81,11 @@ async def test_nothing_spent_and_bad_input(bare_cli: Cli) -> None:
     assert (await bare_cli.run("usage", "--by", "colour")).exit_code == 2
     (told,) = (await bare_cli.run("usage", "--json")).json
     assert (told["groups"], told["total"]["turns"]) == ([], 0)
+
+
+async def test_what_cost_less_than_a_cent_did_not_cost_nothing(cli: Cli, model: ScriptedModel) -> None:
+    model.on("tiny", [say("1"), usage(100, 0, 1, 0)])
+    await cli.run("run", "--json", "tiny")
+    async with cli.on_terminal("usage", "--by", "agent") as program:
+        assert await program.exit_code() == 0
+        await program.shows("< $0.01")

@@ -226,14 +226,16 @@ def place_of(question: Question, workspace: Workspace) -> str | None:
 
 def sandbox_of(question: Question, workspace: Workspace) -> Sandbox:
     """What a yes to a question lets happen. Whatever nobody has proved to stay inside may leave."""
+    said = question.details.get("sandbox")
     if question.type == "patch_approval":
         paths = changed_paths(question)
-        if paths is None or question.details.get("grantRoot") or workspace.writes != "workspace":
+        is_held = workspace.writes == "workspace" and said != "outside"  # what says so runs without a sandbox
+        if paths is None or question.details.get("grantRoot") or not is_held:
             return "outside"
         roots = [root for root in (workspace.directory, *workspace.writable_roots) if root is not None]
         return "inside" if _are_ordinary_files(paths, roots) else "outside"
-    said = question.details.get("sandbox") if question.type == "command_approval" else None
-    return said if said in ("inside", "inside-then-outside") else "outside"
+    proved = said if question.type == "command_approval" else None
+    return proved if proved in ("inside", "inside-then-outside") else "outside"
 
 
 def named_paths(question: Question) -> list[Any]:

@@ -58,8 +58,10 @@ def encoded(value: Any, stand_in: Callable[[Any], Any] = _no_stand_in) -> Any:
             return {_KIND: "named", "of": _name(type(value)), "is": [inside(part) for part in value]}
         case tuple():
             return {_KIND: "tuple", "is": [inside(part) for part in value]}
+        case Mapping() if any(type(key) is not str for key in value):  # JSON has only texts for keys
+            return {_KIND: "pairs", "is": [[inside(key), inside(part)] for key, part in value.items()]}
         case Mapping():
-            entries = {str(key): inside(part) for key, part in value.items()}
+            entries = {key: inside(part) for key, part in value.items()}
             return {_KIND: "map", "is": entries} if _KIND in entries else entries
         case Set():
             return {_KIND: "set", "is": [inside(part) for part in value]}
@@ -89,6 +91,8 @@ def decoded(content: Any, stand_in: Callable[[Mapping[str, Any]], Any] = _no_sta
             return {key: inside(part) for key, part in content.items()}
         case "map":
             return {key: inside(part) for key, part in content["is"].items()}
+        case "pairs":
+            return {inside(key): inside(part) for key, part in content["is"]}
         case "tuple":
             return tuple(inside(part) for part in content["is"])
         case "set":

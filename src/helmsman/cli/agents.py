@@ -35,7 +35,7 @@ def command(as_json: bool) -> None:
     have it elsewhere, as in a keychain. Not on a terminal, the columns are separated by tabs: name, version, login, path,
     what holds it, what it cannot do. With --json it is said who can. Of an agent that is not here it is said how to get it.
     """
-    found = with_helmsman(_look, detach=False)
+    found = with_helmsman(_look)
     rows = [[one_line(cell) for cell in _cells(agent)] for agent in found]
     print_list({"agents": found}, rows, _COLUMNS, lambda _: rows, nothing="There are no agents.", as_json=as_json)
 

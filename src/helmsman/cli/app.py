@@ -30,7 +30,7 @@ _HEADINGS: Final = {
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
-    "Codex itself": ("agents", "models", "account", "login", "config", "usage", "engines", "hub"),
+    "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }
 """The commands under their headings, in the order of the help. Each is the `command` of the module of its name."""
@@ -76,7 +76,7 @@ Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, â€
 )
 @click.version_option(__version__, message="helmsman %(version)s")
 def app() -> None:
-    """Steer OpenAI Codex: start work, follow it, answer its questions, stop it."""
+    """Steer coding agents (Codex, Claude Code, Gemini and others): start work, follow it, answer its questions, stop it."""
 
 
 def run(refused: str = "") -> None:

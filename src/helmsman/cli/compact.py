@@ -21,7 +21,7 @@ _SECONDS: Final = 900
 @cli_command("compact", "Replace a session's history by a summary.", "helmsman compact 3b2d5c8e")
 @session_argument
 def command(session: str, as_json: bool) -> int:
-    """Let Codex replace the history of a long session by a summary, and wait until it has.
+    """Let the agent replace the history of a long session by a summary, and wait until it has.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them).
     """
@@ -31,7 +31,9 @@ def command(session: str, as_json: bool) -> int:
         compacting = await helm.extras.upkeep.compact(session_id)
         if not await compacting.wait(until="end", timeout=_SECONDS):
             await compacting.interrupt()
-            raise EngineTimeout(f"Codex did not compact the session within {_SECONDS} s and was stopped. Try it again.")
+            raise EngineTimeout(
+                f"The agent did not compact the session within {_SECONDS} s and was stopped. Try it again."
+            )
         return compacting
 
     session_id, done = on_session(session, compact)

@@ -43,7 +43,7 @@ def command(port: int | None, no_open: bool, server: str | None, as_json: bool, 
     """Show sessions, tasks and questions in the browser, live; approve, deny, steer and start from there.
 
     The code it prints is good once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
-    server, at /mcp. Ctrl-C ends it; what Codex is doing in an engine of its own goes on.
+    server, at /mcp. Ctrl-C ends it; what an agent is doing in an engine of its own goes on.
     """
     from helmsman.cli.http_front import serve_in_hub
     from helmsman.httpd.listening import MCP_PATH, listen

@@ -52,13 +52,13 @@ _PUBLISH: Final = 'mkdir -p "$HOME/published" && cp greet.sh "$HOME/published/"'
 _REASON: Final = "Publishing writes outside the repository, which the sandbox does not allow."
 
 
-@cli_command("demo", "See a real Codex at work, without an account.", "helmsman demo --auto")
+@cli_command("demo", "See a real agent at work, without an account.", "helmsman demo --auto")
 @click.option("--auto", is_flag=True, help="Answer approvals by itself, as happens without a terminal.")
 @click.option(
     "--agent", type=click.Choice(_AGENTS), default=DEFAULT_AGENT, help="Which agent is at work, if it is installed."
 )
 def command(auto: bool, agent: str, as_json: bool) -> int:
-    """See a real Codex at work, without an account: it runs a command, fixes a file and asks for an approval.
+    """See a real agent at work, without an account: it runs a command, fixes a file and asks for an approval.
 
     Its model is a script that comes with Helmsman; everything else is real. It works in a scratch directory with a
     scratch configuration, which are removed at the end.

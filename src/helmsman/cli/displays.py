@@ -174,7 +174,7 @@ class HumanDisplay(Display):
             self._screen.print([Text("Ctrl-C stops it, Ctrl-\\ leaves it running.", "dim")])
         self._session = session
         self._turn_ended = isinstance(event, TurnEnded)
-        self._transcript.directory = session.directory
+        self._transcript.directory, self._transcript.agent = session.directory, session.options.agent
         self._status.note(event)
         self._screen.print(self._transcript.lines(event))
         if isinstance(event, QuestionAsked):
@@ -228,7 +228,7 @@ class HumanDisplay(Display):
             text = Text(f"Error: {visible(error.message)}", "red")
             return fold(self._console, text, indent=0) if is_terminal(self._console) else [text]
         said = error.message == session.result
-        message = "Codex says that it failed." if said else visible(error.message)
+        message = "The agent says that it failed." if said else visible(error.message)
         return [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]
 
     def _closing(self, session: Session, error: HelmsmanError | None) -> list[Text]:

@@ -14,9 +14,9 @@ class ExitCode(IntEnum):
     OK = 0, "all went well"
     FAILED = 1, "the work failed, or a check found something wrong"
     USAGE = 2, "a wrong option, argument or setting; nothing was started"
-    NO_CODEX = 3, "Codex was not found, does not start, or cannot do this"
-    TIMED_OUT = 4, "Codex stayed silent for too long, or the time to wait was up"
-    ASKED = 5, "Codex asks something and waits for the answer"
+    NO_CODEX = 3, "the agent was not found, does not start, or cannot do this"
+    TIMED_OUT = 4, "the agent stayed silent for too long, or the time to wait was up"
+    ASKED = 5, "the agent asks something and waits for the answer"
     NOT_VERIFIED = 6, "the work was done, and does not verify"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
     TERMINATED = 143, "asked to end (SIGTERM)"
@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
 _ERRORS: Final = {
     ExitCode.TIMED_OUT: (errors.StepTimedOut, errors.EngineTimeout, errors.TurnTimedOut),
     ExitCode.INTERRUPTED: (errors.StepInterrupted,),
-    ExitCode.NO_CODEX: (errors.CodexNotFound, errors.Unsupported, errors.EngineError),
+    ExitCode.NO_CODEX: (errors.CodexNotFound, errors.AgentNotFound, errors.Unsupported, errors.EngineError),
     ExitCode.USAGE: (
         *(errors.InvalidInput, errors.InvalidSetting, errors.SessionNotFound, errors.TaskNotFound),
         *(errors.QuestionNotOpen, errors.AnswerInvalid, errors.ConfirmationNeeded),

@@ -11,7 +11,6 @@ from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line
 from helmsman.base.surroundings import expand_home, from_here
 from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_list
 from helmsman.cli.session_ids import short_id
@@ -63,11 +62,10 @@ def command(
 ) -> None:
     """List the sessions agents have on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
 
-    Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary, status.
+    Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary, status, agent.
     """
     from helmsman.shapes.listed_sessions import listed_sessions
 
-    settings = settings_of_command()
     place = None if directory is None else from_here(directory).resolve()
 
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], str | None]:
@@ -76,10 +74,8 @@ def command(
         )
         return await listed_sessions(helm, found), cursor
 
-    sessions, cursor = with_helmsman(find, settings=settings)
-    nothing = (
-        f'There are no sessions in {settings.codex_home} yet. Start one: helmsman run "…", or try `helmsman demo`.'
-    )
+    sessions, cursor = with_helmsman(find)
+    nothing = 'There are no sessions yet. Start one: helmsman run "…", or try `helmsman demo`.'
     if agent is not None or directory is not None or query is not None:
         nothing = "No session matches. Leave out --agent, --directory or --query to see all."
     print_list(
@@ -97,7 +93,7 @@ def command(
 def _row(session: dict[str, Any]) -> tuple[str | None, ...]:
     return (
         *(session["sessionId"], session["timestamp"], session.get("directory")),
-        *(_made_by(session), session.get("summary"), session.get("status")),
+        *(_made_by(session), session.get("summary"), session.get("status"), session["agent"]),
     )
 
 

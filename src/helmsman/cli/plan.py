@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @step_options
 def command(prompt: str, directory: str | None, as_json: bool, **options: Any) -> int:
-    """Let Codex plan what PROMPT asks for (`-` reads it from stdin), and ask whether it is to carry the plan out.
+    """Let an agent plan what PROMPT asks for (`-` reads it from stdin), and ask whether it is to carry the plan out.
 
     Until you approve, it can read and change nothing, whatever the sandbox. Approve and it works with the options given
     here; revise and say what is to be different; or stop (exit code 130). Without a terminal to ask on, the plan goes to

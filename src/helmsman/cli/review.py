@@ -32,7 +32,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 
 @cli_command(
     "review",
-    "Let Codex review a change.",
+    "Let Codex, or another agent, review a change.",
     "helmsman review",
     'helmsman review --base main --instructions "Look only at security"',
     "helmsman review --commit HEAD --fail-on P1 --json",
@@ -44,6 +44,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 @click.option("--instructions", metavar="TEXT", help="What to heed; with nothing else given, all there is to review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
 @click.option("--agent", metavar="NAME", help="Who reviews (`helmsman agents` shows whom there is).")
+@click.option("--unenforced", is_flag=True, help="With --agent: also one that no sandbox can hold to reading.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @click.option(
     "--session",
@@ -72,6 +73,7 @@ def command(
     instructions: str | None,
     directory: str | None,
     agent: str | None,
+    unenforced: bool,
     model: str | None,
     session_id: str | None,
     fail_on: str | None,
@@ -101,7 +103,13 @@ def command(
     async def review(helm: Helmsman) -> int:
         where = None if session_id is None else await full_session_id(helm, session_id)
         begun = await helm.extras.reviews.start(
-            target, session_id=where, cwd=place, instructions=instructions, agent=agent, model=model
+            target,
+            session_id=where,
+            cwd=place,
+            instructions=instructions,
+            agent=agent,
+            model=model,
+            unenforced=unenforced,
         )
         if begun.session is None:
             shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing}

@@ -47,7 +47,7 @@ _directory_option: Final = click.option(
 )
 @_directory_option
 def command(directory: Path, as_json: bool) -> None:
-    """List, test and remove the rules that answer Codex's questions before anyone is asked."""
+    """List, test and remove the rules that answer agents' questions before anyone is asked."""
     _list_rules(directory, as_json=as_json)
 
 
@@ -83,7 +83,7 @@ def _list_rules(directory: Path, *, as_json: bool) -> None:
     if problem is not None:
         click.echo(f"Nothing is allowed by rule now: {visible(problem)}", err=True)
     elif not listed and not switch:
-        click.echo("There are no rules. Whatever Codex asks, you are asked.", err=True)
+        click.echo("There are no rules. Whatever an agent asks, you are asked.", err=True)
 
 
 @cli_command(
@@ -97,7 +97,7 @@ def _list_rules(directory: Path, *, as_json: bool) -> None:
 @click.option("--inside", is_flag=True, help="As if it were proved to stay in the sandbox.  [default: it may leave]")
 @_directory_option
 def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
-    """Say what would happen if Codex asked to run COMMAND (one argument, as one would type it), and which rule decides.
+    """Say what would happen if an agent asked to run COMMAND (one argument, as one would type it), and which rule decides.
 
     Nothing is run.
     """

@@ -68,7 +68,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @cli_command(
     "run",
-    "Run one step of Codex, live.",
+    "Run one step of an agent, live.",
     'helmsman run "Fix the failing test" --full-auto',
     'helmsman run -s read-only "Where is the port read from?" > answer.txt',
     "git diff | helmsman run - --output-schema review.json --json",
@@ -97,7 +97,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Give up on an attempt in which Codex shows no sign of life for so long.  [default: 60 at first, then 600]",
+    help="Give up on an attempt in which the agent shows no sign of life for so long.  [default: 60 at first, then 600]",
 )
 @click.option(
     "--attempts", type=click.IntRange(min=1), metavar="N", help="How often to try; a retry goes on.  [default: 3]"
@@ -117,9 +117,9 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Run one step of Codex and show it as it happens.
+    """Run one step of an agent and show it as it happens.
 
-    PROMPT is what to do; `-` reads it from stdin. Questions of Codex are asked on the terminal; without one they are
+    PROMPT is what to do; `-` reads it from stdin. Its questions are asked on the terminal; without one they are
     denied. The final message goes to stdout and everything else to stderr, so the answer can be piped. It is a session like
     any other: the dashboard shows it, Ctrl-\\ leaves it running, and `helmsman watch` comes back to it. Ctrl-C stops the
     turn, a second Ctrl-C leaves at once.
@@ -195,7 +195,7 @@ async def start_detached(
     """Begin, and leave it running."""
     if not await helm.goes_on_alone():
         raise InvalidInput(
-            "Here Codex ends with this command, so there is nothing to leave running. Use `helmsman run` without --detach, "
+            "The agent ends with this command, so there is nothing to leave running. Use `helmsman run` without --detach, "
             "or do without HELMSMAN_DETACH=0."
         )
     limits = None if timeout is None else TurnLimits(timeout, timeout)

@@ -68,7 +68,7 @@ def command(
     """Send a session its next message: one of Helmsman's, of an earlier run, or one a person made in the terminal.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin. Returns at once
-    and the turn goes on; where Codex cannot go on without this process, or with --wait, it is followed to its end, and the
+    and the turn goes on; where it cannot go on without this process, or with --wait, it is followed to its end, and the
     exit code is that of the turn. While a turn is running it is an error, unless --steer puts the message into that turn or
     --queue waits for its end. With --agent another agent goes on in the same directory or worktree, in a new session that is
     told what was said and done so far, and may do no more than this one.

@@ -101,9 +101,11 @@ def _list_schedules(*, as_json: bool) -> None:
 )
 @click.option("--overlap", is_flag=True, help="Begin even if the run before still works.")
 @click.option("-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one.")
-@click.option("-m", "--model", metavar="MODEL", help="The model, by Codex's name for it.")
+@click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do.")
-@click.option("-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When Codex asks.")
+@click.option(
+    "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When it asks before it acts."
+)
 @click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request.")
 @click.option("--profile", metavar="NAME", help="A profile of your Codex configuration.")
 @click.option("-c", "--config", metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration.")

@@ -28,7 +28,7 @@ _LEAVE_SECONDS: Final = 15
 
 @cli_command(
     "serve",
-    "Serve Codex to MCP clients.",
+    "Serve Codex, and other agents, to MCP clients.",
     "claude mcp add helmsman -- helmsman serve",
     "helmsman serve --transport http --port 8765",
     has_json=False,
@@ -69,7 +69,9 @@ def command(
     port: int,
     **listening: Any,
 ) -> int:
-    """Serve Codex to MCP clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex itself, or your own."""
+    """Serve Codex, and with --tools agents any other agent, to MCP clients: Claude Code, Claude Desktop, Cursor, VS Code,
+    Codex itself, or your own.
+    """
     gc.disable()  # a client waits for all that is imported now, and a tenth of it would be looking for garbage
     flags = {
         "tools": tools,

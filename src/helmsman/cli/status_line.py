@@ -43,7 +43,7 @@ class StatusLine:
         spinner = _SPINNER[int(now * _FRAMES_A_SECOND) % len(_SPINNER)]
         line = Text.assemble((spinner, "cyan"), f" {_clock(now - self._began)}  ")
         if session is None:
-            return crop(self._console, line.append("starting Codex"), indent=0)
+            return crop(self._console, line.append("starting the agent"), indent=0)
         progress = infer_progress(
             session.items, turn_seconds=now - self._turn_began, command_seconds=now - self._command_began
         )

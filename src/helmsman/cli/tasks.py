@@ -101,7 +101,8 @@ def command(**options: Any) -> None:
 
     A task is named by its id (T-local-…, T-cloud-…) or by its alias, which the list shows.
 
-    Not on a terminal, the columns are separated by tabs: id, alias, status, time of the last change, directory, instruction.
+    Not on a terminal, the columns are separated by tabs: id, alias, status, time of the last change, directory, instruction,
+    agent.
     """
     _list_tasks(**options)
 
@@ -231,7 +232,7 @@ def _submit(
 @_task_argument
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
 def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
-    """Stop a task: Codex's turn and the commands it is running. What was changed until then stays changed.
+    """Stop a task: the turn and the commands it is running. What was changed until then stays changed.
 
     The Codex cloud cannot be told to cancel: you get the task's web address, where you can, and the exit code is 1.
     """
@@ -480,7 +481,7 @@ def _row(task: Task) -> tuple[str | None, ...]:
     more = " (asks)" if task.input_required else " (a question timed out)" if task.timed_out else ""
     more = " (waits for the usage limit)" if task.waiting_for == QUOTA else more
     status = task.status + more
-    return task.id, task.alias, status, time, task.directory, task.instruction
+    return task.id, task.alias, status, time, task.directory, task.instruction, task.agent
 
 
 def _cells(task: Task) -> tuple[str | Text, ...]:

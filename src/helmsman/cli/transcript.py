@@ -15,6 +15,7 @@ from rich.text import Text
 from helmsman.base.shown_text import one_line, plain_output, shell_script, visible
 from helmsman.model import events
 from helmsman.model.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in_words
+from helmsman.model.options import DEFAULT_AGENT
 from helmsman.model.questions import REFUSALS, Question
 from helmsman.terminal.diffs import change_lines
 from helmsman.terminal.layout import crop, fold, fold_all
@@ -68,6 +69,8 @@ class TranscriptPrinter:
         self._console = console
         self.directory: str | None = None
         """Where the session works; paths in there are shown relative to it."""
+        self.agent = DEFAULT_AGENT
+        """Whose session it is; one that is not Codex's says so."""
         self.on_screen: set[str] = set()
         """The questions that the person was shown, in a dialogue of their own."""
         self.answered_here: set[str] = set()
@@ -79,7 +82,7 @@ class TranscriptPrinter:
         self._held: str | None = None
         self._prompt: str | None = None
         self._failed: str | None = None
-        self._settings: str | None = None
+        self._settings: tuple[str, ...] | None = None
         self._steps: tuple[events.PlanStep, ...] = ()
         self._questions: dict[str, Question] = {}
         self._judged: set[str] = set()
@@ -166,11 +169,15 @@ class TranscriptPrinter:
 
     def _settings_applied(self, event: events.SettingsApplied) -> list[Text]:
         asks = None if event.approval_policy is None else f"approval {event.approval_policy}"
-        shown = " · ".join(one_line(part) for part in (event.model, event.sandbox, asks, self.directory) if part)
-        if not shown or shown == self._settings:
+        applied = tuple(part for part in (event.model, event.sandbox, asks) if part)
+        shown = applied
+        if self._settings is None:  # who works where stays as it is, and is said once
+            who = () if self.agent == DEFAULT_AGENT else (self.agent,)
+            shown = (*who, *applied, *([] if self.directory is None else [self.directory]))
+        if not shown or applied == self._settings:
             return []
-        self._settings = shown
-        return fold(self._console, Text(shown, "dim"))
+        self._settings = applied
+        return fold(self._console, Text(" · ".join(map(one_line, shown)), "dim"))
 
     def _of_sub_agent(self, event: events.Event) -> list[Text]:
         if not isinstance(event, events.ItemEnded) or isinstance(event.item, events.UserMessage | events.Reasoning):

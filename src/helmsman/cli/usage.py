@@ -126,9 +126,14 @@ def _cells(name: str, group: UsageGroup, style: str = "") -> list[Text]:
     from rich.text import Text
 
     usage = group.usage
-    cost = "?" if group.cost_usd is None else f"${group.cost_usd:,.2f}{'+' if group.unpriced_tokens else ''}"
+    cost = "?" if group.cost_usd is None else f"{_dollars(group.cost_usd)}{'+' if group.unpriced_tokens else ''}"
     numbers = map(_short, (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens))
     return [Text(cell, style) for cell in (name, str(group.sessions), str(group.turns), *numbers, cost)]
+
+
+def _dollars(cost: float) -> str:
+    """A cost to the cent; one below that is not told as nothing."""
+    return "< $0.01" if 0 < cost < 0.005 else f"${cost:,.2f}"
 
 
 def _short(count: int) -> str:
