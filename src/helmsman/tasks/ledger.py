@@ -127,6 +127,10 @@ class Ledger:
         """
         return await anyio.to_thread.run_sync(do, self._registry, limiter=self._one_at_a_time)
 
+    def version_of_others(self) -> tuple[int, int] | None:
+        """Different whenever anybody else may have changed a task; None where that cannot be told at once."""
+        return self._registry.version_of_others()
+
     # --- turns begin -------------------------------------------------------------------------------------------------
 
     async def enter(self, draft: TaskDraft) -> tuple[str, Task | None]:
