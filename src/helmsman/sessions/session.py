@@ -138,6 +138,8 @@ class Session:
         self.begun.set()
         self.catching_up = anyio.Lock()
         """Held while somebody looks at what others have done with it."""
+        self.seen_version: object = None
+        """The state of the registry in which others had done nothing with it."""
         self.on_question: QuestionHandler | None = None
         self.tools: dict[str, ToolRunner] = {}
         """The functions that programs offer to it, by their names (`offer`)."""

@@ -108,8 +108,13 @@ class KnownSessions:
         if self._runs_here(session):
             return  # at once: whoever is cancelled from here on has been heard
         async with session.catching_up:
+            version = self._ledger.version_of_others()
+            if version is not None and version == session.seen_version and not session.state.is_running:
+                return  # nobody else has written anything since
             news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
-            if news is not None and not self._runs_here(session):
+            if news is None:
+                session.seen_version = version
+            elif not self._runs_here(session):
                 await self._bring_up_to_date(session, news)
 
     async def _bring_up_to_date(self, session: Session, now: Remembered, *, again: bool = True) -> None:

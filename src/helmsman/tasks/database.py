@@ -167,6 +167,19 @@ class Database:
 
         return self.read(work)
 
+    def version_of_others(self) -> tuple[int, int] | None:
+        """Different whenever anybody but this connection may have changed anything. Never waits: None where it would."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._connection is None or self._identity != _identity(self.path):
+                return None
+            return self._times_opened, int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error:
+            return None
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
         """Let go of the file. A later call opens it again."""
         with self._lock:

@@ -8,6 +8,7 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -118,6 +119,7 @@ class Ledger:
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
         self._writing = anyio.Lock()
+        self._written_at = -math.inf
         self.on_trouble: Callable[[RegistryUnavailable | None], None] = lambda _: None
         """Called when what is known cannot be written, and with None when it can again."""
         self._is_in_trouble = False
@@ -133,6 +135,10 @@ class Ledger:
             RegistryUnavailable: It cannot be read or written.
         """
         return await anyio.to_thread.run_sync(do, self._registry, limiter=self._one_at_a_time)
+
+    def version_of_others(self) -> tuple[int, int] | None:
+        """Different whenever anybody else may have changed a task; None where that cannot be told at once."""
+        return self._registry.version_of_others()
 
     # --- turns begin -------------------------------------------------------------------------------------------------
 
@@ -501,9 +507,11 @@ class Ledger:
         while True:
             with anyio.move_on_after(_AGAIN_SECONDS if self._changes else None):
                 await self._wake.wait()
-            await self.write()
-            with anyio.move_on_after(_INTERVAL):
+            async with self._writing:
+                pass  # whoever writes right now takes what has woken us
+            with anyio.move_on_after(self._written_at + _INTERVAL - anyio.current_time()):
                 await self._urgent.wait()
+            await self.write()
 
     async def write(self) -> None:
         """Write all that is known by now. What somebody else is just writing is written too when this returns."""
@@ -512,7 +520,7 @@ class Ledger:
             outcomes, self._outcomes = self._outcomes, {}
             if not changes and not outcomes:
                 return  # and `run` goes on waiting for the event it knows
-            self._wake, self._urgent = anyio.Event(), anyio.Event()
+            self._wake, self._urgent, self._written_at = anyio.Event(), anyio.Event(), anyio.current_time()
             for running in self._running.values():
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()

@@ -99,6 +99,10 @@ class Registry:
         """A token that is different whenever a task may have changed, here or in another process. Costs microseconds."""
         return self._database.version()
 
+    def version_of_others(self) -> tuple[int, int] | None:
+        """The same for what is changed by anybody but us. Never waits: None where that cannot be told at once."""
+        return self._database.version_of_others()
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def add(

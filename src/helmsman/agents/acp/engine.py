@@ -457,7 +457,7 @@ class AcpEngine(Engine):
         known = self._sessions.get(session_id)
         if known is not None and known.turn is not None:
             raise SessionBusy(f"A turn is running in session {session_id}. Wait for it, or interrupt it.")
-        content = await anyio.to_thread.run_sync(prompt_content, turn)
+        content = await anyio.to_thread.run_sync(prompt_content, turn) if turn.images else prompt_content(turn)
         session = await self._loaded(session_id, options)
         process = session.process
         if process is None:

@@ -236,7 +236,7 @@ class ClaudeEngine(Engine):
         async with session.starting:
             self._refuse_if_running(session)
             process = await self._process(session, options, turn, directory)
-            message = await anyio.to_thread.run_sync(prompt_message, turn)
+            message = await anyio.to_thread.run_sync(prompt_message, turn) if turn.images else prompt_message(turn)
             turn_id = str(uuid.uuid4())
             session.begin(turn_id)
             try:
