@@ -212,11 +212,11 @@ class _Subject:
 
 
 def is_more_than_words(question: Question) -> bool:
-    """Whether a command is not all that is asked for: permissions of its own, the network, another machine, or words that
-    are typed into a program that runs, wherever that has gone meanwhile."""
+    """Whether a command is not all that is asked for: permissions of its own, the network, another machine, words that are
+    typed into a program that runs, wherever that has gone meanwhile, or what else an agent gives with it."""
     details = question.details
     elsewhere = question.environment not in (None, "local")
-    return elsewhere or any(details.get(key) for key in ("additionalPermissions", "networkContext", "kind"))
+    return elsewhere or any(details.get(key) for key in ("additionalPermissions", "networkContext", "kind", "more"))
 
 
 def place_of(question: Question, workspace: Workspace) -> str | None:
@@ -228,6 +228,8 @@ def sandbox_of(question: Question, workspace: Workspace) -> Sandbox:
     """What a yes to a question lets happen. Whatever nobody has proved to stay inside may leave."""
     if question.type == "patch_approval":
         paths = changed_paths(question)
+        if question.details.get("sandbox") == "outside":  # said where nothing holds the agent to what it may write
+            return "outside"
         if paths is None or question.details.get("grantRoot") or workspace.writes != "workspace":
             return "outside"
         roots = [root for root in (workspace.directory, *workspace.writable_roots) if root is not None]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.agents.change_diff import diff_lines
 from helmsman.base.json_values import mapping, optional_text, sequence, text
 from helmsman.model.events import (
     AgentMessage,
@@ -301,8 +302,7 @@ def _change(path: str, old: str | None, new: str | None) -> PathChange:
         return _counted(PathChange(path=path, kind="add", diff=new or ""))
     if new is None:
         return _counted(PathChange(path=path, kind="delete", diff=old))
-    lines = difflib.unified_diff(_lines(old), _lines(new), n=3)
-    hunks = [line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines][2:]
+    hunks = list(difflib.unified_diff(diff_lines(old), diff_lines(new), n=3))[2:]
     return _counted(PathChange(path=path, kind="update", diff="".join(hunks)))
 
 
@@ -318,10 +318,6 @@ def _from_unified(path: str, diff: str) -> PathChange:
 def _counted(change: PathChange) -> PathChange:
     read = read_change(change)
     return PathChange(path=change.path, kind=change.kind, diff=change.diff, added=read.added, removed=read.removed)
-
-
-def _lines(content: str) -> list[str]:
-    return content.splitlines(keepends=True)
 
 
 def _content(path: str) -> str | None:
