@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ def test_the_switch_allows_changes_inside_the_writable_roots(repo: Path) -> None
 def test_the_switch_is_for_workspace_write_sessions_alone(repo: Path, sandbox: str | None) -> None:
     workspace = Workspace(directory=repo, writes=WRITES.get(sandbox or ""))
     assert decided(patch(repo / "a.txt"), workspace=workspace, switch=True).effect == "ask"
+
+
+def test_where_nothing_holds_the_agent_a_plain_rule_covers_no_patch(repo: Path) -> None:
+    workspace = Workspace(directory=repo, writes="workspace")
+    inside = Rule(effect="allow", type="patch_approval", directory=repo)
+    question = patch(repo / "a.txt", sandbox="outside")
+    assert decided(question, inside, workspace=workspace, switch=True).effect == "ask"
+    assert decided(question, replace(inside, outside=True), workspace=workspace).effect == "allow"
 
 
 @pytest.mark.parametrize(
