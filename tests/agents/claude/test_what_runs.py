@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.agents.claude.questions import read_question
+from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.testing import call, run, say
 from tests.agents.claude.test_story import SECONDS, opened, place
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from helmsman.model.questions import Question
     from helmsman.testing import ScriptedModel
     from tests.agents.claude.test_story import Place
-
-pytestmark = pytest.mark.anyio
 
 __all__ = ["place"]
 
@@ -35,6 +35,7 @@ async def answered(session: Session, answer: str) -> list[Question]:
     return asked
 
 
+@pytest.mark.anyio
 async def test_a_command_runs_where_it_was_shown_and_a_rule_holds_there_and_for_nothing_more(
     place: Place, model: ScriptedModel
 ) -> None:
@@ -54,6 +55,7 @@ async def test_a_command_runs_where_it_was_shown_and_a_rule_holds_there_and_for_
     assert not (place.repo / "sub" / "made.txt").exists()
 
 
+@pytest.mark.anyio
 async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_with(
     place: Place, model: ScriptedModel
 ) -> None:
@@ -67,6 +69,7 @@ async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_wi
     assert not [file for file in planted if file.exists()]
 
 
+@pytest.mark.anyio
 async def test_a_change_says_all_that_it_does(place: Place, model: ScriptedModel) -> None:
     cell: dict[str, object] = {"cell_type": "code", "id": "c1", "source": "1", "metadata": {}, "outputs": []}
     notebook = {"cells": [{**cell, "execution_count": None}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
@@ -88,3 +91,14 @@ async def test_a_change_says_all_that_it_does(place: Place, model: ScriptedModel
     assert deleted.details["changes"] == [{"path": given["notebook_path"], "kind": "update"}]
     assert written.details["changes"] == [{"path": str(place.repo / "old.txt"), "kind": "update"}]
     assert "\n+one\rtwo\u2028three\n" in written.details["diff"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "effect"), [("mcp__lab__write", "allow"), ("mcp__lab__other__write", "ask"), ("mcp__lab___write", "ask")]
+)
+def test_a_rule_for_a_server_covers_no_tool_that_may_be_anothers(tool: str, effect: str) -> None:
+    request = {"subtype": "can_use_tool", "tool_name": tool, "input": {}}
+    asked = read_question({"request_id": "1", "request": request}, "s", "t", "/repo", "inside")
+    assert asked is not None
+    rules = RuleSet(rules=(Rule(effect="allow", mcp=("lab", None), outside=True),))
+    assert decide(asked.question, rules, Workspace()).effect == effect

@@ -116,7 +116,13 @@ def _read(
         return "user_input", tuple(_prompt(mapping(one)) for one in sequence(given.get("questions"))), {}
     if tool.startswith("mcp__"):
         _, server, name = [*tool.split("__", 2), "", ""][:3]
-        details = {"server": server, "tool": name, "toolParams": dict(given), "approvalKind": "mcp_tool_call"}
+        # Where the server's name ends is not certain if there are more marks: then no rule allows it.
+        kind = (
+            "mcp_tool_call"
+            if "__" not in tool[len("mcp__" + server) + 1 :]
+            else "mcp_tool_call of this server or another"
+        )
+        details = {"server": server, "tool": name, "toolParams": dict(given), "approvalKind": kind}
         prompt = Prompt(text=f"{TITLE} asks to call {name} of {server}.", options=(ACCEPT, DECLINE, CANCEL))
         return "mcp_elicitation", (prompt,), details
     details = {"permissions": {tool: dict(given)}, "directory": directory, "reason": reason}
