@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.agents.acp.permissions import Asking, read_question, refusing, write_answer
+from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates
@@ -122,3 +123,10 @@ async def test_two_questions_under_one_id_are_both_withdrawn(
     assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] == [
         {"outcome": {"outcome": "cancelled"}}
     ]
+
+
+def test_no_count_makes_up_for_others() -> None:
+    told = {"inputTokens": -1_000_000, "outputTokens": 5, "cachedReadTokens": 10**30, "thoughtTokens": True}
+    used = OwnAgent("fake", "Fake", mode=None, runs_repository_files=False).read_usage(told)
+    assert used is not None
+    assert used.counts == (0, 10**12, 5, 0)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.change_diff import diff_lines
-from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
+from helmsman.base.json_values import amount, count, integer, mapping, optional_text, sequence, text
 from helmsman.base.redaction import redact
 from helmsman.model.events import (
     USAGE_LIMIT,
@@ -335,13 +335,13 @@ def usage_of(told: Any) -> Usage | None:
     about = mapping(told)
     if not about:
         return None
-    cached = integer(about.get("cache_read_input_tokens")) or 0
-    written = integer(about.get("cache_creation_input_tokens")) or 0
+    cached = count(about.get("cache_read_input_tokens"))
+    written = count(about.get("cache_creation_input_tokens"))
     return Usage(
-        input_tokens=(integer(about.get("input_tokens")) or 0) + cached + written,
+        input_tokens=count(about.get("input_tokens")) + cached + written,
         cached_input_tokens=cached,
-        output_tokens=integer(about.get("output_tokens")) or 0,
-        reasoning_output_tokens=integer(mapping(about.get("output_tokens_details")).get("thinking_tokens")) or 0,
+        output_tokens=count(about.get("output_tokens")),
+        reasoning_output_tokens=count(mapping(about.get("output_tokens_details")).get("thinking_tokens")),
     )
 
 
