@@ -139,12 +139,14 @@ def session_options(
     _refuse_misspelt_policy(config)
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
-    if allowed_roots and sandbox == "danger-full-access":  # said at once; the engine compares the policy as a whole
-        raise InvalidInput(
-            "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
-            "without allowed roots.",
-            parameter="sandbox",
-        )
+    unenforced = _switch(options, "unenforced")
+    for parameter, is_free in (("sandbox", sandbox == "danger-full-access"), ("unenforced", unenforced)):
+        if allowed_roots and is_free:  # said at once; the engine compares the policy as a whole
+            raise InvalidInput(
+                "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
+                "without allowed roots.",
+                parameter=parameter,
+            )
     return SessionOptions(
         agent=agent,
         cwd=place,
@@ -158,7 +160,7 @@ def session_options(
         developer_instructions=options.get("developer_instructions"),
         skip_git_repo_check=_switch(options, "skip_git_repo_check"),
         trust_repository=_switch(options, "trust_repository"),
-        unenforced=_switch(options, "unenforced"),
+        unenforced=unenforced,
     )
 
 

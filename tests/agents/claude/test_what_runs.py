@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -10,10 +11,13 @@ import pytest
 
 from helmsman.agents.claude.questions import read_question
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.errors import InvalidInput
 from helmsman.testing import call, run, say
 from tests.agents.claude.test_story import SECONDS, opened, place
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helmsman import Session
     from helmsman.model.questions import Question
     from helmsman.testing import ScriptedModel
@@ -67,6 +71,26 @@ async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_wi
         session = await helm.start("plant", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await answered(session, "approve")
     assert not [file for file in planted if file.exists()]
+
+
+@pytest.mark.anyio
+async def test_where_there_are_allowed_roots_nobody_does_without_the_sandbox(
+    place: Place, model: ScriptedModel, tmp_path: Path
+) -> None:
+    escape = tmp_path / "escaped.txt"
+    model.on("begin", say("begun"))
+    model.on("leave", run(f"touch {escape}"), say("done"))
+    async with opened(place) as wide:
+        session = await wide.start("begin", cwd=place.repo, agent="claude", unenforced=True)
+        await answered(session, "deny")
+    narrow = replace(place, settings=replace(place.settings, allowed_roots=(place.repo.resolve(),)))
+    async with opened(narrow) as helm:
+        with pytest.raises(InvalidInput, match="allowed roots"):
+            await helm.start("leave", cwd=place.repo, agent="claude", unenforced=True)
+        session = await helm.say(session.id, "leave")
+        assert not session.options.unenforced
+        await answered(session, "approve")
+    assert not escape.exists()
 
 
 @pytest.mark.anyio
