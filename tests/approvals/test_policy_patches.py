@@ -48,6 +48,8 @@ def test_where_nothing_holds_the_agent_a_plain_rule_covers_no_patch(repo: Path) 
     [
         "../other/x", "out/x", "file", "src/../../other/x", "/etc/passwd", ".git/hooks/pre-commit", "src/.git/config",
         ".GIT/config", ".codex/config.toml", ".agents/x", "helmsman.toml", "src/helmsman.toml", "Helmsman.TOML", "",
+        ".claude/settings.json", "src/.mcp.json", ".gemini/settings.json", ".opencode/plugin/x.js", "opencode.json",
+        ".qwen/settings.json", ".github/hooks/x.json",
     ],
 )  # fmt: skip
 def test_the_switch_covers_no_path_that_leads_out_or_is_protected(repo: Path, path: str) -> None:
