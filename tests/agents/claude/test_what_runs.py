@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,26 @@ async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_wi
         session = await helm.start("plant", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await answered(session, "approve")
     assert not [file for file in planted if file.exists()]
+
+
+@pytest.mark.anyio
+async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
+    place: Place, model: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.chdir(runtime)  # its address may be too long
+    place.env["XDG_RUNTIME_DIR"] = str(runtime)
+    connect = "import socket; socket.socket(socket.AF_UNIX).connect('../run/bus')"
+    model.on("reach", run(f'python3 -c "{connect}" && touch reached.txt'), run("touch ran.txt"), say("done"))
+    with socket.socket(socket.AF_UNIX) as bus:
+        bus.bind("bus")
+        bus.listen()
+        async with opened(place) as helm:
+            session = await helm.start("reach", cwd=place.repo, agent="claude", sandbox="workspace-write")
+            assert len(await answered(session, "approve")) == 2
+    assert (place.repo / "ran.txt").exists()
+    assert not (place.repo / "reached.txt").exists()
 
 
 @pytest.mark.anyio

@@ -40,6 +40,8 @@ class CopilotReader(SessionReader):
         return None if info is None or gathered is None else (info, gathered)
 
     def gather(self, session_id: str) -> Gathering | None:
+        if not is_id(session_id):
+            return None
         events = self._states / session_id / _EVENTS
         if not events.exists():
             return None
