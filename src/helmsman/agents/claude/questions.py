@@ -117,11 +117,8 @@ def _read(
     if tool.startswith("mcp__"):
         _, server, name = [*tool.split("__", 2), "", ""][:3]
         # Where the server's name ends is not certain if there are more marks: then no rule allows it.
-        kind = (
-            "mcp_tool_call"
-            if "__" not in tool[len("mcp__" + server) + 1 :]
-            else "mcp_tool_call of this server or another"
-        )
+        is_clear = "__" not in tool[len("mcp__" + server) + 1 :]
+        kind = "mcp_tool_call" if is_clear else "mcp_tool_call of this server or another"
         details = {"server": server, "tool": name, "toolParams": dict(given), "approvalKind": kind}
         prompt = Prompt(text=f"{TITLE} asks to call {name} of {server}.", options=(ACCEPT, DECLINE, CANCEL))
         return "mcp_elicitation", (prompt,), details
@@ -147,9 +144,7 @@ def _before(path: str) -> tuple[str | None, bool]:
         file = Path(path)
         if not file.is_absolute():
             return None, False
-        if (
-            not file.is_file() or file.stat().st_size > _BEFORE_BYTES
-        ):  # from a pipe or a device it would be read for ever
+        if not file.is_file() or file.stat().st_size > _BEFORE_BYTES:  # a pipe or a device would be read for ever
             return ("", False) if os.path.lexists(file) else (None, True)
         return file.read_text(encoding="utf-8"), True
     except (OSError, ValueError):
