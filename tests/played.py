@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from helmsman import Settings
     from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.model.questions import QuestionType
 
 _CAN: Final = frozenset(
     {
@@ -143,16 +144,16 @@ class PlayedEngine(Engine):
         elif event.session_id in self._kept:
             self._kept[event.session_id].append(event)
 
-    def ask(self) -> None:
-        """Ask whether a command may run."""
+    def ask(self, kind: QuestionType = "command_approval", **details: Any) -> None:
+        """Ask whether a command may run, or something else happen."""
         self._asked += 1
         question = Question(
             id=f"q{self._asked}",
-            type="command_approval",
+            type=kind,
             session_id=self.session_id,
             turn_id=self.turn_id,
             prompts=(Prompt(text="?", options=("approve", "approve_session", "deny", "abort")),),
-            details={"command": "ls", "directory": "/"},
+            details=details or {"command": "ls", "directory": "/"},
         )
         self.open_questions.add(question.id)
         self.emit(QuestionAsked(session_id=self.session_id, turn_id=self.turn_id, question=question))

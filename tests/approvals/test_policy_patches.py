@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,21 @@ def test_where_an_agent_says_that_nothing_holds_it_no_change_counts_as_inside(re
     assert decided(free, workspace=workspace, switch=True).effect == "ask"
 
 
+def test_where_nothing_holds_the_agent_a_plain_rule_covers_no_patch(repo: Path) -> None:
+    workspace = Workspace(directory=repo, writes="workspace")
+    inside = Rule(effect="allow", type="patch_approval", directory=repo)
+    question = patch(repo / "a.txt", sandbox="outside")
+    assert decided(question, inside, workspace=workspace, switch=True).effect == "ask"
+    assert decided(question, replace(inside, outside=True), workspace=workspace).effect == "allow"
+
+
 @pytest.mark.parametrize(
     "path",
     [
         "../other/x", "out/x", "file", "src/../../other/x", "/etc/passwd", ".git/hooks/pre-commit", "src/.git/config",
         ".GIT/config", ".codex/config.toml", ".agents/x", "helmsman.toml", "src/helmsman.toml", "Helmsman.TOML", "",
+        ".claude/settings.json", "src/.mcp.json", ".gemini/settings.json", ".opencode/plugin/x.js", "opencode.json",
+        ".qwen/settings.json", ".github/hooks/x.json",
     ],
 )  # fmt: skip
 def test_the_switch_covers_no_path_that_leads_out_or_is_protected(repo: Path, path: str) -> None:

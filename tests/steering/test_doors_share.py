@@ -160,6 +160,11 @@ async def test_an_agent_behind_roots_lets_nothing_out_of_the_sandbox_whoever_beg
         with pytest.raises(AnswerInvalid, match="only a person"):
             await narrow.respond(session.id, question, ["approve"], by=_AGENT)
         await wide.respond(session.id, question, ["approve"], by=_AGENT)
+        agent.engines[-1].ask("patch_approval", paths=["/elsewhere/a.txt"])
+        question = await question_of(session)
+        with pytest.raises(AnswerInvalid, match="/elsewhere"):
+            await narrow.respond(session.id, question, ["approve"], by=_AGENT)
+        await narrow.respond(session.id, question, ["deny"], by=_AGENT)
 
 
 async def test_paths_are_those_of_the_door_that_names_them(shared: Shared, agent: PlayedAgent, tmp_path: Path) -> None:

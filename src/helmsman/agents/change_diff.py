@@ -23,6 +23,13 @@ def file_change_diff(changes: Iterable[PathChange], directory: str | None = None
     return "".join(_one_file(change, directory) for change in changes)
 
 
+def diff_lines(content: str) -> list[str]:
+    """The lines of a file as a diff has them: git ends a line at a line feed only, and marks a last one that has none."""
+    lines = [line + "\n" for line in content.split("\n")]
+    last = lines.pop()
+    return lines if last == "\n" else [*lines, last + _NO_FINAL_NEWLINE]
+
+
 def _one_file(change: PathChange, directory: str | None) -> str:
     old_path = _shown_path(change.path, directory)
     new_path = old_path if change.moved_to is None else _shown_path(change.moved_to, directory)

@@ -100,6 +100,20 @@ def _scratch() -> Path:
     return private_directory(Path(tempfile.gettempdir()).resolve() / f"helmsman-agents-{os.geteuid()}")
 
 
+def _runtime_directories(env: Mapping[str, str]) -> list[Path]:
+    """Where the sockets of the user's session are: who listens there, such as `systemd --user`, runs things outside."""
+    named = {Path(place).resolve() for place in (env.get("XDG_RUNTIME_DIR") or "/", f"/run/user/{os.geteuid()}")}
+    return sorted(place for place in named if _is_private(place) and not Path.home().is_relative_to(place))
+
+
+def _is_private(place: Path) -> bool:
+    try:
+        status = place.stat()
+    except OSError:
+        return False
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
 _found: Final = OnceEach[Sandbox]()
 
 
@@ -115,14 +129,16 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
         binary = await find_agent(settings, env)
     except CodexNotFound as error:
         raise _refusal(f"The sandbox for it is Codex's own, of {NEEDED} or newer, and there is no Codex") from error
-    status = binary.path.stat()
-    key = f"{binary.path} {status.st_size} {status.st_mtime_ns} {settings.state_dir} {settings.codex_home}"
+    status, used = binary.path.stat(), environment() if env is None else env
+    sockets = _runtime_directories(used)
+    places = (settings.state_dir, settings.codex_home, *sockets)
+    key = " ".join(map(str, (binary.path, status.st_size, status.st_mtime_ns, *places)))
 
     async def make() -> Sandbox:
         home = await anyio.to_thread.run_sync(private_directory, settings.state_dir.resolve() / "sandbox")
-        hidden = (settings.state_dir.resolve(), settings.codex_home.resolve())
+        hidden = (settings.state_dir.resolve(), settings.codex_home.resolve(), *sockets)
         sandbox = Sandbox(codex=binary.path, home=home, hidden=hidden)
-        reason = await anyio.to_thread.run_sync(_why_it_does_not_hold, sandbox, environment() if env is None else env)
+        reason = await anyio.to_thread.run_sync(_why_it_does_not_hold, sandbox, used)
         if reason is not None:
             raise _refusal(
                 f"The sandbox of Codex {binary.version} does not hold here ({reason})", "Try `helmsman doctor`"

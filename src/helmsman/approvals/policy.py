@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -36,8 +37,15 @@ if TYPE_CHECKING:
 
 Effect = Literal["allow", "deny", "ask"]
 
-_PROTECTED_NAMES: Final = frozenset([".git", ".codex", ".agents", "helmsman.toml"])
-"""What tells git, Codex and Helmsman itself what to do; no switch for ordinary files covers a change to it."""
+_PROTECTED_NAMES: Final = frozenset(
+    [
+        *(".git", ".codex", ".agents", "helmsman.toml"),
+        *(".claude", ".mcp.json", ".gemini", ".opencode", "opencode.json", "opencode.jsonc", ".qwen", ".copilot"),
+    ]
+)
+"""What tells git, agents and Helmsman itself what to do; no switch for ordinary files covers a change to it."""
+_HOOKS: Final = (".github", "hooks")
+"""Copilot runs what it finds there."""
 _MAX_DIRECTORIES: Final = 32
 
 
@@ -212,11 +220,11 @@ class _Subject:
 
 
 def is_more_than_words(question: Question) -> bool:
-    """Whether a command is not all that is asked for: permissions of its own, the network, another machine, or words that
-    are typed into a program that runs, wherever that has gone meanwhile."""
+    """Whether a command is not all that is asked for: permissions of its own, the network, another machine, words that are
+    typed into a program that runs, wherever that has gone meanwhile, or what else an agent gives with it."""
     details = question.details
     elsewhere = question.environment not in (None, "local")
-    return elsewhere or any(details.get(key) for key in ("additionalPermissions", "networkContext", "kind"))
+    return elsewhere or any(details.get(key) for key in ("additionalPermissions", "networkContext", "kind", "more"))
 
 
 def place_of(question: Question, workspace: Workspace) -> str | None:
@@ -370,7 +378,8 @@ def _are_ordinary_files(paths: Iterable[str], roots: Sequence[Path]) -> bool:
 def _is_ordinary_file(path: Path, root: Path) -> bool:
     if not path.is_relative_to(root) or path == root:
         return False
-    return not any(part.casefold() in _PROTECTED_NAMES for part in path.relative_to(root).parts)
+    parts = [part.casefold() for part in path.relative_to(root).parts]
+    return _HOOKS not in pairwise(parts) and not any(part in _PROTECTED_NAMES for part in parts)
 
 
 def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Ruling:

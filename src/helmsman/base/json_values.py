@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 NO_FIELDS: Final[Mapping[str, Any]] = {}
 _ABSURD: Final = 1e9
+_MOST: Final = 10**12
 
 
 def text(value: object) -> str:
@@ -24,6 +25,11 @@ def optional_text(value: object) -> str | None:
 
 def integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def count(value: object) -> int:
+    """A number of tokens: never below 0, so that none can make up for others, and none that a database cannot hold."""
+    return min(max(0, integer(value) or 0), _MOST)
 
 
 def amount(value: object) -> float | None:

@@ -140,14 +140,13 @@ def session_options(
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
     unenforced = _switch(options, "unenforced")
-    if allowed_roots and (
-        unenforced or sandbox == "danger-full-access"
-    ):  # said at once; engines compare the whole policy
-        raise InvalidInput(
-            "Without a sandbox that holds, a session could write outside the allowed roots. Use workspace-write, or start "
-            "Helmsman without allowed roots.",
-            parameter="unenforced" if unenforced else "sandbox",
-        )
+    for parameter, is_free in (("sandbox", sandbox == "danger-full-access"), ("unenforced", unenforced)):
+        if allowed_roots and is_free:  # said at once; the engine compares the policy as a whole
+            raise InvalidInput(
+                "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
+                "without allowed roots.",
+                parameter=parameter,
+            )
     return SessionOptions(
         agent=agent,
         cwd=place,

@@ -170,9 +170,9 @@ class Desk:
             await self._refuse(session, question, DEADLINE, reason)
 
     async def answer(
-        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool = False
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path] = ()
     ) -> None:
-        """Answer an open question. `confined`: who answers has allowed roots, whether or not the session has.
+        """Answer an open question. `roots` are the allowed ones of who answers, whether or not the session has some.
 
         Raises:
             QuestionNotOpen: No such question, or it was answered already.
@@ -183,7 +183,10 @@ class Desk:
             raise _not_open(session, question_id)
         choices = read_answers(question, answers)
         says_yes = any(choice.value not in REFUSALS for choice in choices)
-        if (self._allowed_roots or confined) and by.who == "agent" and says_yes and leaves_the_sandbox(question):
+        beyond = beyond_roots(question, roots, session.state.directory) if says_yes and by.who == "agent" else None
+        if beyond is not None:
+            raise AnswerInvalid(f"{beyond} Only a person can let it. Answer with deny, or leave it to a person.")
+        if (self._allowed_roots or roots) and by.who == "agent" and says_yes and leaves_the_sandbox(question):
             raise AnswerInvalid(
                 "There are allowed roots, and outside the sandbox this command could write anywhere: only a person can "
                 "let it, in the terminal, the dashboard or a form. Answer with deny, or leave it to a person.",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Mapping,
         Sequence,
     )
+    from pathlib import Path
 
     from helmsman.agents.protocol import Engine
     from helmsman.approvals.deadline import Deadline
@@ -110,9 +111,9 @@ class Verbs(Protocol):
         ...
 
     async def give_answer(
-        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path]
     ) -> None:
-        """Answer a question of such a turn, by the rules of who began it. `confined`: who answers has allowed roots."""
+        """Answer a question of such a turn, by the rules of who began it. `roots`: the allowed ones of who answers."""
         ...
 
 

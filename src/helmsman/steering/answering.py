@@ -58,7 +58,7 @@ class Answering:
         self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))
 
     async def give_answer(
-        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path]
     ) -> None:
-        """Answer a question of a turn that was begun here. `confined`: who answers has allowed roots."""
-        await self.desk.answer(session, question_id, answers, by, confined=confined)
+        """Answer a question of a turn that was begun here. `roots`: the allowed ones of who answers."""
+        await self.desk.answer(session, question_id, answers, by, roots=roots)

@@ -497,7 +497,7 @@ class Steering(Turns):
         """
         session = await self.session(session_id)
         try:
-            await session.verbs.give_answer(session, question_id, answers, by, confined=bool(self.allowed_roots))
+            await session.verbs.give_answer(session, question_id, answers, by, roots=self.allowed_roots)
         except QuestionNotOpen:
             if not await self._has_answered(session, question_id, answers, by):
                 raise

@@ -1,8 +1,9 @@
 """A session handed over: another agent goes on where one has worked, knowing what was said and done so far.
 
 What was said and done is read from the first agent's files, which need not run, and told to the other in its first
-prompt: prompts, final messages, commands and changed files, the newest in full. The new session works in the same directory
-or worktree, and may do what the caller says or else what the first one might, never more.
+prompt: prompts, final messages, commands and changed files, the newest in full. Secrets are left out, for the other's model
+may be another company's, and no text in it can look like a line of ours. The new session works in the same directory or
+worktree, and may do what the caller says or else what the first one might, never more.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import PastTurn
+from helmsman.base.redaction import redact
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
 from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, ProposedPlan, Review, UserMessage
 from helmsman.model.inputs import changed_options, require_place
 from helmsman.model.options import ASKS, WRITES, SessionOptions
+from helmsman.model.question_text import GUTTER
 from helmsman.steering.turn_errors import busy
 from helmsman.tasks.model import HANDED_OVER
 
@@ -162,7 +165,7 @@ def _told(turns: Sequence[PastTurn]) -> str:
 
 def _turn(number: int, turn: PastTurn) -> str:
     lines = [f"## Turn {number} ({turn.status})"]
-    lines += [f"Asked: {cut(item.text, _TEXT_CHARS)}" for item in turn.items if isinstance(item, UserMessage)]
+    lines += [f"Asked: {_text(item.text)}" for item in turn.items if isinstance(item, UserMessage)]
     commands = [item for item in turn.items if isinstance(item, CommandExecution) and not item.declined]
     if len(commands) > _MOST_COMMANDS:
         lines.append(f"({len(commands) - _MOST_COMMANDS} earlier commands are left out.)")
@@ -173,12 +176,16 @@ def _turn(number: int, turn: PastTurn) -> str:
         if isinstance(item, FileChange) and not item.declined
         for change in item.changes
     )
-    lines += [f"Changed: {cut(', '.join(changed), _TEXT_CHARS)}"] if changed else []
+    lines += [f"Changed: {_text(', '.join(changed))}"] if changed else []
     said = [item for item in turn.items if isinstance(item, AgentMessage | ProposedPlan | Review) and item.text]
-    lines += [f"Answered: {cut(said[-1].text, _TEXT_CHARS)}"] if said else []
+    lines += [f"Answered: {_text(said[-1].text)}"] if said else []
     return "\n".join(lines)
+
+
+def _text(text: str) -> str:
+    return cut(redact(text), _TEXT_CHARS).replace("\n", f"\n{GUTTER}")
 
 
 def _command(item: CommandExecution) -> str:
     code = "" if item.exit_code is None else f" (exit {item.exit_code})"
-    return cut(" ".join(shell_script(item.command).split()), _COMMAND_CHARS) + code
+    return cut(" ".join(redact(shell_script(item.command)).split()), _COMMAND_CHARS) + code

@@ -187,8 +187,9 @@ class Memory:
             return options
         inside = tuple(root for root in options.writable_roots if is_inside(root, roots))
         writes = None if options.writes == "anything" else options.writes
-        narrow = replace(options, writable_roots=inside, writes=writes, config={})
-        return replace(narrow, trust_repository=False, unenforced=False)
+        return replace(
+            options, writable_roots=inside, writes=writes, config={}, trust_repository=False, unenforced=False
+        )
 
 
 def _asked_for(session: Session) -> str | Path | None:

@@ -46,11 +46,15 @@ def asks(
     allowed: Sequence[Step] = (),
     refused: Sequence[Step] = (),
     options: Sequence[Step] = _OPTIONS,
+    again: str | None = None,
     **fields: Any,
 ) -> Step:
-    """A question whether a tool may be called, and what comes of each answer."""
+    """A question whether a tool may be called, and what comes of each answer; `again` titles another, by the same id."""
     call = {"toolCallId": f"call-{title}", "kind": kind, "title": title, "status": "pending", **fields}
-    return {"ask": {"toolCall": call, "options": list(options)}, "allowed": list(allowed), "refused": list(refused)}
+    step: Step = {"ask": {"toolCall": call, "options": list(options)}}
+    if again is not None:
+        step["again"] = {"toolCall": {**call, "toolCallId": f"call-{again}", "title": again}, "options": list(options)}
+    return {**step, "allowed": list(allowed), "refused": list(refused)}
 
 
 def runs(command: str) -> Step:

@@ -154,8 +154,9 @@ class _Program:
     def _ask(self, session_id: str, step: Json, turn: _Turn) -> list[Json]:
         number = next(self._numbers)
         self._asked[number] = turn
-        params = {"sessionId": session_id, **step["ask"]}
-        self._say({"id": number, "method": "session/request_permission", "params": params})
+        for asked in (step["ask"], *([step["again"]] if "again" in step else [])):
+            params = {"sessionId": session_id, **asked}
+            self._say({"id": number, "method": "session/request_permission", "params": params})
         answer = turn.answers.get()
         chosen = (answer or {}).get("outcome", {}).get("optionId")
         if answer is None or turn.cancelled:

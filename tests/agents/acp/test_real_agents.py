@@ -23,7 +23,7 @@ from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import AgentMessage, EngineGone, QuestionAsked, TurnEnded, Usage, UsageReported
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
-from helmsman.testing import ScriptedModel, add, patch, run, say
+from helmsman.testing import ScriptedModel, add, call, patch, run, say
 from helmsman.testing.agent_tools import SHELLS
 from tests.agents.acp.test_acp_engine import Followed, begin
 from tests.real_agents import NAMES, real_agent
@@ -256,6 +256,41 @@ async def test_where_nothing_may_be_written_nothing_is(
             await session.end()
             assert not [event for event in session.events if isinstance(event, QuestionAsked)]
             assert not (git_repo / "made.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "tool", "place"),
+    [
+        ("gemini", "run_shell_command", "dir_path"),
+        ("opencode", "bash", "workdir"),
+        ("qwen", "run_shell_command", "directory"),
+    ],
+)
+async def test_a_command_that_runs_elsewhere_says_so(
+    name: str,
+    tool: str,
+    place: str,
+    model: ScriptedModel,
+    git_repo: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.agents.acp.test_acp_engine.SECONDS", SECONDS)
+    agent = real_agent(name, tmp_path / "home", model)
+    (git_repo / "sub").mkdir()
+    given: dict[str, object] = {"command": "touch made.txt", "description": "make it", place: str(git_repo / "sub")}
+    if name == "qwen":
+        given["is_background"] = False
+    model.on("elsewhere", call(tool, given), say("made"))
+    async with opened(agent, tmp_path) as engine:
+        session = await begin(engine, SessionOptions(agent=name, cwd=git_repo, unenforced=True), "elsewhere")
+        question = await session.question()
+        assert question.details["command"] == "touch made.txt"
+        shown = question.details.get("directory", question.details.get("more"))
+        assert shown in (str(git_repo / "sub"), f"[in {git_repo / 'sub'}] (make it)")
+        await engine.answer(question, (Choice("approve"),))
+        await session.end()
+    assert (git_repo / "sub" / "made.txt").exists()
 
 
 @pytest.mark.parametrize("place", ["its root", "a directory of it", "a directory with a .git of no use"])

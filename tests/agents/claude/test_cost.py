@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.agents.claude.normalise import usage_of
 from helmsman.agents.claude.spending import ClaudeSpending
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import run, say
@@ -160,3 +161,9 @@ def test_a_cost_counts_only_where_it_knows_of_all_that_was_used(tmp_path: Path) 
         None,
         None,
     ]
+
+
+def test_no_count_makes_up_for_others() -> None:
+    used = usage_of({"input_tokens": -1_000_000, "cache_read_input_tokens": 7, "output_tokens": 10**30})
+    assert used is not None
+    assert used.counts == (7, 7, 10**12, 0)

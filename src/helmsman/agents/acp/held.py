@@ -334,7 +334,12 @@ class HeldSession:
             request_id=request.id,
             sandbox="inside" if self.is_enforced else "outside",
         )
-        question = permissions.read_question(request.params, {} if call is None else call.fields, asking)
+        # A call that has ended is another one under the same name, which may be the model's choice.
+        known = {} if call is None or call.ended else call.fields
+        question = permissions.read_question(request.params, known, asking)
+        if question.id in self.questions:  # an answer to either would be one to both
+            self._withdraw(question.id)
+            return True
         self.questions[question.id] = request
         self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn.id, question=question, raw=request.params))
         return True
@@ -378,13 +383,16 @@ class HeldSession:
 
     def withdraw_all(self) -> None:
         """Nobody is to answer any more what is open."""
-        for question_id, request in list(self.questions.items()):
-            del self.questions[question_id]
-            if self.process is not None:
-                self.process.peer.respond(request.id, permissions.CANCELLED)
-            self._router.deliver(
-                QuestionClosed(session_id=self.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
-            )
+        for question_id in list(self.questions):
+            self._withdraw(question_id)
+
+    def _withdraw(self, question_id: str) -> None:
+        request = self.questions.pop(question_id)
+        if self.process is not None:
+            self.process.peer.respond(request.id, permissions.CANCELLED)
+        self._router.deliver(
+            QuestionClosed(session_id=self.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
+        )
 
 
 def not_open(question: Question) -> QuestionNotOpen:

@@ -8,10 +8,11 @@ What holds longer is a rule of Helmsman's own.
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.acp.updates import EDITS, changes_of, command_of
+from helmsman.agents.acp.updates import EDITS, PLACES, AgentCall, changes_of, command_of, place_of, words_of
 from helmsman.agents.change_diff import file_change_diff
 from helmsman.base.json_values import mapping, optional_text, sequence, text
 from helmsman.model.questions import ABORT, APPROVE, APPROVE_SESSION, DENY, Prompt, Question
@@ -27,6 +28,9 @@ REQUEST: Final = "session/request_permission"
 CANCELLED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 _ALLOW: Final = "allow_once"
 _REJECT: Final = "reject_once"
+_ACTS: Final = frozenset({"execute", *EDITS})
+_SHOWN: Final = frozenset({"command", "description", *PLACES})
+_GRANTS_NOTHING: Final = frozenset({"timeout", "initial_wait"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +46,11 @@ class Asking:
 
 
 def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: Asking) -> Question:
-    """A request for a permission as a question. `call` is all that is known of the tool call."""
+    """A request for a permission as a question. `call` is all that was known of the tool call; what is said now counts."""
     asked = user_questions(params)
+    whole = AgentCall("", dict(call))
+    whole.take(mapping(params.get("toolCall")))
+    call = whole.fields
     if asked:
         return _question(params, asking, "user_input", _user_prompts(asked), {})
     directory = asking.directory
@@ -51,21 +58,23 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
     made: QuestionType
     kind = text(call.get("kind"))
     if kind == "execute":
-        given = mapping(call.get("rawInput"))
-        where = optional_text(given.get("cwd")) or optional_text(given.get("directory")) or directory
-        details = {"command": command_of(call), "directory": where, "reason": _reason(call), "sandbox": asking.sandbox}
+        details = {**_command(call, directory), "sandbox": asking.sandbox}
         says, made = "run a command", "command_approval"
     elif kind in EDITS and (changes := changes_of(call)):
         details = {
             "diff": file_change_diff(changes, directory),
             "changes": [_shown(change) for change in changes],
             "paths": [change.path for change in changes],
+            "sandbox": asking.sandbox,
+            "input": None if any(change.diff for change in changes) else dict(mapping(call.get("rawInput"))) or None,
         }
         says, made = "change files", "patch_approval"
     else:
         details = {
             "permissions": {"tool": text(call.get("title")) or text(call.get("name")), "kind": kind or "other"},
             "input": dict(mapping(call.get("rawInput"))) or None,
+            "call": optional_text(call.get("toolCallId")),
+            "says": words_of(call) or None,
             "directory": directory,
         }
         says, made = "use a tool", "permission_approval"
@@ -106,13 +115,16 @@ def refusing(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def user_questions(params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What the agent asks a person in words, where that is what it asks."""
-    meta = mapping(mapping(params.get("toolCall")).get("_meta"))
+    call = mapping(params.get("toolCall"))
+    meta = mapping(call.get("_meta")) if call.get("kind") not in _ACTS else {}  # a yes in disguise
     return [mapping(one) for one in sequence(meta.get("qwenQuestions")) if isinstance(one, dict)]
 
 
 def _the_only(params: Mapping[str, Any], kind: str) -> str | None:
-    found = [option for option in sequence(params.get("options")) if mapping(option).get("kind") == kind]
-    return optional_text(found[0].get("optionId")) if len(found) == 1 else None
+    options = [mapping(option) for option in sequence(params.get("options"))]
+    found = [optional_text(option.get("optionId")) for option in options if option.get("kind") == kind]
+    is_clear = len(found) == 1 and [option.get("optionId") for option in options].count(found[0]) == 1
+    return found[0] if is_clear else None
 
 
 def _selected(option: str) -> dict[str, Any]:
@@ -141,8 +153,35 @@ def _question(
     )
 
 
-def _reason(call: Mapping[str, Any]) -> str | None:
-    return optional_text(mapping(call.get("rawInput")).get("description"))
+def _command(call: Mapping[str, Any], directory: str) -> dict[str, Any]:
+    """A command, where it runs, and what else it is given, as far as that can change what happens."""
+    given = mapping(call.get("rawInput"))
+    command = text(given.get("command"))
+    details: dict[str, Any] = {"command": command_of(call)}
+    if not command and (words := words_of(call)):
+        return details | _in_words(words, directory)
+    more: dict[str, Any] = {}
+    for name, value in given.items():
+        parts = sequence(value) if name == "commands" else ()  # Copilot's own reading of the command
+        is_same = bool(parts) and all(isinstance(part, str) and part in command for part in parts)
+        is_shown = name in _SHOWN and isinstance(value, str)
+        if value and not is_shown and not is_same and name not in _GRANTS_NOTHING and (name, value) != ("mode", "sync"):
+            more[name] = value
+    reason = optional_text(given.get("description"))
+    return details | {"directory": place_of(call, directory), "reason": reason, "more": more or None}
+
+
+def _in_words(words: str, directory: str) -> dict[str, Any]:
+    """Where a command runs that has its arguments in words alone, as Gemini's have. What is not clear is shown as it is."""
+    for here in (directory, os.path.realpath(directory)):
+        said = f"[current working directory {here}]"
+        if words.startswith(said):
+            rest = words.removeprefix(said).strip()
+            is_reason = not rest or (rest.startswith("(") and rest.endswith(")"))
+            return (
+                {"directory": directory, "reason": rest[1:-1] or None, "more": None} if is_reason else {"more": words}
+            )
+    return {"more": words}
 
 
 def _shown(change: PathChange) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.agents.sandbox import NETWORK
-from helmsman.base.json_values import integer, mapping, optional_text
+from helmsman.base.json_values import count, integer, mapping, optional_text
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
 
@@ -163,16 +163,15 @@ class Profile:
 
     def read_usage(self, counts: Mapping[str, Any]) -> Usage | None:
         """Counts by the protocol's names."""
-        given = integer(counts.get("inputTokens"))
-        if given is None:
+        if integer(counts.get("inputTokens")) is None:
             return None
-        cached = integer(counts.get("cachedReadTokens")) or 0
-        written = integer(counts.get("cachedWriteTokens")) or 0
-        thoughts = integer(counts.get("thoughtTokens")) or 0
+        cached = count(counts.get("cachedReadTokens"))
+        written = count(counts.get("cachedWriteTokens"))
+        thoughts = count(counts.get("thoughtTokens"))
         return Usage(
-            input_tokens=given + (cached + written if self.cached_beside else 0),
+            input_tokens=count(counts.get("inputTokens")) + (cached + written if self.cached_beside else 0),
             cached_input_tokens=cached,
-            output_tokens=(integer(counts.get("outputTokens")) or 0) + (thoughts if self.thoughts_beside else 0),
+            output_tokens=count(counts.get("outputTokens")) + (thoughts if self.thoughts_beside else 0),
             reasoning_output_tokens=thoughts,
         )
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from helmsman.agents.acp.profile import AgentAccess, AgentHome, Profile
 from helmsman.base.files import replace_file
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, text
+from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
 from helmsman.errors import EngineStartFailed
 from helmsman.model.events import Usage
 
@@ -62,10 +62,9 @@ class Gemini(Profile):
 
     def prompt_usage(self, answer: Mapping[str, Any]) -> Usage | None:
         counts = mapping(mapping(mapping(answer.get("_meta")).get("quota")).get("token_count"))
-        given = integer(counts.get("input_tokens"))
-        if given is None:
+        if integer(counts.get("input_tokens")) is None:
             return None
-        return Usage(input_tokens=given, output_tokens=integer(counts.get("output_tokens")) or 0)
+        return Usage(input_tokens=count(counts.get("input_tokens")), output_tokens=count(counts.get("output_tokens")))
 
     def reader(self, env: Mapping[str, str]) -> SessionReader:
         from helmsman.agents.acp.storage.gemini import GeminiReader

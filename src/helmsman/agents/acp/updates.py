@@ -8,10 +8,12 @@ turn ends is closed then.
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.agents.change_diff import diff_lines
 from helmsman.base.json_values import mapping, optional_text, sequence, text
 from helmsman.model.events import (
     AgentMessage,
@@ -44,6 +46,8 @@ _STATUS: Final[Mapping[str, ItemStatus]] = {
     "failed": "failed",
 }
 _STEPS: Final[Mapping[str, StepStatus]] = {"in_progress": "in_progress", "completed": "completed"}
+PLACES: Final = ("workdir", "directory", "dir_path", "cwd")
+"""How agents call the place where a command runs. OpenCode tells of the session's as `cwd`, too."""
 _FILE_BYTES: Final = 1024 * 1024
 """Of a larger file a change is shown without the lines around it."""
 _PIECES: Final[Mapping[str, type[AgentMessage | Reasoning]]] = {
@@ -194,7 +198,7 @@ class TurnItems:
                 id=call.id,
                 status=status,
                 command=command_of(fields),
-                directory=optional_text(given.get("cwd")) or self._directory,
+                directory=place_of(fields, self._directory),
                 output=output if output is not None else "",
                 exit_code=code if status in ("completed", "failed") else None,
                 declined=call.id in self.declined,
@@ -250,6 +254,18 @@ def command_of(fields: Mapping[str, Any]) -> str:
     return text(mapping(fields.get("rawInput")).get("command")) or _title(fields)
 
 
+def place_of(fields: Mapping[str, Any], directory: str) -> str:
+    """Where the command of a call runs, as far as its arguments say: else in the session's directory."""
+    given = mapping(fields.get("rawInput"))
+    return str(Path(directory, next((text(given[name]) for name in PLACES if text(given.get(name))), "")))
+
+
+def words_of(fields: Mapping[str, Any]) -> str:
+    """What a call says of itself in words."""
+    parts = (mapping(mapping(part).get("content")) for part in sequence(fields.get("content")))
+    return "\n".join(text(part.get("text")) for part in parts if text(part.get("text")))
+
+
 def _title(fields: Mapping[str, Any]) -> str:
     return text(fields.get("title")) or text(fields.get("name"))
 
@@ -269,14 +285,19 @@ def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
     """The files that a call changes, wherever the agent says it: diffs, one unified diff, or what its tool was given."""
     shown = [mapping(part) for part in sequence(fields.get("content")) if mapping(part).get("type") == "diff"]
     given, result = mapping(fields.get("rawInput")), mapping(fields.get("rawOutput"))
-    if shown:
-        return tuple(
-            _change(text(part.get("path")), optional_text(part.get("oldText")), optional_text(part.get("newText")))
-            for part in shown
-        )
     path = next(
         (text(given[name]) for name in ("fileName", "filePath", "file_path", "path") if text(given.get(name))), ""
     )
+    places = [text(mapping(place).get("path")) for place in sequence(fields.get("locations"))]
+    kind: ChangeKind = "delete" if fields.get("kind") == "delete" else "update"
+    if shown:
+        changes = [
+            _change(text(part.get("path")), optional_text(part.get("oldText")), optional_text(part.get("newText")))
+            for part in shown
+        ]
+        others = (place for place in dict.fromkeys([path, *places]) if place)
+        unseen = (place for place in others if not any(_is_same_file(place, change.path) for change in changes))
+        return (*changes, *(PathChange(path=place, kind=kind) for place in unseen))
     unified = optional_text(mapping(result.get("metadata")).get("diff")) or optional_text(given.get("diff"))
     if path and unified:
         return (_from_unified(path, unified),)
@@ -287,9 +308,13 @@ def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
         )
         if new is not None:
             return (_change(path, old if old is not None else _content(path), new),)
-    places = [text(mapping(place).get("path")) for place in sequence(fields.get("locations"))]
-    kind: ChangeKind = "delete" if fields.get("kind") == "delete" else "update"
     return tuple(PathChange(path=place, kind=kind) for place in ([path] if path else places) if place)
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    """Whether two names are one file's, of which one may be relative."""
+    long, short = sorted((os.path.normpath(one), os.path.normpath(other)), key=len, reverse=True)
+    return long == short or (not os.path.isabs(short) and long.endswith("/" + short))  # noqa: PTH117 - they are texts
 
 
 def _change(path: str, old: str | None, new: str | None) -> PathChange:
@@ -297,12 +322,13 @@ def _change(path: str, old: str | None, new: str | None) -> PathChange:
     before = _content(path)
     if old and new is not None and before is not None and before != old and before.count(old) == 1:
         old, new = before, before.replace(old, new)  # a piece: with what is around it the lines have their numbers
+    if not old and before:  # it says that there is no such file
+        old = before
     if not old:
         return _counted(PathChange(path=path, kind="add", diff=new or ""))
     if new is None:
         return _counted(PathChange(path=path, kind="delete", diff=old))
-    lines = difflib.unified_diff(_lines(old), _lines(new), n=3)
-    hunks = [line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines][2:]
+    hunks = list(difflib.unified_diff(diff_lines(old), diff_lines(new), n=3))[2:]
     return _counted(PathChange(path=path, kind="update", diff="".join(hunks)))
 
 
@@ -318,10 +344,6 @@ def _from_unified(path: str, diff: str) -> PathChange:
 def _counted(change: PathChange) -> PathChange:
     read = read_change(change)
     return PathChange(path=change.path, kind=change.kind, diff=change.diff, added=read.added, removed=read.removed)
-
-
-def _lines(content: str) -> list[str]:
-    return content.splitlines(keepends=True)
 
 
 def _content(path: str) -> str | None:

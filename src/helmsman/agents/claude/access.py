@@ -34,11 +34,13 @@ _WRITING: Final = ("Edit", "MultiEdit", "NotebookEdit", "Write")
 _RUNNING: Final = ("Bash", "Monitor")
 
 WRITABLE_AT_HOME: Final = (
-    *("projects", "todos", "tasks", "plans", "shell-snapshots", "session-env", "file-history", "sessions"),
-    *("debug", "statsig", "telemetry", "cache", "backups", "jobs", "paste-cache", "image-cache", "usage-data"),
+    *("projects", "todos", "tasks", "plans", "file-history", "sessions"),
+    *("debug", "statsig", "telemetry", "cache", "paste-cache", "image-cache", "usage-data"),
 )
 """What Claude Code writes in its home as it works. Its settings, hooks, plugins and the list of its MCP servers are not
-among it: what a command wrote there would run outside the sandbox, later."""
+among it: what a command wrote there would run outside the sandbox, later. Nor are `shell-snapshots` and `session-env`, which
+each of its commands begins with, also in somebody's own terminal, nor `jobs`, which are begun without asking, nor the
+`backups` of its configuration: it does without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,11 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _PLATFORM_PACKAGE: Final = "claude-code-*-*/claude"
 _LEFT_OUT: Final = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
 """What a Claude Code that has started us says of itself to its children."""
+_ALWAYS: Final = {
+    "DISABLE_AUTOUPDATER": "1",  # another version in mid-session would be another agent
+    # A `cd`, which nobody is asked about, would hold for the next command: it would run elsewhere than where it was shown.
+    "CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR": "1",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +60,7 @@ class ClaudeBinary:
         }
         if self.home != Path(given.get("HOME", "/nowhere")) / ".claude":  # named, it keeps more of its files in there
             given["CLAUDE_CONFIG_DIR"] = str(self.home)
-        return given | {"DISABLE_AUTOUPDATER": "1"}  # another version in mid-session would be another agent
+        return given | _ALWAYS
 
 
 def find_claude(settings: Settings, env: Mapping[str, str] | None) -> ClaudeBinary:

@@ -13,7 +13,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
+from helmsman.agents.change_diff import diff_lines
+from helmsman.base.json_values import amount, count, integer, mapping, optional_text, sequence, text
 from helmsman.base.redaction import redact
 from helmsman.model.events import (
     USAGE_LIMIT,
@@ -303,16 +304,8 @@ def change_of(tool: str, given: Mapping[str, Any], before: str | None = None) ->
 
 
 def _with_diff(change: PathChange, old: str, new: str) -> PathChange:
-    lines = list(difflib.unified_diff(_lines(old), _lines(new), n=3))[2:]
+    lines = list(difflib.unified_diff(diff_lines(old), diff_lines(new), n=3))[2:]
     return _counted(replace(change, diff="".join(lines)))
-
-
-def _lines(content: str) -> list[str]:
-    """Lines as a diff has them: the last one says if the file does not end with a line's end."""
-    lines = content.splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += "\n\\ No newline at end of file\n"
-    return lines
 
 
 def _changed(change: PathChange, detail: Mapping[str, Any]) -> PathChange:
@@ -342,13 +335,13 @@ def usage_of(told: Any) -> Usage | None:
     about = mapping(told)
     if not about:
         return None
-    cached = integer(about.get("cache_read_input_tokens")) or 0
-    written = integer(about.get("cache_creation_input_tokens")) or 0
+    cached = count(about.get("cache_read_input_tokens"))
+    written = count(about.get("cache_creation_input_tokens"))
     return Usage(
-        input_tokens=(integer(about.get("input_tokens")) or 0) + cached + written,
+        input_tokens=count(about.get("input_tokens")) + cached + written,
         cached_input_tokens=cached,
-        output_tokens=integer(about.get("output_tokens")) or 0,
-        reasoning_output_tokens=integer(mapping(about.get("output_tokens_details")).get("thinking_tokens")) or 0,
+        output_tokens=count(about.get("output_tokens")),
+        reasoning_output_tokens=count(mapping(about.get("output_tokens_details")).get("thinking_tokens")),
     )
 
 

@@ -7,6 +7,7 @@ itself, with the very arguments that were shown; what holds longer is a rule of 
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,10 @@ REFUSED: Final = "The user refused this."
 NOBODY_ASKED: Final = "Refused: nobody is asked in this session, and this would have to be."
 _BEFORE_BYTES: Final = 4 * 1024 * 1024
 _YES: Final = frozenset({APPROVE, APPROVE_SESSION, ACCEPT})
+_IN_THE_DIFF: Final = frozenset(
+    {"file_path", "notebook_path", "content", "old_string", "new_string", "new_source", "edits", "replace_all"}
+)
+"""What a change of a file is given that its diff shows."""
 _ASK_USER: Final = "AskUserQuestion"
 EXIT_PLAN: Final = "ExitPlanMode"
 """With this it proposes its plan."""
@@ -94,8 +99,9 @@ def _read(
         }
         return "command_approval", (Prompt(text=f"{TITLE} asks to run a command.", options=approval),), details
     if tool in EDITS:
-        change = change_of(tool, given, _before(text(given.get("file_path"))))
-        counts = {"added": change.added, "removed": change.removed}
+        before, is_known = _before(text(given.get("file_path")))
+        change = change_of(tool, given, before)
+        counts = {"added": change.added, "removed": change.removed} if is_known else {}
         details = {
             "diff": file_change_diff((change,), directory),
             "changes": [
@@ -103,13 +109,17 @@ def _read(
             ],
             "paths": [change.path],
             "sandbox": sandbox,
+            "more": {key: value for key, value in given.items() if key not in _IN_THE_DIFF} or None,
         }
         return "patch_approval", (Prompt(text=f"{TITLE} asks to change files.", options=approval),), details
     if tool == _ASK_USER:
         return "user_input", tuple(_prompt(mapping(one)) for one in sequence(given.get("questions"))), {}
     if tool.startswith("mcp__"):
         _, server, name = [*tool.split("__", 2), "", ""][:3]
-        details = {"server": server, "tool": name, "toolParams": dict(given), "approvalKind": "mcp_tool_call"}
+        # Where the server's name ends is not certain if there are more marks: then no rule allows it.
+        is_clear = "__" not in tool[len("mcp__" + server) + 1 :]
+        kind = "mcp_tool_call" if is_clear else "mcp_tool_call of this server or another"
+        details = {"server": server, "tool": name, "toolParams": dict(given), "approvalKind": kind}
         prompt = Prompt(text=f"{TITLE} asks to call {name} of {server}.", options=(ACCEPT, DECLINE, CANCEL))
         return "mcp_elicitation", (prompt,), details
     details = {"permissions": {tool: dict(given)}, "directory": directory, "reason": reason}
@@ -128,15 +138,17 @@ def _prompt(asked: Mapping[str, Any]) -> Prompt:
     )
 
 
-def _before(path: str) -> str | None:
-    """What a file holds now; None where there is none, or it is too large or no text to show a change of."""
+def _before(path: str) -> tuple[str | None, bool]:
+    """What a file holds now, None where there is none; and whether that is known: it may be too large, or no text."""
     try:
         file = Path(path)
-        if not file.is_absolute() or file.stat().st_size > _BEFORE_BYTES:
-            return None
-        return file.read_text(encoding="utf-8")
+        if not file.is_absolute():
+            return None, False
+        if not file.is_file() or file.stat().st_size > _BEFORE_BYTES:  # a pipe or a device would be read for ever
+            return ("", False) if os.path.lexists(file) else (None, True)
+        return file.read_text(encoding="utf-8"), True
     except (OSError, ValueError):
-        return None
+        return "", False
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------

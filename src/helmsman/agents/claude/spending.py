@@ -18,7 +18,7 @@ from helmsman.agents.claude.binary import CLAUDE
 from helmsman.agents.claude.normalise import SYNTHETIC, usage_of
 from helmsman.agents.claude.storage import PROJECTS, is_id, said_in
 from helmsman.agents.spending import SessionSpending, TurnSpending
-from helmsman.base.json_values import amount, integer, mapping, optional_text, text, timestamp
+from helmsman.base.json_values import amount, count, mapping, optional_text, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class _Reading:
             used = [mapping(one) for one in mapping(line.get("modelUsage")).values()]
             names = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
             cost = None if line.get("hasUnknownModelCost") is True else amount(line.get("totalCostUSD"))
-            self._processes.append(_Told(cost, sum(integer(one.get(name)) or 0 for one in used for name in names)))
+            self._processes.append(_Told(cost, sum(count(one.get(name)) for one in used for name in names)))
         elif line.get("isSidechain") is not True and said_in(line) is not None:
             self.directory = self.directory or optional_text(line.get("cwd"))
             self.turns.append(_Turn(text(line.get("uuid")), _seconds(line), len(self._processes)))

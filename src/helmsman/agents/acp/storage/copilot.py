@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
 from helmsman.agents.protocol import SessionInfo
-from helmsman.base.json_values import integer, mapping, optional_text, text, timestamp
+from helmsman.base.json_values import count, integer, mapping, optional_text, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class CopilotReader(SessionReader):
         return None if info is None or gathered is None else (info, gathered)
 
     def gather(self, session_id: str) -> Gathering | None:
+        if not is_id(session_id):
+            return None
         events = self._states / session_id / _EVENTS
         if not events.exists():
             return None
@@ -75,10 +77,10 @@ class CopilotReader(SessionReader):
 
 def _count(gathered: Gathering, counts: Mapping[str, Any], event: Mapping[str, Any]) -> None:
     usage = Usage(
-        input_tokens=integer(counts.get("inputTokens")) or 0,
-        cached_input_tokens=integer(counts.get("cacheReadTokens")) or 0,
-        output_tokens=integer(counts.get("outputTokens")) or 0,
-        reasoning_output_tokens=integer(counts.get("reasoningTokens")) or 0,
+        input_tokens=count(counts.get("inputTokens")),
+        cached_input_tokens=count(counts.get("cacheReadTokens")),
+        output_tokens=count(counts.get("outputTokens")),
+        reasoning_output_tokens=count(counts.get("reasoningTokens")),
     )
     gathered.used(usage, optional_text(counts.get("model")), timestamp(event.get("timestamp")))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
 from helmsman.agents.protocol import SessionInfo
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
+from helmsman.base.json_values import count, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def _take(gathered: Gathering, message: Mapping[str, Any], calls: dict[str, Mapp
     gathered.said(_words(message), at)
     tokens = mapping(message.get("tokens"))
     if tokens:
-        thoughts = integer(tokens.get("thoughts")) or 0
+        thoughts = count(tokens.get("thoughts"))
         usage = Usage(
-            input_tokens=integer(tokens.get("input")) or 0,
-            cached_input_tokens=integer(tokens.get("cached")) or 0,
-            output_tokens=(integer(tokens.get("output")) or 0) + thoughts,
+            input_tokens=count(tokens.get("input")),
+            cached_input_tokens=count(tokens.get("cached")),
+            output_tokens=count(tokens.get("output")) + thoughts,
             reasoning_output_tokens=thoughts,
         )
         gathered.used(usage, optional_text(message.get("model")), at)

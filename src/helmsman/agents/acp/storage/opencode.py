@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.storage.reader import Gathering, SessionReader
 from helmsman.agents.protocol import SessionInfo
-from helmsman.base.json_values import amount, integer, mapping, optional_text, text
+from helmsman.base.json_values import amount, count, integer, mapping, optional_text, text
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -111,11 +111,11 @@ def _take(gathered: Gathering, message: Mapping[str, Any], parts: list[Mapping[s
     tokens = mapping(message.get("tokens"))
     if tokens:
         cache = mapping(tokens.get("cache"))
-        read, thoughts = integer(cache.get("read")) or 0, integer(tokens.get("reasoning")) or 0
+        read, thoughts = count(cache.get("read")), count(tokens.get("reasoning"))
         usage = Usage(
-            input_tokens=(integer(tokens.get("input")) or 0) + read + (integer(cache.get("write")) or 0),
+            input_tokens=count(tokens.get("input")) + read + count(cache.get("write")),
             cached_input_tokens=read,
-            output_tokens=(integer(tokens.get("output")) or 0) + thoughts,
+            output_tokens=count(tokens.get("output")) + thoughts,
             reasoning_output_tokens=thoughts,
             cost_usd=amount(message.get("cost")) or None,  # 0 where it knows no price
         )

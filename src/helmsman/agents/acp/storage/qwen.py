@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
 from helmsman.agents.protocol import SessionInfo
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, timestamp
+from helmsman.base.json_values import count, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def _count(gathered: Gathering, line: Mapping[str, Any]) -> None:
     if not counts:
         return
     usage = Usage(
-        input_tokens=integer(counts.get("promptTokenCount")) or 0,
-        cached_input_tokens=integer(counts.get("cachedContentTokenCount")) or 0,
-        output_tokens=integer(counts.get("candidatesTokenCount")) or 0,
-        reasoning_output_tokens=integer(counts.get("thoughtsTokenCount")) or 0,
+        input_tokens=count(counts.get("promptTokenCount")),
+        cached_input_tokens=count(counts.get("cachedContentTokenCount")),
+        output_tokens=count(counts.get("candidatesTokenCount")),
+        reasoning_output_tokens=count(counts.get("thoughtsTokenCount")),
     )
     gathered.used(usage, optional_text(line.get("model")), timestamp(line.get("timestamp")))
 

@@ -1,0 +1,132 @@
+"""What an agent asks is shown whole, whatever its title says and the model has chosen of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.agents.acp.permissions import Asking, read_question, refusing, write_answer
+from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.errors import QuestionNotOpen
+from helmsman.model.questions import Choice
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates
+from tests.agents.acp.test_acp_engine import begin, engine_of, fake, options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.model.options import SessionOptions
+    from helmsman.model.questions import Question
+
+__all__ = ["fake", "options"]
+
+ASKING = Asking(title="Fake", session_id="s", turn_id="t", directory="/repo", request_id=0, sandbox="outside")
+OPTIONS = [
+    {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+    {"optionId": "no", "name": "No", "kind": "reject_once"},
+]
+
+
+def asked(call: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> Question:
+    params = {"toolCall": {"toolCallId": "1", "kind": "execute", **call}, "options": OPTIONS}
+    return read_question(params, known or {}, ASKING)
+
+
+def words(text: str) -> dict[str, Any]:
+    return {"title": "make", "content": [{"type": "content", "content": {"type": "text", "text": text}}]}
+
+
+@pytest.mark.parametrize(
+    ("call", "directory", "more"),
+    [
+        ({"rawInput": {"command": "make"}}, "/repo", None),
+        ({"rawInput": {"command": "make", "cwd": "/repo", "workdir": "/repo/sub"}}, "/repo/sub", None),  # OpenCode
+        ({"rawInput": {"command": "make", "workdir": "sub", "timeout": 5}}, "/repo/sub", None),
+        ({"rawInput": {"command": "make", "directory": "/x", "is_background": False}}, "/x", None),  # Qwen
+        ({"rawInput": {"command": "make", "is_background": True}}, "/repo", {"is_background": True}),
+        ({"rawInput": {"command": "make", "commands": ["make"], "mode": "sync"}}, "/repo", None),  # Copilot
+        ({"rawInput": {"command": "make", "mode": "async"}}, "/repo", {"mode": "async"}),
+        ({"rawInput": {"command": ["rm", "x"]}, "title": "make"}, "/repo", {"command": ["rm", "x"]}),
+        (words("[current working directory /repo] (why)"), "/repo", None),  # Gemini
+        (words("[in sub] (why)"), None, "[in sub] (why)"),
+        (words("[current working directory /repo] [background]"), None, "[current working directory /repo] [background]"),
+    ],
+)  # fmt: skip
+def test_a_command_says_where_it_runs_and_what_else_it_is_given(
+    call: Mapping[str, Any], directory: str | None, more: object
+) -> None:
+    details = asked(call).details
+    assert (details["command"], details.get("directory"), details.get("more")) == ("make", directory, more)
+
+
+def test_a_change_names_every_file_and_a_file_that_is_there_is_not_new(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
+    diff = {"type": "diff", "path": str(tmp_path / "a.txt"), "oldText": None, "newText": "three\n"}
+    given = {"file_path": "a.txt", "content": "three\n"}
+    places = [{"path": str(tmp_path / "a.txt")}, {"path": "/etc/hosts"}]
+    details = asked({"kind": "edit", "content": [diff], "rawInput": given, "locations": places}).details
+    assert details["paths"] == [str(tmp_path / "a.txt"), "/etc/hosts"]
+    assert details["changes"][0] == {"path": str(tmp_path / "a.txt"), "kind": "update", "added": 1, "removed": 2}
+    assert details["sandbox"] == "outside"
+    unseen = {"patchText": "*** Update File: b.txt"}
+    details = asked({"kind": "edit", "rawInput": unseen, "locations": [{"path": "/repo/b.txt"}]}).details
+    assert details["input"] == unseen  # what no diff shows
+
+
+def test_a_tool_says_what_it_is_beside_its_title() -> None:
+    details = asked({"kind": "other", "toolCallId": "mcp_lab_wipe__1", **words('{"command": "make"}')}).details
+    assert details["permissions"] == {"tool": "make", "kind": "other"}
+    assert (details["call"], details["says"]) == ("mcp_lab_wipe__1", '{"command": "make"}')
+
+
+def test_no_answer_means_anything_but_what_it_says() -> None:
+    call = {"toolCallId": "1", "kind": "execute", "title": "rm x", "_meta": {"qwenQuestions": [{"question": "Red?"}]}}
+    params = {"toolCall": call, "options": OPTIONS}
+    question = read_question(params, {}, ASKING)
+    assert (question.type, question.details["command"]) == ("command_approval", "rm x")
+    assert write_answer(params, (Choice("blue"),)) == refusing(params)
+    both = [{**option, "optionId": "same"} for option in OPTIONS]
+    assert refusing({"options": both}) == {"outcome": {"outcome": "cancelled"}}
+    assert read_question({**params, "options": both}, {}, ASKING).prompts[0].options == ("deny", "abort")
+
+
+@pytest.mark.anyio
+async def test_a_call_under_a_name_that_was_used_is_shown_as_it_is_now(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    before = {"sessionUpdate": "tool_call", "toolCallId": "call-rm x", "kind": "execute", "status": "completed"}
+    fake.on(
+        "run",
+        updates({**before, "title": "ls", "rawInput": {"command": "ls", "workdir": "sub"}}),
+        asks("execute", "rm x", rawInput={"command": "rm x"}, refused=[says("kept")]),
+    )
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "run it")
+        question = await session.question()
+        assert (question.details["command"], question.details["directory"]) == ("rm x", str(options.cwd))
+        await engine.answer(question, (Choice("deny"),))
+        await session.end()
+
+
+@pytest.mark.anyio
+async def test_two_questions_under_one_id_are_both_withdrawn(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("run", asks("execute", "ls", again="rm x", allowed=[says("gone")], refused=[says("kept")]))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "run it")
+        await session.end()
+        with pytest.raises(QuestionNotOpen):
+            await engine.answer(await session.question(), (Choice("approve"),))
+    assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] == [
+        {"outcome": {"outcome": "cancelled"}}
+    ]
+
+
+def test_no_count_makes_up_for_others() -> None:
+    told = {"inputTokens": -1_000_000, "outputTokens": 5, "cachedReadTokens": 10**30, "thoughtTokens": True}
+    used = OwnAgent("fake", "Fake", mode=None, runs_repository_files=False).read_usage(told)
+    assert used is not None
+    assert used.counts == (0, 10**12, 5, 0)

@@ -1,0 +1,149 @@
+"""What Claude Code shows is what runs: where commands run, what else they ask for, and what nobody inside may plant."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.agents.claude.questions import read_question
+from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.errors import InvalidInput
+from helmsman.testing import call, run, say
+from tests.agents.claude.test_story import SECONDS, opened, place
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Session
+    from helmsman.model.questions import Question
+    from helmsman.testing import ScriptedModel
+    from tests.agents.claude.test_story import Place
+
+__all__ = ["place"]
+
+
+async def answered(session: Session, answer: str) -> list[Question]:
+    """All that is asked in the running turn, each answered in this way."""
+    asked: list[Question] = []
+    with anyio.fail_after(SECONDS):
+        while session.state.is_running:
+            if session.questions:
+                asked.append(session.questions[0])
+                await session.respond(asked[-1].id, answer)
+            else:
+                await session.feed.changed()
+    return asked
+
+
+@pytest.mark.anyio
+async def test_a_command_runs_where_it_was_shown_and_a_rule_holds_there_and_for_nothing_more(
+    place: Place, model: ScriptedModel
+) -> None:
+    (place.repo / "sub").mkdir()
+    make = "echo made >> made.txt"
+    more = {"command": make, "description": "the same again", "run_in_background": True}
+    model.on("first", run(make), say("done"))
+    model.on("then", run("cd sub"), run(make), call("Bash", more), say("done"))
+    async with opened(place) as helm:
+        session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
+        assert len(await answered(session, "approve_session")) == 1
+        await session.say("then")
+        (asked,) = await answered(session, "deny")
+        assert asked.details["more"] == {"run_in_background": True}
+        assert "approve_session" not in asked.prompts[0].options  # a rule would not say that
+    assert (place.repo / "made.txt").read_text(encoding="utf-8") == "made\nmade\n"
+    assert not (place.repo / "sub" / "made.txt").exists()
+
+
+@pytest.mark.anyio
+async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_with(
+    place: Place, model: ScriptedModel
+) -> None:
+    planted = [place.home / name / "x" for name in ("shell-snapshots", "session-env", "jobs", "backups")]
+    for file in planted:
+        file.parent.mkdir(parents=True)
+    model.on("plant", run("; ".join(f"echo id > {file}" for file in planted)), say("done"))
+    async with opened(place) as helm:
+        session = await helm.start("plant", cwd=place.repo, agent="claude", sandbox="workspace-write")
+        await answered(session, "approve")
+    assert not [file for file in planted if file.exists()]
+
+
+@pytest.mark.anyio
+async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
+    place: Place, model: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.chdir(runtime)  # its address may be too long
+    place.env["XDG_RUNTIME_DIR"] = str(runtime)
+    connect = "import socket; socket.socket(socket.AF_UNIX).connect('../run/bus')"
+    model.on("reach", run(f'python3 -c "{connect}" && touch reached.txt'), run("touch ran.txt"), say("done"))
+    with socket.socket(socket.AF_UNIX) as bus:
+        bus.bind("bus")
+        bus.listen()
+        async with opened(place) as helm:
+            session = await helm.start("reach", cwd=place.repo, agent="claude", sandbox="workspace-write")
+            assert len(await answered(session, "approve")) == 2
+    assert (place.repo / "ran.txt").exists()
+    assert not (place.repo / "reached.txt").exists()
+
+
+@pytest.mark.anyio
+async def test_where_there_are_allowed_roots_nobody_does_without_the_sandbox(
+    place: Place, model: ScriptedModel, tmp_path: Path
+) -> None:
+    escape = tmp_path / "escaped.txt"
+    model.on("begin", say("begun"))
+    model.on("leave", run(f"touch {escape}"), say("done"))
+    async with opened(place) as wide:
+        session = await wide.start("begin", cwd=place.repo, agent="claude", unenforced=True)
+        await answered(session, "deny")
+    narrow = replace(place, settings=replace(place.settings, allowed_roots=(place.repo.resolve(),)))
+    async with opened(narrow) as helm:
+        with pytest.raises(InvalidInput, match="allowed roots"):
+            await helm.start("leave", cwd=place.repo, agent="claude", unenforced=True)
+        session = await helm.say(session.id, "leave")
+        assert not session.options.unenforced
+        await answered(session, "approve")
+    assert not escape.exists()
+
+
+@pytest.mark.anyio
+async def test_a_change_says_all_that_it_does(place: Place, model: ScriptedModel) -> None:
+    cell: dict[str, object] = {"cell_type": "code", "id": "c1", "source": "1", "metadata": {}, "outputs": []}
+    notebook = {"cells": [{**cell, "execution_count": None}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (place.repo / "n.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    (place.repo / "old.txt").write_bytes(b"caf\xe9\n")
+    given = {"notebook_path": str(place.repo / "n.ipynb"), "cell_id": "c1", "new_source": "", "edit_mode": "delete"}
+    model.on(
+        "change",
+        call("Read", {"file_path": given["notebook_path"]}),
+        call("NotebookEdit", given),
+        call("Read", {"file_path": str(place.repo / "old.txt")}),
+        call("Write", {"file_path": str(place.repo / "old.txt"), "content": "one\rtwo\u2028three\n"}),
+        say("done"),
+    )
+    async with opened(place) as helm:
+        session = await helm.start("change", cwd=place.repo, agent="claude", sandbox="workspace-write")
+        deleted, written = await answered(session, "deny")
+    assert deleted.details["more"] == {"cell_id": "c1", "edit_mode": "delete"}
+    assert deleted.details["changes"] == [{"path": given["notebook_path"], "kind": "update"}]
+    assert written.details["changes"] == [{"path": str(place.repo / "old.txt"), "kind": "update"}]
+    assert "\n+one\rtwo\u2028three\n" in written.details["diff"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "effect"), [("mcp__lab__write", "allow"), ("mcp__lab__other__write", "ask"), ("mcp__lab___write", "ask")]
+)
+def test_a_rule_for_a_server_covers_no_tool_that_may_be_anothers(tool: str, effect: str) -> None:
+    request = {"subtype": "can_use_tool", "tool_name": tool, "input": {}}
+    asked = read_question({"request_id": "1", "request": request}, "s", "t", "/repo", "inside")
+    assert asked is not None
+    rules = RuleSet(rules=(Rule(effect="allow", mcp=("lab", None), outside=True),))
+    assert decide(asked.question, rules, Workspace()).effect == effect
