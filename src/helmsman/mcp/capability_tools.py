@@ -71,7 +71,7 @@ async def _asked(call: CallContext, args: shapes.OutcomeInput, output: type[Outp
         waited = await wait_for_job(call, task, seconds=seconds)
         if waited is not None:
             return waited
-    answer = await job_output(call.helm, await call.helm.tasks.get(task.id), with_diff=args.with_diff)
+    answer = await job_output(call.helm, await call.helm.tasks.get(task.id), with_diff=args.wants_diff)
     assert isinstance(answer, output)
     if why is not None and answer.report is None:
         answer.agent, answer.why = why.agent, why.why

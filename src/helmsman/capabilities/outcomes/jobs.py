@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
+from helmsman.agents.protocol import Capability
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.capabilities.outcomes.reviewing import review
@@ -63,7 +64,8 @@ class Outcomes:
         Raises:
             AgentNotFound: Nobody can; the message says why each cannot.
         """
-        return await choose(self._helm, wanted)
+        asks = () if wanted.kind == "review" else (Capability.ASK,)
+        return await choose(self._helm, wanted, Capability.SANDBOX, *asks)
 
     async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
         """Begin a job; its task at once. The same `idempotency_key` again gives the same task.

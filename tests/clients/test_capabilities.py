@@ -1,0 +1,92 @@
+"""The toolset `capabilities` through a real client on a pipe, on a real Codex: each tool from its call to its verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.testing import add, patch, say
+from mcp import Client
+from tests.capabilities.outcomes.played_jobs import (
+    BROKEN,
+    CAUSE,
+    CHECK,
+    FIX,
+    FIXED,
+    TESTS,
+    edit,
+    repository,
+    told,
+)
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.clients.server_process import Serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.long]
+
+NEW_TEST = """\
+import unittest
+
+from calc import add
+
+
+class Add(unittest.TestCase):
+    def test_sum(self):
+        self.assertEqual(add(1, 2), 3)
+"""
+
+
+async def done(client: Caller, tool: str, **given: Any) -> dict[str, Any]:
+    """A job to its end, with a yes to all it asks."""
+    shown = await client(tool, **given)
+    while shown["status"] == "working":
+        if (question := shown.get("pendingQuestion")) is not None:
+            await client("agent_respond", sessionId=question["sessionId"], id=question["id"], answers=["approve"])
+        shown = await client(tool, taskId=shown["taskId"], waitSec=20)
+    return shown
+
+
+async def test_debug(serving: Serving, model: ScriptedModel, tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    model.on("test_add fails", FIX, told(CAUSE))
+    async with Client(serving.on_stdio("--tools", "capabilities")) as client:
+        shown = await done(Caller(client), "debug", request="test_add fails", workingDirectory=str(root), check=CHECK)
+    report = shown["report"]
+    assert (shown["verified"], report["applied"], report["reproduced"]) == (True, "applied", "test")
+    assert (report["before"]["passed"], report["after"]["passed"]) == (False, True)
+    assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
+
+
+async def test_refactor_and_test(serving: Serving, model: ScriptedModel, tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": FIXED, "test_calc.py": TESTS})
+    model.on("simpler", edit("calc.py", "    return 2 * a", "    return add(a, a)"), say("double uses add"))
+    under = {"underTest": [{"file": "calc.py", "startLine": 2, "endLine": 2}]}
+    model.on("test the sum", patch(add("test_sum.py", NEW_TEST)), told(under))
+    async with Client(serving.on_stdio("--tools", "capabilities")) as client:
+        there = {"workingDirectory": str(root), "check": CHECK, "apply": "never"}
+        better = await done(Caller(client), "refactor", request="make it simpler", scope=["calc.py"], **there)
+        tested = await done(Caller(client), "test", request="test the sum", **there)
+    assert (better["verified"], better["report"]["interfaces"]["same"]) == (True, True)
+    assert (tested["verified"], tested["report"]["tests"]) == (True, ["test_sum.py"])
+    assert not (root / "test_sum.py").exists()
+
+
+async def test_review(serving: Serving, model: ScriptedModel, tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": FIXED})
+    (root / "calc.py").write_text(BROKEN, encoding="utf-8")
+    found = [
+        {"title": "It subtracts", "body": "", "priority": 2, "file": "calc.py", "startLine": 2, "endLine": 2},
+        {"title": "Invented", "body": "", "priority": 1, "file": "other.py", "startLine": 1, "endLine": 1},
+    ]
+    model.on("Review this change", told({"findings": found, "verdict": "wrong"}))
+    async with Client(serving.on_stdio("--tools", "capabilities")) as client:
+        diff = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a + b\n+    return a - b\n"
+        shown = await done(Caller(client), "review", workingDirectory=str(root), diff=diff)
+    report = shown["report"]
+    assert [one["title"] for one in report["findings"]] == ["It subtracts"]
+    assert [one["title"] for one in report["rejected"]] == ["Invented"]
