@@ -90,3 +90,18 @@ async def test_review(serving: Serving, model: ScriptedModel, tmp_path: Path) ->
     report = shown["report"]
     assert [one["title"] for one in report["findings"]] == ["It subtracts"]
     assert [one["title"] for one in report["rejected"]] == ["Invented"]
+
+
+async def test_plan(serving: Serving, model: ScriptedModel, tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    step = {"title": "Fix the sum", "details": "", "files": [{"file": "calc.py"}], "check": None}
+    made = {"summary": "Add.", "steps": [step], "risks": [], "checks": [], "openQuestions": []}
+    model.on("sums right", told(made))
+    model.on("Do step 1 of the plan now", FIX, say("done"))
+    async with Client(serving.on_stdio("--tools", "capabilities")) as client:
+        shown = await done(
+            Caller(client), "plan", request="get the sums right", workingDirectory=str(root), check=CHECK
+        )
+    report = shown["report"]
+    assert (shown["verified"], report["approved"], report["applied"]) == (True, True, "applied")
+    assert [one["status"] for one in report["steps"]] == ["done"]

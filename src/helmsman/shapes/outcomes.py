@@ -171,6 +171,7 @@ class ReviewJobOutput(OutcomeOutput):
 class PlanJobInput(CheckedInput):
     kind: ClassVar[Kind] = "plan"
     request: str | None = Field(None, description='The goal, e.g. "Split the parser in two". Required to begin.')
+    apply: Apply = Field("ask", description="What becomes of the change of an approved plan; never: only plan.")
 
 
 class PlanJobOutput(OutcomeOutput):

@@ -11,6 +11,7 @@ import anyio
 from helmsman.agents.protocol import Capability
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.capabilities.outcomes.planning import plan
 from helmsman.capabilities.outcomes.reviewing import review
 from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
 from helmsman.capabilities.outcomes.wanted import Wanted
@@ -47,7 +48,13 @@ class Procedure(Protocol):
     async def __call__(self, work: Work) -> Found: ...
 
 
-PROCEDURES: Final[dict[str, Procedure]] = {"debug": debug, "refactor": refactor, "test": new_tests, "review": review}
+PROCEDURES: Final[dict[str, Procedure]] = {
+    "debug": debug,
+    "review": review,
+    "plan": plan,
+    "refactor": refactor,
+    "test": new_tests,
+}
 """By the kind of outcome."""
 
 
