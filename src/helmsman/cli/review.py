@@ -99,7 +99,8 @@ def command(
     """Let Codex review a change, or with --agent another agent, and show what it found: priority, place, what is wrong, how
     sure it is.
 
-    With --verify it is a job whose findings Helmsman itself checks. Nothing is changed. Findings alone do not make the exit code 1: that is what --fail-on is for.
+    With --verify it is a job, whose findings Helmsman itself checks. Nothing is changed. Findings alone do not make the exit
+    code 1: that is what --fail-on is for.
     """
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")

@@ -44,7 +44,7 @@ async def job_output(helm: Helmsman, task: Task, *, with_diff: bool = False) -> 
         status=task.status,
         agent=task.agent if report is None else report.get("agent"),
         why=None if report is None else report.get("why"),
-        progress=(task.progress or {}).get("text"),
+        progress=(task.progress or {}).get("text") if task.is_running else None,
         verified=task.status == "completed" if task.has_ended else None,
         report=report,
         diff=results.diff if results is not None and with_diff else None,

@@ -46,6 +46,7 @@ async def choose(helm: Steering, wanted: Wanted, *needed: Capability) -> list[Ch
     waiting = await _wait_for_their_limit(helm)
     chosen: list[Chosen] = []
     passed_over: list[str] = []
+    before_first = 0
     for name in dict.fromkeys(names):
         try:
             agent = helm.agents[name]
@@ -57,14 +58,15 @@ async def choose(helm: Steering, wanted: Wanted, *needed: Capability) -> list[Ch
         if name in waiting:
             passed_over.append(f"{name}: its usage limit is reached")
             continue
+        before_first = before_first if chosen else len(passed_over)
         version = f", {agent.title} {installed.version}" if installed is not None else ""
         is_default = not wanted.agents and name == helm.settings.default_agent
         because = "it is the default agent" if is_default and reason == "it is installed" else reason
         chosen.append(Chosen(name, f"{because}{version}"))
     if not chosen:
         raise AgentNotFound("Nobody can do this now. " + " ".join(passed_over), agent=next(iter(names), ""))
-    if passed_over and not wanted.agents:
-        reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over)
+    if before_first and not wanted.agents:
+        reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")
     return chosen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
 from helmsman.errors import InvalidInput
@@ -53,7 +53,7 @@ class Wanted:
     apply: Apply = "ask"
     budget_usd: float | None = None
     seconds: float = DEFAULT_SECONDS
-    more: Mapping[str, Any]
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if self.agents == (AUTO,):
