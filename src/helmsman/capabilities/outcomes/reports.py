@@ -94,7 +94,7 @@ class CandidateData(TypedDict):
     winner: bool
 
 
-class Report(TypedDict):
+class JobReport(TypedDict):
     """What every kind has. `review` and `plan` have no candidates.
 
     `says` is the verdict in a sentence. `agent`, `why`, `sessionId`, `attempts` and `evidence` are those of the winner, or
@@ -115,7 +115,7 @@ class Report(TypedDict):
     costUsd: float | None
 
 
-class SolvedReport(Report):
+class SolvedReport(JobReport):
     """What `debug`, `refactor` and `test` have: a change in a worktree. `compared` says why the winner is the winner."""
 
     check: CheckData | None
@@ -190,7 +190,7 @@ class ReviewerData(TypedDict):
     error: str | None
 
 
-class ReviewReport(Report):
+class ReviewJobReport(JobReport):
     """`findings` hold; `refuted` did not hold at the second look; `rejected` cite what is not in the diff."""
 
     target: str
@@ -219,7 +219,7 @@ class StepData(TypedDict):
     evidence: list[EvidenceData]
 
 
-class PlanReport(Report):
+class PlanReport(JobReport):
     """`approved` is None where nobody was asked. What was carried out is a change, as of `SolvedReport`."""
 
     summary: str
