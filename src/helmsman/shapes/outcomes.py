@@ -138,6 +138,7 @@ class ReviewJobInput(OutcomeInput):
     )
     commit: str | None = Field(None, description="Review this commit.")
     diff: str | None = Field(None, description="Review this text, e.g. a pull request's diff.")
+    candidates: int = Field(1, ge=1, le=MOST_CANDIDATES, description="How many agents look at it.")
 
     def wanted(self) -> Wanted:
         more = reviewed(branch=self.branch, commit=self.commit, diff=self.diff)
@@ -165,7 +166,7 @@ WHOLE_REVIEW: Final = "Review the change."
 
 
 class ReviewJobOutput(OutcomeOutput):
-    report: Annotated[reports.ReviewReport | None, SkipValidation] = None
+    report: Annotated[reports.ReviewJobReport | None, SkipValidation] = None
 
 
 class PlanJobInput(CheckedInput):

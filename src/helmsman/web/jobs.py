@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import present
+from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.errors import InvalidInput
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.outcomes import INPUTS
@@ -33,10 +34,9 @@ class JobRoutes:
         given = await body(request, INPUTS[kind])
         if given.task_id is not None or given.wait_sec is not None:
             raise InvalidInput("Begin one here; its task is at /api/tasks.", parameter="taskId")
-        wanted, outcomes = given.wanted(), self._helm.extras.outcomes
-        chosen = await outcomes.choose(wanted)
-        task = await outcomes.start(wanted, idempotency_key=given.idempotency_key)
-        return {"taskId": task.id, "status": task.status, "agent": chosen[0].agent, "why": safe(chosen[0].why)}
+        task = await self._helm.extras.outcomes.start(given.wanted(), idempotency_key=given.idempotency_key)
+        chosen, *_ = chosen_of(task)
+        return {"taskId": task.id, "status": task.status, "agent": chosen.agent, "why": safe(chosen.why)}
 
     async def shown(self, request: Request) -> dict[str, Any]:
         task = await self._helm.tasks.get(request.path_params["task_id"])

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.agents.protocol import Capability
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting
-from helmsman.tasks.model import QUOTA
+from helmsman.tasks.model import CHOSEN, QUOTA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from helmsman.agents.protocol import Capability
     from helmsman.capabilities.outcomes.wanted import Kind, Wanted
     from helmsman.settings import ConfigFile
     from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
 
 TABLE: Final = "capabilities"
 """The table of `helmsman.toml` that says who does what: `[capabilities.debug] agents = ["claude", "codex"]`."""
@@ -28,7 +29,23 @@ class Chosen:
     why: str
 
 
-async def choose(helm: Steering, wanted: Wanted, *needed: Capability) -> list[Chosen]:
+_WORKS: Final = (Capability.ASK, Capability.SANDBOX)
+_NEEDED: Final[Mapping[Kind, tuple[Capability, ...]]] = {
+    "debug": _WORKS,
+    "review": (Capability.SANDBOX,),
+    "plan": _WORKS,
+    "refactor": _WORKS,
+    "test": _WORKS,
+}
+"""What an agent must be able to do: to be held to a sandbox and, where it changes something, to ask."""
+
+
+def chosen_of(task: Task) -> list[Chosen]:
+    """Who does a job, best first, as its task has it."""
+    return [Chosen(agent, why) for agent, why in task.metadata.get(CHOSEN, ())]
+
+
+async def choose(helm: Steering, wanted: Wanted) -> list[Chosen]:
     """Whoever can do it now, best first: those after the first take its place if it cannot begin.
 
     Raises:
@@ -51,7 +68,7 @@ async def choose(helm: Steering, wanted: Wanted, *needed: Capability) -> list[Ch
         try:
             agent = helm.agents[name]
             installed = await helm.installed(name)
-            (await helm.capabilities(name)).require(*needed)
+            (await helm.capabilities(name)).require(*_NEEDED[wanted.kind])
         except HelmsmanError as error:
             passed_over.append(f"{name}: {error.message}")
             continue

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.agents.protocol import Capability
 from helmsman.capabilities.outcomes.agent_reports import (
     ReportUnreadable,
     asked_for,
@@ -33,11 +32,11 @@ from helmsman.capabilities.outcomes.replacing import first_able
 from helmsman.capabilities.outcomes.solving import SENT_BACK
 from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
-from helmsman.capabilities.outcomes.untouched import look, root_of, untouched
-from helmsman.capabilities.outcomes.work import Found, chosen_for
+from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
+from helmsman.capabilities.outcomes.work import Found
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, Question
-from helmsman.tasks.running_task import Gate
+from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +57,7 @@ _WHY_ASKED: Final = "The check of a step of the plan that was approved."
 
 async def plan(work: Work) -> Found:
     """The procedure."""
-    return await _Planning(work, await root_of(work)).run()
+    return await _Planning(work, await require_repository(work.helm, work.wanted)).run()
 
 
 @dataclass(slots=True)
@@ -108,7 +107,7 @@ class _Planning:
         except InvalidInput:
             self._check = None  # each step has to have its own
         before = await work.once("snapshot", partial(look, work, self._root))
-        chosen = await chosen_for(work, Capability.ASK, Capability.SANDBOX)
+        chosen = work.chosen
         begun = await first_able(work, "plan", chosen, self._begin)
         if begun.done is None:
             error = "Nobody could plan." if begun.error is None else begun.error.message
@@ -278,7 +277,7 @@ class _Planning:
             f"This plan was approved. You carry it out in a git worktree of your own, one step at a time.\n\n"
             f"{_in_words(made)}\n\n{asked}\n\n{checked}",
             worktree=True,
-            gate=Gate(note=_ASKED, do=partial(self._pass_gate, checks)),
+            gate=TurnGate(note=_ASKED, do=partial(self._pass_gate, checks)),
             agent=agent,
             sandbox="workspace-write",
             approval_policy="on-request",

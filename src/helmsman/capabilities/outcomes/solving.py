@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio
 
-from helmsman.agents.protocol import Capability
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
 from helmsman.capabilities.outcomes.checking import runner_for
@@ -25,9 +24,9 @@ from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.replacing import first_able
 from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
-from helmsman.capabilities.outcomes.work import Found, TurnNotDone, chosen_for
+from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.errors import HelmsmanError
-from helmsman.tasks.running_task import Gate
+from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,7 +108,8 @@ class Solving:
 
     async def run(self) -> Found:
         work, solver = self._work, self._solver
-        makers = await self._makers()
+        makers = self._makers()
+        work.side_by_side = len(makers)
         candidates: list[Candidate | None] = [None] * len(makers)
 
         async def make(place: int, order: Sequence[Chosen]) -> None:
@@ -118,6 +118,7 @@ class Solving:
         async with anyio.create_task_group() as tasks:
             for place, order in enumerate(makers):
                 tasks.start_soon(make, place, order)
+        work.side_by_side = 1
         made = [one for one in candidates if one is not None]
         before = self._before
         if before is not None and solver.needs_before and not solver.judge(before).verified:
@@ -139,10 +140,10 @@ class Solving:
 
     # --- who ---------------------------------------------------------------------------------------------------------
 
-    async def _makers(self) -> list[Sequence[Chosen]]:
+    def _makers(self) -> list[Sequence[Chosen]]:
         """For each candidate the agents that may make it, best first."""
         wanted = self._work.wanted
-        chosen = await chosen_for(self._work, Capability.ASK, Capability.SANDBOX)
+        chosen = self._work.chosen
         if len(wanted.agents) > 1:  # one each, and each for itself
             count = max(wanted.candidates, len(chosen))
             return [[chosen[number % len(chosen)]] for number in range(count)]
@@ -169,7 +170,7 @@ class Solving:
             f"candidate {number} {agent}",
             self._solver.prompt(self._before),
             worktree=True,
-            gate=Gate(note=_ASKED, do=self._pass_gate),
+            gate=TurnGate(note=_ASKED, do=self._pass_gate),
             on_limit=on_limit,
             agent=agent,
             sandbox="workspace-write",
