@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import add, patch, say
 from mcp import Client
+from tests.capabilities.outcomes.conftest import write
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
     CAUSE,
@@ -16,16 +22,19 @@ from tests.capabilities.outcomes.played_jobs import (
     FIXED,
     TESTS,
     edit,
+    fenced,
     repository,
     told,
 )
+from tests.clients.test_killed_hubs import victim
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from helmsman.testing import ScriptedModel
     from tests.clients.server_process import Serving
+    from tests.clients.test_killed_hubs import Victim
+
+__all__ = ["victim"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.long]
 
@@ -105,3 +114,20 @@ async def test_plan(serving: Serving, model: ScriptedModel, tmp_path: Path) -> N
     report = shown["report"]
     assert (shown["verified"], report["approved"], report["applied"]) == (True, True, "applied")
     assert [one["status"] for one in report["steps"]] == ["done"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no hub")
+async def test_a_call_whose_hub_is_killed_is_one_job(victim: Victim, model: ScriptedModel, tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    rules = Path(victim.serving.env["HOME"]) / ".config" / "helmsman"
+    write(rules, {"helmsman.toml": f'[[rules]]\neffect = "allow"\ncommand = {json.dumps(CHECK.split())}\n'})
+    model.on("test_add fails", FIX, say(victim.gate, fenced(CAUSE)))
+    async with Client(victim.serving.on_stdio("--tools", "capabilities")) as client:
+        asked = {"request": "test_add fails", "workingDirectory": str(root), "check": CHECK, "apply": "never"}
+        shown = await victim.during(lambda: Caller(client)("debug", **asked, waitSec=50))
+        if shown["status"] == "working":
+            shown = await done(Caller(client), "debug", taskId=shown["taskId"], waitSec=20)
+    assert (shown["verified"], shown["report"]["attempts"]) == (True, 1), shown
+    with closing(Registry(victim.serving.state_dir / REGISTRY_NAME)) as registry:
+        tasks, _ = registry.list(limit=50)
+    assert [task.id for task in tasks if task.job] == [shown["taskId"]]
