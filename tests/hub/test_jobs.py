@@ -59,21 +59,27 @@ async def test_a_job_whose_hubs_are_killed_goes_on_and_does_nothing_twice(
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
     in_hub = replace(settings, detach=True, state_dir=detached_engines)
-    gate = Gate()
+    gate, hold = Gate(), tmp_path / "hold"
+    check = f"while [ -e {hold} ]; do sleep 0.1; done; {CHECK}"
     model.on("test_add fails", FIX, say(gate, fenced(CAUSE)))
     with anyio.fail_after(SECONDS):
         async with Helmsman(in_hub, env=codex_home.env) as helm:
-            task = await helm.extras.outcomes.start(wanted("debug", root))
+            task = await helm.extras.outcomes.start(wanted("debug", root, check=check))
             session, question = await asked(helm, task)
-            assert question.details["command"] == CHECK
+            assert question.details["command"] == check
             await kill(detached_engines)  # while somebody is asked: no turn has begun, so another session asks
             session, question = await asked(helm, task, question.id)
-            assert question.details["command"] == CHECK
+            assert question.details["command"] == check
             await session.respond(question.id, "approve")
             await gate.reached()
             await kill(detached_engines)  # in the middle of the turn, which goes on
-            await (await helm.session(session.id)).wait(timeout=1)
+            await helm.session(session.id)
+            hold.touch()
             gate.release()
+            while not [*detached_engines.rglob("*.lent")]:
+                await anyio.sleep(0.05)
+            await kill(detached_engines)  # while it is verified, with other files in the worktree
+            hold.unlink()
             session, question = await asked(helm, task, question.id)
             assert "Apply this verified change" in question.prompts[0].text
             await kill(detached_engines)  # while somebody is asked about what was verified: it is asked again

@@ -49,7 +49,7 @@ async def choose(helm: Steering, wanted: Wanted) -> list[Chosen]:
     """Whoever can do it now, best first: those after the first take its place if it cannot begin.
 
     Raises:
-        AgentNotFound: Nobody can; the message says why each cannot.
+        AgentNotFound: Nobody can, or not all that were asked for; the message says why each cannot.
         InvalidSetting: `[capabilities]` makes no sense.
     """
     if wanted.agents:
@@ -80,9 +80,10 @@ async def choose(helm: Steering, wanted: Wanted) -> list[Chosen]:
         is_default = not wanted.agents and name == helm.settings.default_agent
         because = "it is the default agent" if is_default and reason == "it is installed" else reason
         chosen.append(Chosen(name, f"{because}{version}"))
-    if not chosen:
-        raise AgentNotFound("Nobody can do this now. " + " ".join(passed_over), agent=next(iter(names), ""))
-    if before_first and not wanted.agents:
+    if not chosen or (wanted.agents and passed_over):
+        who = "Nobody can" if not chosen else "Not everybody who was asked for can"
+        raise AgentNotFound(f"{who} do this now. {' '.join(passed_over)}", agent=next(iter(names), ""))
+    if before_first:  # those that come after it would not have done it anyway
         reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")
     return chosen

@@ -49,7 +49,8 @@ _WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies wha
 RULES: Final = (
     "You work in a git worktree of your own. Your work is verified by running `{check}` with the tests and with the files "
     "that say how they are run (Makefile, pyproject.toml, conftest.py, scripts, …) as they were before: do not change or "
-    "remove existing tests, and do not touch those files. You may add tests."
+    "remove existing tests, and do not touch those files. You may add tests. Name files by their paths from the root of the "
+    "repository."
 )
 
 
@@ -78,7 +79,7 @@ class Solver(ABC):
         """Whether what the check says before is what was asked for."""
 
     @abstractmethod
-    def prompt(self, before: CheckResult | None) -> str:
+    def prompt(self) -> str:
         """What the agent is asked for."""
 
     @abstractmethod
@@ -168,7 +169,7 @@ class Solving:
         work.tell(f"{agent} is at work on candidate {number}.")
         return await work.start(
             f"candidate {number} {agent}",
-            self._solver.prompt(self._before),
+            self._solver.prompt(),
             worktree=True,
             gate=TurnGate(note=_ASKED, do=self._pass_gate),
             on_limit=on_limit,
@@ -201,10 +202,10 @@ class Solving:
         work, solver, session = self._work, self._solver, turn.session
         runner = runner_for(work, session)
         await work.changes.end_commands(runner.worktree)
-        change = (await work.changes.diff(session.id)).diff
         seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
-        if change.files:
-            async with trial(runner) as checks:
+        async with trial(runner) as checks:
+            change = (await work.changes.diff(session.id)).diff  # what is verified, whoever writes there meanwhile
+            if change.files:
                 seen = await solver.verify(checks, turn.said, self._before)
         return {
             **seen.verdict.as_dict(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
@@ -22,12 +21,12 @@ from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
 from helmsman.model.inputs import turn_input
-from helmsman.tasks.drafts import for_job
+from helmsman.tasks.drafts import JobTurn, for_job
 from helmsman.tasks.model import SESSIONS
 from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from helmsman.agents.protocol import Begun, Engine
@@ -207,20 +206,16 @@ class Work:
 
     async def _with_room(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Begin something as soon as there is room for another turn."""
-        with self._for_job():
-            while True:
-                try:
-                    return await begin()
-                except TooManySessions:
-                    await anyio.sleep(_LOOK_SECONDS)
-
-    @contextmanager
-    def _for_job(self) -> Iterator[None]:
-        before = for_job.set(self.task.id)
-        try:
-            yield
-        finally:
-            for_job.reset(before)
+        while True:
+            turn = JobTurn(self.task.id)
+            before = for_job.set(turn)
+            try:
+                return await begin()
+            except TooManySessions:
+                await anyio.sleep(_LOOK_SECONDS)
+            finally:
+                for_job.reset(before)
+                turn.take()
 
     def _note_session(self, session: Session) -> None:
         self.job.sessions[session.id] = None
