@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.mcp.agent_tools import AGENT_TOOLS
+from helmsman.mcp.capability_tools import capability_tools
 from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 from helmsman.mcp.router_tool import router_tools
 from helmsman.mcp.session_tools import SESSION_TOOLS
@@ -32,6 +33,7 @@ OFFERED: Final = (
     *SESSION_TOOLS,
     *AGENT_TOOLS,
     *EXTRAS_TOOLS,
+    *capability_tools(("sessions",)),
     *router_tools({"codex": "Codex"}, expose_primitives=True),
 )
 """Every tool but those of compat, which are listed as the original listed them."""

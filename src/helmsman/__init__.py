@@ -19,6 +19,7 @@ TYPE_CHECKING = False  # `typing` would cost as much as all else that a pipe to 
 if TYPE_CHECKING:
     from typing import Any
 
+    from helmsman.capabilities.outcomes.wanted import Wanted
     from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
     from helmsman.model.client_tools import ClientTool
     from helmsman.model.questions import Prompt, Question
@@ -42,6 +43,7 @@ __all__ = [
     "StepOutputInvalid",
     "StepResult",
     "StepTimedOut",
+    "Wanted",
     "__version__",
     "load_settings",
     "run_step",
@@ -49,6 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "capabilities.outcomes.wanted": ("Wanted",),
     "errors": ("HelmsmanError", "StepError", "StepFailed", "StepInterrupted", "StepOutputInvalid", "StepTimedOut"),
     "model.client_tools": ("ClientTool",),
     "model.questions": ("Prompt", "Question"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import mcp_types as types
 import pytest
 
 from helmsman.capabilities.outcomes import jobs
@@ -126,6 +127,23 @@ async def test_a_question_names_its_session_and_is_answered_there(
     assert (asked["status"], question["type"]) == ("working", "command_approval")
     await client("agent_respond", sessionId=question["sessionId"], id=question["id"], answers=["approve"])
     assert (await client("debug", taskId=asked["taskId"], waitSec=60))["verified"] is True
+
+
+async def test_a_form_of_the_client_answers_what_a_job_asks(
+    helm: Helmsman, client: Caller, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("fixed"))
+    shown: list[str] = []
+
+    async def approve(context: Any, params: Any) -> types.ElicitResult:
+        shown.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "approve"})
+
+    async with Client(build_server(helm), mode="legacy", elicitation_callback=approve) as other:
+        answer = await Caller(other)("debug", request="touch", workingDirectory=str(git_repo), waitSec=60)
+        while answer["status"] == "working":
+            answer = await Caller(other)("debug", taskId=answer["taskId"], waitSec=60)
+    assert (answer["verified"], len(shown)) == (True, 1)
 
 
 async def test_a_job_is_stopped_and_what_makes_no_sense_is_refused(

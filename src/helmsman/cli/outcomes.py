@@ -15,6 +15,7 @@ import click
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.base.surroundings import from_here
+from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -135,7 +136,7 @@ def run_outcome(
         more=more,
     )
     settings = settings_of_command(directory=place if directory is not None else None)
-    view = JsonView() if as_json else HumanView(settings)
+    view = JsonJobView() if as_json else HumanJobView(settings)
 
     async def run(helm: Helmsman) -> int:
         if detach and not await helm.goes_on_alone():
@@ -143,13 +144,13 @@ def run_outcome(
                 "Here it ends with this command, so there is nothing to leave running. Leave out --detach, or do without "
                 "HELMSMAN_DETACH=0."
             )
-        chosen = await helm.extras.outcomes.choose(wanted)
         task = await helm.extras.outcomes.start(wanted)
+        chosen, *_ = chosen_of(task)
         if detach:
-            shown = {"taskId": task.id, "status": task.status, "agent": chosen[0].agent, "why": chosen[0].why}
+            shown = {"taskId": task.id, "status": task.status, "agent": chosen.agent, "why": chosen.why}
             print_result(f"Started. Follow it: helmsman tasks wait {task.id}", shown, as_json=as_json)
             return ExitCode.OK
-        return await _Following(helm, task, view, exit_code).to_its_end(chosen[0])
+        return await _Following(helm, task, view, exit_code).to_its_end(chosen)
 
     return with_helmsman(run, settings=settings, on_question=view.on_question)
 
@@ -157,7 +158,7 @@ def run_outcome(
 class _Following:
     """A job that somebody looks at."""
 
-    def __init__(self, helm: Helmsman, task: Task, view: View, exit_code: ExitCodeOf | None) -> None:
+    def __init__(self, helm: Helmsman, task: Task, view: JobView, exit_code: ExitCodeOf | None) -> None:
         self._helm = helm
         self._task = task
         self._view = view
@@ -233,13 +234,13 @@ def exit_code_of_job(task: Task) -> ExitCode:
     return ExitCode.OK if task.status == "completed" else ExitCode.FAILED
 
 
-class View:
+class JobView:
     """Shows a job from beginning to end; open it around the job. This one shows nothing."""
 
     session: Session | None = None
     """The one that was begun last."""
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> JobView:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -272,7 +273,7 @@ class View:
         return
 
 
-class JsonView(View):
+class JsonJobView(JobView):
     """One JSON object a line: what is being done, as it changes, and the result at the end."""
 
     _said: str | None = None
@@ -304,7 +305,7 @@ class JsonView(View):
         print_json({"type": "result", "taskId": task.id, "status": "working" if goes_on else "interrupted"})
 
 
-class HumanView(View):
+class HumanJobView(JobView):
     """What is being done, line by line, with a live line below on a terminal; the report goes to stdout."""
 
     def __init__(self, settings: Settings) -> None:
@@ -317,7 +318,7 @@ class HumanView(View):
         self._screen = Screen(self._console, self._changing if on_terminal and not logs_wanted(settings) else None)
         self._said: str | None = None
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> JobView:
         self._screen.__enter__()
         return self
 

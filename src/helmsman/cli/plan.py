@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+import click
+
+from helmsman.capabilities.outcomes.wanted import DEFAULT_SECONDS, Apply
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.outcomes import run_outcome
 from helmsman.cli.run import prompt_text, step_arguments, step_options
 from helmsman.errors import StepInterrupted
 
@@ -28,15 +32,44 @@ if TYPE_CHECKING:
     "Plan first, and work once you approve.",
     'helmsman plan "Split the parser in two" --full-auto',
     'helmsman plan "Move to Python 3.13" > plan.md',
+    'helmsman plan "Split the parser in two" --verify --check "make test"',
 )
 @step_options
-def command(prompt: str, directory: str | None, as_json: bool, **options: Any) -> int:
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Hold the plan to the repository, carry it out in a worktree, and check each step.",
+)
+@click.option("--check", metavar="COMMAND", help="With --verify: what tells whether it works.")
+@click.option(
+    "--apply",
+    type=click.Choice(get_args(Apply)),
+    help="With --verify: whether the change comes into your tree; never: only plan.  [default: ask]",
+)
+@click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
+def command(
+    prompt: str,
+    directory: str | None,
+    verify: bool,
+    check: str | None,
+    apply: Apply | None,
+    detach: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Let an agent plan what PROMPT asks for (`-` reads it from stdin), and ask whether it is to carry the plan out.
 
     Until you approve, it can read and change nothing, whatever the sandbox. Approve and it works with the options given
     here; revise and say what is to be different; or stop (exit code 130). Without a terminal to ask on, the plan goes to
-    stdout and nothing is done.
+    stdout and nothing is done. With --verify it is a job: every file the plan names is there or new, and each step is done
+    and checked by itself.
     """
+    if verify:
+        return _verified(
+            prompt, directory, check=check, apply=apply or "ask", detach=detach, as_json=as_json, **options
+        )
+    if check is not None or apply is not None or detach:
+        raise click.UsageError("--check, --apply and --detach need --verify.")
     arguments = step_arguments(**options) | {"cwd": directory}
     text = prompt_text(prompt)
     settings = settings_of_command(directory=None if directory is None else Path(directory))
@@ -49,6 +82,24 @@ def command(prompt: str, directory: str | None, as_json: bool, **options: Any) -
         return (await follow(step, new_display(settings, as_json=as_json))).exit_code
 
     return with_helmsman(plan, settings=settings)
+
+
+def _verified(prompt: str, directory: str | None, *, agent: str | None, **options: Any) -> int:
+    """The same as a job. What the agent may do in it is settled."""
+    taken = {"check", "apply", "detach", "as_json"}
+    if any(value for name, value in options.items() if name not in taken):
+        raise click.UsageError("With --verify a plan takes --cd, --agent, --check, --apply, --detach and --json alone.")
+    return run_outcome(
+        "plan",
+        prompt,
+        directory=directory,
+        agents=() if agent is None else (agent,),
+        candidates=1,
+        budget=None,
+        timeout=DEFAULT_SECONDS,
+        more={},
+        **{name: options[name] for name in taken},
+    )
 
 
 async def _plan_and_work(

@@ -14,11 +14,15 @@ from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.outcomes import run_outcome
 from helmsman.cli.output import print_json
 from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
+from helmsman.shapes.outcomes import WHOLE_REVIEW, reviewed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.text import Text
 
     from helmsman.agents.protocol import Finding, ReviewReport
@@ -37,13 +41,25 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     'helmsman review --base main --instructions "Look only at security"',
     "helmsman review --commit HEAD --fail-on P1 --json",
     "helmsman review --agent claude --session 3b2d5c8e",
+    "helmsman review --verify --agent codex --agent claude --base main",
 )
 @click.option("--uncommitted", is_flag=True, help="Review what is not committed yet. This is the default.")
 @click.option("--base", metavar="BRANCH", help="Review all that differs from this branch.")
 @click.option("--commit", metavar="COMMIT", help="Review one commit.")
 @click.option("--instructions", metavar="TEXT", help="What to heed; with nothing else given, all there is to review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
-@click.option("--agent", metavar="NAME", help="Who reviews (`helmsman agents` shows whom there is).")
+@click.option(
+    *("--agent", "agents"),
+    metavar="NAME",
+    multiple=True,
+    help="Who reviews (`helmsman agents` shows whom there is); with --verify several may.",
+)
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Hold the findings to the diff, tell those of several agents once, and have P0 and P1 put to a second look.",
+)
+@click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
 @click.option("--unenforced", is_flag=True, help="With --agent: also one that no sandbox can hold to reading.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @click.option(
@@ -72,7 +88,9 @@ def command(
     commit: str | None,
     instructions: str | None,
     directory: str | None,
-    agent: str | None,
+    agents: tuple[str, ...],
+    verify: bool,
+    detach: bool,
     unenforced: bool,
     model: str | None,
     session_id: str | None,
@@ -83,10 +101,32 @@ def command(
     """Let Codex review a change, or with --agent another agent, and show what it found: priority, place, what is wrong, how
     sure it is.
 
-    Nothing is changed. Findings alone do not make the exit code 1: that is what --fail-on is for.
+    With --verify it is a job, whose findings Helmsman itself checks. Nothing is changed. Findings alone do not make the exit
+    code 1: that is what --fail-on is for.
     """
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
+    if verify:
+        if session_id is not None or model is not None or unenforced:
+            raise click.UsageError("--verify takes no --session, --model or --unenforced.")
+        return run_outcome(
+            "review",
+            instructions or WHOLE_REVIEW,
+            directory=directory,
+            agents=agents,
+            check=None,
+            candidates=1,
+            apply="never",
+            budget=None,
+            timeout=timeout,
+            detach=detach,
+            as_json=as_json,
+            more=reviewed(branch=base, commit=commit, diff=None),
+            exit_code=lambda report: _serious_in(report, fail_on),
+        )
+    if len(agents) > 1 or detach:
+        raise click.UsageError("Several agents, and --detach, need --verify.")
+    agent = agents[0] if agents else None
     if session_id is not None and (directory is not None or (model is not None and agent is None)):
         raise click.UsageError("A session has its directory and its model: leave out --cd and --model.")
     from helmsman.model.options import ReviewTarget
@@ -157,6 +197,13 @@ async def _report(helm: Helmsman, session: Session, timeout: float) -> ReviewRep
 
 def _is_serious(report: ReviewReport, priority: int) -> bool:
     return any(finding.priority is None or finding.priority <= priority for finding in report.findings)
+
+
+def _serious_in(report: Mapping[str, Any], fail_on: str | None) -> int:
+    """The exit code for the findings of a job."""
+    priorities = [one["priority"] for one in report.get("findings", ())]
+    serious = fail_on is not None and any(one is None or one <= int(fail_on[1]) for one in priorities)
+    return ExitCode.FAILED if serious else ExitCode.OK
 
 
 def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:

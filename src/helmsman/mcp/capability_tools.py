@@ -57,11 +57,9 @@ async def test(call: CallContext, args: shapes.NewTestsInput) -> shapes.NewTests
 
 async def _asked(call: CallContext, args: shapes.OutcomeInput, output: type[OutputT]) -> OutputT | Instead:
     """Begin a job, or follow one."""
-    outcomes, seconds, why = call.helm.extras.outcomes, args.wait_sec, None
+    seconds = args.wait_sec
     if args.task_id is None:
-        wanted = args.wanted()
-        chosen = await outcomes.choose(wanted)
-        task, why = await outcomes.start(wanted, idempotency_key=args.idempotency_key), chosen[0]
+        task = await call.helm.extras.outcomes.start(args.wanted(), idempotency_key=args.idempotency_key)
     else:
         task = await _job(call, args)
         seconds = shapes.WAIT_SECONDS if seconds is None else seconds
@@ -71,10 +69,8 @@ async def _asked(call: CallContext, args: shapes.OutcomeInput, output: type[Outp
         waited = await wait_for_job(call, task, seconds=seconds)
         if waited is not None:
             return waited
-    answer = await job_output(call.helm, await call.helm.tasks.get(task.id), with_diff=args.with_diff)
+    answer = await job_output(call.helm, await call.helm.tasks.get(task.id), with_diff=args.wants_diff)
     assert isinstance(answer, output)
-    if why is not None and answer.report is None:
-        answer.agent, answer.why = why.agent, why.why
     return answer
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import mcp_types as types
 
 from helmsman.base.shortening import TEXT_CHARS, cut, within
+from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.task_answers import task_error
 from helmsman.shapes.outcomes import OUTPUTS, JobQuestion, OutcomeOutput
@@ -38,20 +39,20 @@ async def job_output(helm: Helmsman, task: Task, *, with_diff: bool = False) -> 
     ]
     results = await helm.tasks.results(task) if task.has_ended else None
     report = results.report if results is not None else None
-    error = task_error(task)
+    chosen = next(iter(chosen_of(task)), None)
     return OUTPUTS[cast("Kind", task.job)](
         task_id=task.id,
         status=task.status,
         agent=task.agent if report is None else report.get("agent"),
-        why=None if report is None else report.get("why"),
-        progress=(task.progress or {}).get("text"),
+        why=report.get("why") if report is not None else None if chosen is None else chosen.why,
+        progress=(task.progress or {}).get("text") if task.is_running else None,
         verified=task.status == "completed" if task.has_ended else None,
         report=report,
         diff=results.diff if results is not None and with_diff else None,
         pending_question=asked[0] if asked else None,
         more_questions=len(asked) - 1 if len(asked) > 1 else None,
         note=task.note,
-        error=None if report is not None else error,
+        error=None if report is not None else task_error(task),
         result=task.result,
     )
 

@@ -30,13 +30,6 @@ class OutcomeInput(Input):
     agent: str | list[str] | None = Field(
         None, description="Who: codex, claude, …; several work side by side. Default: auto."
     )
-    check: str | None = Field(
-        None, description="The command that tells whether it works, e.g. make test. Default: as the repository has it."
-    )
-    candidates: int = Field(
-        1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side; the best is offered."
-    )
-    apply: Apply = Field("ask", description="What becomes of a verified change.")
     budget_usd: float | None = Field(None, gt=0)
     timeout_sec: float = Field(DEFAULT_SECONDS, gt=0, description="For all of it.")
     idempotency_key: str | None = Field(None, description="The same key again gives the same task.")
@@ -45,7 +38,10 @@ class OutcomeInput(Input):
         None, ge=0, le=3600, description="Return then at the latest. Default: 25 with taskId, else at once."
     )
     cancel: bool = Field(False, description="With taskId: stop it.")
-    with_diff: bool = Field(False, description="With taskId: the change as text too.")
+
+    @property
+    def wants_diff(self) -> bool:
+        return False
 
     def wanted(self) -> Wanted:
         """What is to be begun.
@@ -55,7 +51,7 @@ class OutcomeInput(Input):
         """
         if self.request is None:
             raise InvalidInput("Say what is wanted (request), or which task to follow (taskId).", parameter="request")
-        if self.cancel or self.with_diff:
+        if self.cancel or self.wants_diff:
             raise InvalidInput(
                 "cancel and withDiff are for a task that was begun: give its taskId.", parameter="taskId"
             )
@@ -64,13 +60,33 @@ class OutcomeInput(Input):
             request=self.request,
             directory=str(from_here(self.working_directory or ".").resolve()),
             agents=agents_of(self.agent),
-            check=self.check,
-            candidates=self.candidates,
-            apply=self.apply,
             budget_usd=self.budget_usd,
             seconds=self.timeout_sec,
             more=self.model_dump(by_alias=True, include=set(self.own), exclude_none=True),
+            **self.model_dump(include={"check", "candidates", "apply"}),
         )
+
+
+class CheckedInput(OutcomeInput):
+    """Of what ends with a change."""
+
+    check: str | None = Field(
+        None, description="The command that tells whether it works, e.g. make test. Default: as the repository has it."
+    )
+    apply: Apply = Field("ask", description="What becomes of a verified change.")
+    with_diff: bool = Field(False, description="With taskId: the change as text too.")
+
+    @property
+    def wants_diff(self) -> bool:
+        return self.with_diff
+
+
+class SolvedInput(CheckedInput):
+    """Of what several can do side by side."""
+
+    candidates: int = Field(
+        1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side; the best is offered."
+    )
 
 
 def agents_of(given: str | list[str] | None) -> tuple[str, ...]:
@@ -100,7 +116,7 @@ class OutcomeOutput(Output):
     """The report for people, which is the text of the answer."""
 
 
-class DebugInput(OutcomeInput):
+class DebugInput(SolvedInput):
     kind: ClassVar[Kind] = "debug"
     own: ClassVar[frozenset[str]] = frozenset({"test"})
     request: str | None = Field(
@@ -122,6 +138,7 @@ class ReviewJobInput(OutcomeInput):
     )
     commit: str | None = Field(None, description="Review this commit.")
     diff: str | None = Field(None, description="Review this text, e.g. a pull request's diff.")
+    candidates: int = Field(1, ge=1, le=MOST_CANDIDATES, description="How many agents look at it.")
 
     def wanted(self) -> Wanted:
         more = reviewed(branch=self.branch, commit=self.commit, diff=self.diff)
@@ -149,19 +166,20 @@ WHOLE_REVIEW: Final = "Review the change."
 
 
 class ReviewJobOutput(OutcomeOutput):
-    report: Annotated[reports.ReviewReport | None, SkipValidation] = None
+    report: Annotated[reports.ReviewJobReport | None, SkipValidation] = None
 
 
-class PlanJobInput(OutcomeInput):
+class PlanJobInput(CheckedInput):
     kind: ClassVar[Kind] = "plan"
     request: str | None = Field(None, description='The goal, e.g. "Split the parser in two". Required to begin.')
+    apply: Apply = Field("ask", description="What becomes of the change of an approved plan; never: only plan.")
 
 
 class PlanJobOutput(OutcomeOutput):
     report: Annotated[reports.PlanReport | None, SkipValidation] = None
 
 
-class RefactorInput(OutcomeInput):
+class RefactorInput(SolvedInput):
     kind: ClassVar[Kind] = "refactor"
     own: ClassVar[frozenset[str]] = frozenset({"scope"})
     request: str | None = Field(None, description="What is to become better. Required to begin.")
@@ -174,7 +192,7 @@ class RefactorOutput(OutcomeOutput):
     report: Annotated[reports.RefactorReport | None, SkipValidation] = None
 
 
-class NewTestsInput(OutcomeInput):
+class NewTestsInput(SolvedInput):
     kind: ClassVar[Kind] = "test"
     request: str | None = Field(None, description="What is to be tested. Required to begin.")
 

@@ -13,8 +13,19 @@ if TYPE_CHECKING:
 
     from helmsman.model.options import SessionOptions
 
-for_job: Final[ContextVar[str | None]] = ContextVar("for_job", default=None)
-"""The job that turns are drafted for."""
+
+class JobTurn:
+    """The next turn that is drafted is a job's. It is one turn: what else is begun in the same context is not."""
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id: str | None = job_id
+
+    def take(self) -> str | None:
+        job_id, self._job_id = self._job_id, None
+        return job_id
+
+
+for_job: Final[ContextVar[JobTurn | None]] = ContextVar("for_job", default=None)
 
 
 def draft_task(
@@ -30,6 +41,8 @@ def draft_task(
 ) -> tuple[str, TaskDraft]:
     """A turn as a task that has not begun: its id, and all that is known of it."""
     task_id = new_task_id("local")
+    turn = for_job.get()
+    job_id = None if turn is None else turn.take()
     if idempotency_key is None and (called := call_key.get()) is not None:
         idempotency_key = called.take()
     return task_id, TaskDraft(
@@ -45,7 +58,7 @@ def draft_task(
             **({} if terms is None else {TERMS: dict(terms)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             **({} if schedule is None else {SCHEDULE: schedule}),
-            **({} if (job := for_job.get()) is None else {OF_JOB: job}),
+            **({} if job_id is None else {OF_JOB: job_id}),
         },
         spec=spec,
     )

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.database import Fence
     from helmsman.tasks.model import TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
-    from helmsman.tasks.running_task import Gate
+    from helmsman.tasks.running_task import TurnGate
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class Ledger:
         """Called when what is known cannot be written, and with None when it can again."""
         self._is_in_trouble = False
 
-    def gate(self, task_id: str) -> Gate | None:
+    def gate(self, task_id: str) -> TurnGate | None:
         """What a job does before this turn of it begins, if anything."""
         return next((job.gates[task_id] for job in self.jobs.values() if task_id in job.gates), None)
 

@@ -111,7 +111,7 @@ class RunningTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class TurnGate:
     """What a job does before one of its turns begins (`helmsman.capabilities.held_turns`); `note` says so while it lasts.
 
     With `only_asks` the turn is none of its agent's: Helmsman itself asks something in the session, and that is all.
@@ -132,7 +132,7 @@ class RunningJob:
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     sessions: dict[str, None] = field(default_factory=dict)
-    gates: dict[str, Gate] = field(default_factory=dict)
+    gates: dict[str, TurnGate] = field(default_factory=dict)
     ended: anyio.Event = field(default_factory=anyio.Event)
     changed: anyio.Event = field(default_factory=anyio.Event)
     cancel_reason: str | None = None

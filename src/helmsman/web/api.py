@@ -101,7 +101,10 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
         progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota|budget,
         resumesAt?, resumesInSec?,
+        job? (debug|review|plan|refactor|test: no turn, but an outcome that turns are run for),
         elsewhere? (in a list: another process runs it, and only that one can stop it; `note` says which)}
+    GET /api/tasks/{idOrAlias}/report → {task: Task, sessions: [id] (whose turns it has run; what they ask, it waits for),
+        report? (as `helmsman.capabilities.outcomes.reports` says), files?: [File] (the change), cut?}; 404 if it is no job
 
     GET /api/engines → {engines: [{id, agent, status: "in use"|unattended|draining|orphaned|"not answering", running?,
         waiting?, version?, place, path?, pid, startedAt, idleSeconds, sessions: [id]}],
@@ -153,6 +156,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open. Nobody is told
         of the end of a turn whose session is on a screen (`sessions`).
     POST /api/notices/{id}/shown {} → {ok}
+    POST /api/jobs/debug|review|plan|refactor|test {request, workingDirectory, agent, check, candidates, apply, …: what the
+        tool of that name takes} → 201 {taskId, status, agent, why}
     POST /api/tasks/{id}/cancel {reason} → {task: Task, message}
     POST /api/tasks/{id}/resume {at} → {task: Task}: one that waits for a usage limit goes on, now or at a time in words
     POST /api/schedules {prompt*, cron | every | at *, timezone, workingDirectory, model, approvalPolicy, sandbox, worktree,
@@ -185,6 +190,7 @@ from starlette.routing import Route
 
 from helmsman.web.acting import Acting
 from helmsman.web.entering import Entering
+from helmsman.web.jobs import JobRoutes
 from helmsman.web.json_http import NotFound, answering
 from helmsman.web.live import Live
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
@@ -210,6 +216,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
     acting = Acting(helm)
     rules = Rules(helm)
     schedules = ScheduleRoutes(helm)
+    jobs = JobRoutes(helm)
     entering = Entering(logins, challenges)
     looks: Mapping[str, Endpoint] = {
         "/api/overview": reading.overview,
@@ -222,6 +229,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/questions": reading.questions,
         "/api/tasks": reading.tasks,
         "/api/tasks/{task_id}": reading.task,
+        "/api/tasks/{task_id}/report": jobs.shown,
         "/api/agents": reading.agents,
         "/api/engines": reading.engines,
         "/api/usage": reading.usage,
@@ -257,6 +265,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
     return [
         *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
         Route("/api/sessions", answering(acting.start, status=201), methods=["POST"]),
+        Route("/api/jobs/{kind}", answering(jobs.begin, status=201), methods=["POST"]),
         Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
         *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
         Route("/api/{path:path}", answering(_nothing_here)),

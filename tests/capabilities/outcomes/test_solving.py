@@ -95,11 +95,12 @@ async def test_what_is_not_reproduced_costs_no_turn(
     helm: Helmsman, model: ScriptedModel, tmp_path: Path, request_: str, files: dict[str, str], seen: str
 ) -> None:
     root = repository(tmp_path / "repo", files)
+    before = await helm.extras.changes.worktrees()
     task, report = await done(helm, wanted("debug", root, request_), Answers())
     assert (task.status, report["verified"], report["tokens"]) == ("failed", False, 0)
     assert seen in report["says"]
     assert not model.requests
-    assert await helm.extras.changes.worktrees() == ()
+    assert await helm.extras.changes.worktrees() == before
 
 
 async def test_a_trap_runs_nothing_unasked_and_a_no_is_the_end(

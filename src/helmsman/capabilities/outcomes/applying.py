@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from helmsman.capabilities.outcomes.telling import candidates_table
 from helmsman.errors import HelmsmanError
@@ -59,15 +59,15 @@ async def apply_verified(
         if not await work.once("apply it", ask):
             return "refused", None, []
 
-    async def apply() -> str | None:
+    async def apply() -> dict[str, str | None]:
         work.tell("The verified change is being applied.")
         try:
             await work.changes.apply(session_id, digest=diff["digest"])
-        except HelmsmanError as error:
-            return error.message
-        return None
+        except HelmsmanError as problem:
+            return {"error": problem.message}
+        return {"error": None}
 
-    error: str | None = (await work.once("applied", lambda: _wrapped(apply)))["error"]
+    error: str | None = (await work.once("applied", apply))["error"]
     if error is not None:
         return "failed", error, []
 
@@ -82,10 +82,6 @@ async def apply_verified(
         return dropped
 
     return "applied", None, await work.once("discarded", discard)
-
-
-async def _wrapped(do: Any) -> dict[str, Any]:
-    return {"error": await do()}
 
 
 async def _question(

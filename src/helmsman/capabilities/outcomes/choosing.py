@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.agents.protocol import Capability
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting
-from helmsman.tasks.model import QUOTA
+from helmsman.tasks.model import CHOSEN, QUOTA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from helmsman.agents.protocol import Capability
     from helmsman.capabilities.outcomes.wanted import Kind, Wanted
     from helmsman.settings import ConfigFile
     from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
 
 TABLE: Final = "capabilities"
 """The table of `helmsman.toml` that says who does what: `[capabilities.debug] agents = ["claude", "codex"]`."""
@@ -28,11 +29,27 @@ class Chosen:
     why: str
 
 
-async def choose(helm: Steering, wanted: Wanted, *needed: Capability) -> list[Chosen]:
+_WORKS: Final = (Capability.ASK, Capability.SANDBOX)
+_NEEDED: Final[Mapping[Kind, tuple[Capability, ...]]] = {
+    "debug": _WORKS,
+    "review": (Capability.SANDBOX,),
+    "plan": _WORKS,
+    "refactor": _WORKS,
+    "test": _WORKS,
+}
+"""What an agent must be able to do: to be held to a sandbox and, where it changes something, to ask."""
+
+
+def chosen_of(task: Task) -> list[Chosen]:
+    """Who does a job, best first, as its task has it."""
+    return [Chosen(agent, why) for agent, why in task.metadata.get(CHOSEN, ())]
+
+
+async def choose(helm: Steering, wanted: Wanted) -> list[Chosen]:
     """Whoever can do it now, best first: those after the first take its place if it cannot begin.
 
     Raises:
-        AgentNotFound: Nobody can; the message says why each cannot.
+        AgentNotFound: Nobody can, or not all that were asked for; the message says why each cannot.
         InvalidSetting: `[capabilities]` makes no sense.
     """
     if wanted.agents:
@@ -46,25 +63,28 @@ async def choose(helm: Steering, wanted: Wanted, *needed: Capability) -> list[Ch
     waiting = await _wait_for_their_limit(helm)
     chosen: list[Chosen] = []
     passed_over: list[str] = []
+    before_first = 0
     for name in dict.fromkeys(names):
         try:
             agent = helm.agents[name]
             installed = await helm.installed(name)
-            (await helm.capabilities(name)).require(*needed)
+            (await helm.capabilities(name)).require(*_NEEDED[wanted.kind])
         except HelmsmanError as error:
             passed_over.append(f"{name}: {error.message}")
             continue
         if name in waiting:
             passed_over.append(f"{name}: its usage limit is reached")
             continue
+        before_first = before_first if chosen else len(passed_over)
         version = f", {agent.title} {installed.version}" if installed is not None else ""
         is_default = not wanted.agents and name == helm.settings.default_agent
         because = "it is the default agent" if is_default and reason == "it is installed" else reason
         chosen.append(Chosen(name, f"{because}{version}"))
-    if not chosen:
-        raise AgentNotFound("Nobody can do this now. " + " ".join(passed_over), agent=next(iter(names), ""))
-    if passed_over and not wanted.agents:
-        reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over)
+    if not chosen or (wanted.agents and passed_over):
+        who = "Nobody can" if not chosen else "Not everybody who was asked for can"
+        raise AgentNotFound(f"{who} do this now. {' '.join(passed_over)}", agent=next(iter(names), ""))
+    if before_first:  # those that come after it would not have done it anyway
+        reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")
     return chosen
 

@@ -10,8 +10,10 @@ import anyio
 
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
-from helmsman.capabilities.outcomes.reviewing import review
+from helmsman.capabilities.outcomes.planning import plan
+from helmsman.capabilities.outcomes.reviewing import review, target_of
 from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
+from helmsman.capabilities.outcomes.untouched import require_repository
 from helmsman.capabilities.outcomes.wanted import Wanted
 from helmsman.capabilities.outcomes.work import Work, asks
 from helmsman.errors import HelmsmanError
@@ -19,20 +21,19 @@ from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.jobs import end_job, enter_job, take_job
-from helmsman.tasks.model import JOB, TERMS, TaskChanges, TaskDraft
+from helmsman.tasks.model import CHOSEN, JOB, TERMS, TaskChanges, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.capabilities.all_tasks import Tasks
-    from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.work import Found
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
-    from helmsman.tasks.running_task import Gate, RunningJob
+    from helmsman.tasks.running_task import RunningJob, TurnGate
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,13 @@ class Procedure(Protocol):
     async def __call__(self, work: Work) -> Found: ...
 
 
-PROCEDURES: Final[dict[str, Procedure]] = {"debug": debug, "refactor": refactor, "test": new_tests, "review": review}
+PROCEDURES: Final[dict[str, Procedure]] = {
+    "debug": debug,
+    "review": review,
+    "plan": plan,
+    "refactor": refactor,
+    "test": new_tests,
+}
 """By the kind of outcome."""
 
 
@@ -57,35 +64,37 @@ class Outcomes:
         self._helm = helm
         self._tasks = tasks
 
-    async def choose(self, wanted: Wanted) -> list[Chosen]:
-        """Who would do it now, and why, best first.
-
-        Raises:
-            AgentNotFound: Nobody can; the message says why each cannot.
-        """
-        return await choose(self._helm, wanted)
-
     async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
-        """Begin a job; its task at once. The same `idempotency_key` again gives the same task.
+        """Begin a job; its task at once, and with it who does it and why (`chosen_of`). The same `idempotency_key` again
+        gives the same task.
 
         Raises:
+            AgentNotFound: Nobody can do it now.
             InvalidInput: Something asked for makes no sense; nothing was begun.
             RegistryUnavailable: It could not be registered; nothing was begun.
         """
         session_options(
             wanted.directory, {}, self._helm.allowed_roots
         )  # or it is refused before anything is registered
-        for agent in wanted.agents:
-            _ = self._helm.agents[agent]
+        if idempotency_key is not None and (known := await self._helm.ledger.with_key(idempotency_key)) is not None:
+            return known
+        if wanted.kind == "review" and "diff" not in wanted.more:
+            target_of(wanted.more)
+        await require_repository(self._helm, wanted)
+        chosen = await choose(self._helm, wanted)
         called = call_key.get()
         key_of_call = None if called is None else called.take()  # asked again of the next hub, it is this job
         draft = TaskDraft(
             instruction=f"{wanted.kind}: {wanted.request}",
-            agent=wanted.agents[0] if wanted.agents else self._helm.settings.default_agent,
+            agent=chosen[0].agent,
             status="working",
             directory=wanted.directory,
             idempotency_key=idempotency_key or key_of_call,
-            metadata={JOB: wanted.kind, TERMS: self._helm.terms(is_message=False)},
+            metadata={
+                JOB: wanted.kind,
+                TERMS: self._helm.terms(is_message=False),
+                CHOSEN: [[one.agent, one.why] for one in chosen],
+            },
             spec=wanted.as_dict(),
         )
         task, is_fresh = await enter_job(self._helm.ledger, draft)
@@ -93,7 +102,7 @@ class Outcomes:
             self._helm.in_background(partial(self._run, task, wanted))
         return task
 
-    async def holds(self, gate: Gate, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+    async def holds(self, gate: TurnGate, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
         """Have a turn wait for what its job does before it."""
         hold_turn(self._helm, session, task_id, gate.note, gate.do, go_on)
         return True
@@ -162,7 +171,8 @@ class Outcomes:
 def _ending(found: Found) -> TaskChanges:
     changes = TaskChanges(status="completed" if found.verified else "failed", result=found.summary)
     if not found.verified:
-        changes["error"] = {"code": "not_verified", "message": found.summary, "retryable": False}
+        message = str(found.report.get("says") or found.summary)
+        changes["error"] = {"code": "not_verified", "message": message, "retryable": False}
     return changes
 
 

@@ -36,7 +36,7 @@ _NO_ACCOUNT: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun(Generic[T]):
+class AbleAgent(Generic[T]):
     """What the first agent that could begin has done, or why nobody could."""
 
     agent: str
@@ -53,13 +53,13 @@ class Begun(Generic[T]):
 
 async def first_able(
     work: Work, what: str, order: Sequence[Chosen], begin: Callable[[str, OnLimit | None], Awaitable[T]]
-) -> Begun[T]:
+) -> AbleAgent[T]:
     """Have the first of these begin that can; `begin` takes an agent, and what becomes of it at a limit.
 
     One that has changed something is not replaced, whatever it failed for.
     """
     passed_over: list[str] = []
-    begun: Begun[T] | None = None
+    begun: AbleAgent[T] | None = None
     for place, chosen in enumerate(order):
         is_last = place + 1 == len(order)
         why = "; ".join([chosen.why, *passed_over])
@@ -67,9 +67,11 @@ async def first_able(
         given_up: str | None = work.known(step)
         if given_up is None:
             try:
-                return Begun(agent=chosen.agent, why=why, done=await begin(chosen.agent, None if is_last else "fail"))
+                return AbleAgent(
+                    agent=chosen.agent, why=why, done=await begin(chosen.agent, None if is_last else "fail")
+                )
             except HelmsmanError as error:
-                begun = Begun(agent=chosen.agent, why=why, error=error)
+                begun = AbleAgent(agent=chosen.agent, why=why, error=error)
                 if is_last or not await _may_be_replaced(work, begun, error):
                     return begun
                 given_up = await work.once(step, partial(_given, error.message))
@@ -78,7 +80,7 @@ async def first_able(
     return begun
 
 
-async def _may_be_replaced(work: Work, begun: Begun[T], error: HelmsmanError) -> bool:
+async def _may_be_replaced(work: Work, begun: AbleAgent[T], error: HelmsmanError) -> bool:
     """Whether an agent failed for its account, before it changed anything."""
     cause = error.details.get("cause") if isinstance(error, TurnNotDone) else error.code
     if cause not in _NO_ACCOUNT:

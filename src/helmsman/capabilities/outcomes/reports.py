@@ -96,7 +96,7 @@ class CandidateData(TypedDict):
     winner: bool
 
 
-class Report(TypedDict):
+class JobReport(TypedDict):
     """What every kind has. `review` and `plan` have no candidates.
 
     `says` is the verdict in a sentence. `agent`, `why`, `sessionId`, `attempts` and `evidence` are those of the winner, or
@@ -117,7 +117,7 @@ class Report(TypedDict):
     costUsd: float | None
 
 
-class SolvedReport(Report):
+class SolvedReport(JobReport):
     """What `debug`, `refactor` and `test` have: a change in a worktree. `compared` says why the winner is the winner."""
 
     check: CheckData | None
@@ -192,7 +192,7 @@ class ReviewerData(TypedDict):
     error: str | None
 
 
-class ReviewReport(Report):
+class ReviewJobReport(JobReport):
     """`findings` hold; `refuted` did not hold at the second look; `rejected` cite what is not in the diff."""
 
     target: str
@@ -221,7 +221,7 @@ class StepData(TypedDict):
     evidence: list[EvidenceData]
 
 
-class PlanReport(Report):
+class PlanReport(JobReport):
     """`approved` is None where nobody was asked. What was carried out is a change, as of `SolvedReport`."""
 
     summary: str

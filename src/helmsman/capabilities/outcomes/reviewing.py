@@ -29,8 +29,8 @@ from helmsman.capabilities.outcomes.evidence import Evidence, verdict
 from helmsman.capabilities.outcomes.findings import MergedFinding, merge_findings, with_evidence
 from helmsman.capabilities.outcomes.replacing import first_able
 from helmsman.capabilities.outcomes.telling import as_markdown
-from helmsman.capabilities.outcomes.untouched import look, root_of, untouched
-from helmsman.capabilities.outcomes.work import Found, TurnNotDone, chosen_for
+from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
+from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve, with_instructions
 from helmsman.capabilities.reviews import Reviews
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -76,7 +76,7 @@ class _Reviewing:
         Raises:
             InvalidInput: There is no such branch or commit.
         """
-        root, state_dir = await root_of(work), work.helm.settings.state_dir
+        root, state_dir = await require_repository(work.helm, work.wanted), work.helm.settings.state_dir
         given = work.wanted.more.get("diff")
         if isinstance(given, str):
             return cls(work, root, None, given, "the diff that was given")
@@ -118,7 +118,7 @@ class _Reviewing:
 
     async def _reviewers(self) -> list[ReviewerData]:
         work, wanted = self._work, self._work.wanted
-        chosen = await chosen_for(work, Capability.SANDBOX)
+        chosen = work.chosen
         count = len(chosen) if len(wanted.agents) > 1 else min(wanted.candidates, len(chosen))
         orders = [chosen[place : place + 1] if wanted.agents else chosen[place::count] for place in range(count)]
         told: list[ReviewerData | None] = [None] * count
@@ -229,9 +229,9 @@ class _Reviewing:
     async def _everybody(self) -> list[Chosen]:
         """Who could look at it: those who were asked for, and whoever else is here."""
         work = self._work
-        found = await chosen_for(work, Capability.SANDBOX)
+        found = work.chosen
         try:
-            return [*found, *await choose(work.helm, replace(work.wanted, agents=()), Capability.SANDBOX)]
+            return [*found, *await choose(work.helm, replace(work.wanted, agents=()))]
         except HelmsmanError:
             return found
 

@@ -49,7 +49,7 @@ class Debug(Solver):
         seen = self._reproduction(before)
         return Verdict(verified=seen.verified, evidence=seen.evidence)
 
-    def prompt(self, before: CheckResult | None) -> str:
+    def prompt(self) -> str:
         return "\n\n".join(
             [
                 f"Find the cause of this failure and fix it:\n\n{self.wanted.request}",
@@ -115,7 +115,7 @@ class Refactor(Solver):
             [Evidence(ok=before.passed, what=f"Before the change: {before.in_words()}.", detail=before.tail)]
         )
 
-    def prompt(self, before: CheckResult | None) -> str:
+    def prompt(self) -> str:
         scope = f"Touch nothing outside of: {', '.join(self._scope)}." if self._scope else ""
         parts = [f"Refactor, and keep what the code does:\n\n{self.wanted.request}", scope, self.rules]
         return "\n\n".join(part for part in [*parts, "End with a short summary of what is better now."] if part)
@@ -141,7 +141,7 @@ class NewTests(Solver):
     def judge(self, before: CheckResult) -> Verdict:
         return Verdict(verified=True)
 
-    def prompt(self, before: CheckResult | None) -> str:
+    def prompt(self) -> str:
         return "\n\n".join(
             [
                 f"Write tests:\n\n{self.wanted.request}",

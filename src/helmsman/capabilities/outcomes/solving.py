@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio
 
-from helmsman.agents.protocol import Capability
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
 from helmsman.capabilities.outcomes.checking import runner_for
@@ -25,9 +24,9 @@ from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.replacing import first_able
 from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
-from helmsman.capabilities.outcomes.work import Found, TurnNotDone, chosen_for
+from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.errors import HelmsmanError
-from helmsman.tasks.running_task import Gate
+from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +49,8 @@ _WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies wha
 RULES: Final = (
     "You work in a git worktree of your own. Your work is verified by running `{check}` with the tests and with the files "
     "that say how they are run (Makefile, pyproject.toml, conftest.py, scripts, …) as they were before: do not change or "
-    "remove existing tests, and do not touch those files. You may add tests."
+    "remove existing tests, and do not touch those files. You may add tests. Name files by their paths from the root of the "
+    "repository."
 )
 
 
@@ -79,7 +79,7 @@ class Solver(ABC):
         """Whether what the check says before is what was asked for."""
 
     @abstractmethod
-    def prompt(self, before: CheckResult | None) -> str:
+    def prompt(self) -> str:
         """What the agent is asked for."""
 
     @abstractmethod
@@ -109,7 +109,8 @@ class Solving:
 
     async def run(self) -> Found:
         work, solver = self._work, self._solver
-        makers = await self._makers()
+        makers = self._makers()
+        work.side_by_side = len(makers)
         candidates: list[Candidate | None] = [None] * len(makers)
 
         async def make(place: int, order: Sequence[Chosen]) -> None:
@@ -118,6 +119,7 @@ class Solving:
         async with anyio.create_task_group() as tasks:
             for place, order in enumerate(makers):
                 tasks.start_soon(make, place, order)
+        work.side_by_side = 1
         made = [one for one in candidates if one is not None]
         before = self._before
         if before is not None and solver.needs_before and not solver.judge(before).verified:
@@ -139,10 +141,10 @@ class Solving:
 
     # --- who ---------------------------------------------------------------------------------------------------------
 
-    async def _makers(self) -> list[Sequence[Chosen]]:
+    def _makers(self) -> list[Sequence[Chosen]]:
         """For each candidate the agents that may make it, best first."""
         wanted = self._work.wanted
-        chosen = await chosen_for(self._work, Capability.ASK, Capability.SANDBOX)
+        chosen = self._work.chosen
         if len(wanted.agents) > 1:  # one each, and each for itself
             count = max(wanted.candidates, len(chosen))
             return [[chosen[number % len(chosen)]] for number in range(count)]
@@ -167,9 +169,9 @@ class Solving:
         work.tell(f"{agent} is at work on candidate {number}.")
         return await work.start(
             f"candidate {number} {agent}",
-            self._solver.prompt(self._before),
+            self._solver.prompt(),
             worktree=True,
-            gate=Gate(note=_ASKED, do=self._pass_gate),
+            gate=TurnGate(note=_ASKED, do=self._pass_gate),
             on_limit=on_limit,
             agent=agent,
             sandbox="workspace-write",
@@ -200,10 +202,10 @@ class Solving:
         work, solver, session = self._work, self._solver, turn.session
         runner = runner_for(work, session)
         await work.changes.end_commands(runner.worktree)
-        change = (await work.changes.diff(session.id)).diff
         seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
-        if change.files:
-            async with trial(runner) as checks:
+        async with trial(runner) as checks:
+            change = (await work.changes.diff(session.id)).diff  # what is verified, whoever writes there meanwhile
+            if change.files:
                 seen = await solver.verify(checks, turn.said, self._before)
         return {
             **seen.verdict.as_dict(),

@@ -62,7 +62,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
         yield _APPLIED[applied].format(error=report.get("applyError"))
         yield ""
     cost = "" if report["costUsd"] is None else f", {report['costUsd']:.4f} USD"
-    yield f"{report['agent'] or 'Nobody'} ({report['why']}); {report['seconds']:.0f} s, {report['tokens']} tokens{cost}."
+    who = "" if report["agent"] is None else f"{report['agent']} ({report['why']}); "
+    yield f"{who}{report['seconds']:.0f} s, {report['tokens']} tokens{cost}."
 
 
 def _of_kind(report: Mapping[str, Any]) -> Iterator[str]:

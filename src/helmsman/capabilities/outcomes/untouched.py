@@ -13,20 +13,21 @@ from helmsman.errors import InvalidInput
 from helmsman.worktrees import diff_of_directory
 
 if TYPE_CHECKING:
+    from helmsman.capabilities.outcomes.wanted import Wanted
     from helmsman.capabilities.outcomes.work import Work
+    from helmsman.steering.core import Steering
 
 
-async def root_of(work: Work) -> Path:
-    """The root of the repository that a job is about.
+async def require_repository(helm: Steering, wanted: Wanted) -> Path:
+    """The root of the repository that an outcome is wanted in.
 
     Raises:
         InvalidInput: There is none.
     """
-    git = await anyio.to_thread.run_sync(find_git, Path(work.wanted.directory), work.helm.settings.state_dir)
+    git = await anyio.to_thread.run_sync(find_git, Path(wanted.directory), helm.settings.state_dir)
     if git is None:
         raise InvalidInput(
-            f"{work.wanted.directory} is not in a git repository. Name a directory that is.",
-            parameter="workingDirectory",
+            f"{wanted.directory} is not in a git repository. Name a directory that is.", parameter="workingDirectory"
         )
     return git.work_tree
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
 from helmsman.errors import InvalidInput
@@ -18,6 +18,14 @@ Apply = Literal["ask", "never", "verified"]
 AUTO: Final = "auto"
 MOST_CANDIDATES: Final = 5
 DEFAULT_SECONDS: Final = 3600.0
+MORE: Final[Mapping[Kind, Mapping[str, type]]] = {
+    "debug": {"test": str},
+    "review": {"target": str, "branch": str, "commit": str, "diff": str},
+    "plan": {},
+    "refactor": {"scope": list},
+    "test": {},
+}
+"""What only one kind takes, and of which type: the test that fails; what is reviewed; the paths that may be touched."""
 _MOST_SECONDS: Final = 7 * 24 * 3600.0
 
 
@@ -28,12 +36,12 @@ class Wanted:
     Attributes:
         request: What is wanted, in words: a symptom, a goal, what is to become better.
         directory: Where.
-        agents: Who does it, in this order; empty lets Helmsman choose.
+        agents: Who does it. Several do it side by side, or review it together; none, or `auto`, lets Helmsman choose.
         check: The command that tells whether it works; None lets Helmsman find it.
-        candidates: How many solutions are made side by side.
+        candidates: How many solutions are made side by side; for a review, how many agents look at it.
         budget_usd: What all of it may cost.
         seconds: How long all of it may take.
-        more: What only this kind takes.
+        more: What only this kind takes (`MORE`).
     """
 
     kind: Kind
@@ -45,9 +53,11 @@ class Wanted:
     apply: Apply = "ask"
     budget_usd: float | None = None
     seconds: float = DEFAULT_SECONDS
-    more: Mapping[str, Any]
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
+        if self.agents == (AUTO,):
+            object.__setattr__(self, "agents", ())
         for name, allowed in (("kind", KINDS), ("apply", get_args(Apply))):
             if getattr(self, name) not in allowed:
                 raise InvalidInput(
@@ -68,6 +78,13 @@ class Wanted:
             raise InvalidInput(f"A budget cannot be {self.budget_usd:g} USD. Use more than 0.", parameter="budgetUsd")
         if self.check is not None and not self.check.strip():
             raise InvalidInput("check is empty. Give a command, or leave it out.", parameter="check")
+
+        for name, value in self.more.items():
+            kind = MORE[self.kind].get(name)
+            if kind is None or not isinstance(value, kind):
+                known = ", ".join(MORE[self.kind]) or "nothing else"
+                told = "cannot be that" if kind is not None else "is not known here"
+                raise InvalidInput(f"{self.kind} takes {known}; {name} {told}.", parameter=name)
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""

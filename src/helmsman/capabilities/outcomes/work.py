@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
@@ -17,22 +16,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 import anyio
 
 from helmsman.capabilities.changes import Changes
-from helmsman.capabilities.outcomes.choosing import Chosen, choose
+from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
 from helmsman.model.inputs import turn_input
-from helmsman.tasks.drafts import for_job
+from helmsman.tasks.drafts import JobTurn, for_job
 from helmsman.tasks.model import SESSIONS
-from helmsman.tasks.running_task import Gate
+from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from helmsman.agents.protocol import Begun, Capability, Engine
+    from helmsman.agents.protocol import Begun, Engine
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.wanted import Wanted
     from helmsman.capabilities.repository_commands import CommandAllowance, Consent
     from helmsman.model.inputs import StartOptions
@@ -107,6 +107,13 @@ class Work:
         self._limit = limit
         self._at: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._turns: list[str] = []
+        self.side_by_side = 1
+        """How many turns share what is left of the budget."""
+
+    @property
+    def chosen(self) -> list[Chosen]:
+        """Who does it, best first."""
+        return chosen_of(self.task)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -145,7 +152,7 @@ class Work:
         cwd: str | Path | None = None,
         worktree: bool = False,
         kind: TurnKind | None = None,
-        gate: Gate | None = None,
+        gate: TurnGate | None = None,
         on_limit: OnLimit | None = None,
         **options: Unpack[StartOptions],
     ) -> DoneTurn:
@@ -175,7 +182,8 @@ class Work:
                 **options,
             )
 
-        return await self._to_its_end(await self._with_room(start), begun[-1])
+        session = await self._with_room(start)
+        return await self._to_its_end(session, begun[-1] if begun else session.task_id or "")
 
     async def say(self, step: str, session_id: str, message: str) -> DoneTurn:
         """Another turn of a session, to its end.
@@ -198,20 +206,16 @@ class Work:
 
     async def _with_room(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Begin something as soon as there is room for another turn."""
-        with self._for_job():
-            while True:
-                try:
-                    return await begin()
-                except TooManySessions:
-                    await anyio.sleep(_LOOK_SECONDS)
-
-    @contextmanager
-    def _for_job(self) -> Iterator[None]:
-        before = for_job.set(self.task.id)
-        try:
-            yield
-        finally:
-            for_job.reset(before)
+        while True:
+            turn = JobTurn(self.task.id)
+            before = for_job.set(turn)
+            try:
+                return await begin()
+            except TooManySessions:
+                await anyio.sleep(_LOOK_SECONDS)
+            finally:
+                for_job.reset(before)
+                turn.take()
 
     def _note_session(self, session: Session) -> None:
         self.job.sessions[session.id] = None
@@ -267,12 +271,12 @@ class Work:
             said = "Nobody has answered." if answers[0] is None else f"The answer is {answers[0].value}."
             return TurnEnded(session_id=session.id, outcome="completed", final_message=said)
 
-        gate = Gate(note="Somebody is asked.", do=put, only_asks=True)
+        gates, gate = self.job.gates, TurnGate(note="Somebody is asked.", do=put, only_asks=True)
         turn = turn_input(question.prompts[0].text)
 
         async def begin() -> Session:
             return await self.helm.run_other_turn(
-                session_id, turn, _never, on_task=lambda task_id: self.job.gates.update({task_id: gate})
+                session_id, turn, _never, on_task=lambda task_id: gates.update({task_id: gate})
             )
 
         left, self._limit.deadline = self._limit.deadline - anyio.current_time(), math.inf  # people take their time
@@ -283,6 +287,8 @@ class Work:
             await session.wait(until="end")
         finally:
             self._limit.deadline = anyio.current_time() + left
+        for task_id in [task_id for task_id, one in gates.items() if one is gate]:
+            del gates[task_id]
         return answers[0]
 
     def consent(self, session: Session) -> Consent:
@@ -317,7 +323,7 @@ class Work:
             raise BudgetExceeded(
                 f"The budget of {self.wanted.budget_usd:g} USD for {self.task.id} is used up. Ask again with a larger one."
             )
-        return left
+        return left / self.side_by_side
 
     async def spent(self) -> tuple[Usage, float | None]:
         """What its turns have used, and what that has cost; None where no price is known of any."""
@@ -328,19 +334,6 @@ class Work:
             if results.cost_usd is not None:
                 costs.append(results.cost_usd)
         return used, sum(costs) if costs else None
-
-
-async def chosen_for(work: Work, *needed: Capability) -> list[Chosen]:
-    """Who does it, best first; chosen once for all of the job.
-
-    Raises:
-        AgentNotFound: Nobody can.
-    """
-
-    async def look() -> list[list[str]]:
-        return [[one.agent, one.why] for one in await choose(work.helm, work.wanted, *needed)]
-
-    return [Chosen(*one) for one in await work.once("chosen", look)]
 
 
 def asks(helm: Steering, job: RunningJob) -> bool:

@@ -12,6 +12,7 @@ import { setWaiting } from "/title.js";
 import { EnginesView } from "/views/engines.js";
 import { openHelp } from "/views/help.js";
 import { HomeView } from "/views/home.js";
+import { JobView } from "/views/job.js";
 import { SessionList } from "/views/list.js";
 import { LoginView, takeCode } from "/views/login.js";
 import { openNewSession } from "/views/new-session.js";
@@ -63,6 +64,10 @@ function route() {
     return;
   }
   list.mark(null);
+  if (place === "j" && id) {
+    show("tasks", new JobView(decodeURIComponent(id)));
+    return;
+  }
   const [name, make] = PLACES[place] ?? PLACES[""];
   show(name, make());
 }

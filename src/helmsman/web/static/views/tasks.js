@@ -8,6 +8,7 @@ import { duration, money, shortPath, statusPill, taskStatus, timeAgo } from "/fo
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
+import { openNewJob } from "/views/new-job.js";
 
 const PAGE = 100;
 const FILTERS = [
@@ -42,7 +43,7 @@ export class TasksView {
     this.element = h(
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Tasks" },
-      h("div", { class: "page-head" }, this.heading, this.agent, this.filters),
+      h("div", { class: "page-head" }, this.heading, this.agent, this.filters, h("button", { type: "button", dataset: { outcome: "" }, onclick: openNewJob }, "Ask for an outcome…")),
       this.list,
       this.empty,
       this.further,
@@ -127,8 +128,9 @@ function taskParts(task, refresh) {
     toast("It goes on.");
     refresh();
   };
-  const title = task.sessionId
-    ? h("a", { href: `#/s/${task.sessionId}`, dataset: { row: "" } }, task.instruction)
+  const place = task.job ? `#/j/${task.taskId}` : task.sessionId ? `#/s/${task.sessionId}` : null;
+  const title = place
+    ? h("a", { href: place, dataset: { row: "" } }, task.instruction)
     : h("span", { dataset: { row: "" }, tabindex: "0" }, task.instruction);
   const facts = [
     agents.mark(task.agent),

@@ -1,0 +1,381 @@
+"""`plan`: a goal becomes steps as data, and nothing is changed; once somebody approves them they are carried out.
+
+The plan is made by an agent that may read and nothing more. Every file it names is there, or said to be new. Approved, it is
+carried out in a worktree: each step is a turn, verified by its own check and sent back with the evidence like any other.
+The checks are commands, so they are asked for before the first step begins. What comes of it is a change like any other.
+"""
+
+from __future__ import annotations
+
+import secrets
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+
+from helmsman.capabilities.outcomes.agent_reports import (
+    ReportUnreadable,
+    asked_for,
+    entries_of,
+    planned_files_of,
+    read_report,
+    text_of,
+    texts_of,
+)
+from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
+from helmsman.capabilities.outcomes.checking import find_the_check, runner_for
+from helmsman.capabilities.outcomes.claims import PlannedFile, planned_files_exist
+from helmsman.capabilities.outcomes.evidence import Evidence
+from helmsman.capabilities.outcomes.replacing import first_able
+from helmsman.capabilities.outcomes.solving import SENT_BACK
+from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
+from helmsman.capabilities.outcomes.trials import trial
+from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
+from helmsman.capabilities.outcomes.work import Found
+from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, Question
+from helmsman.tasks.running_task import TurnGate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.capabilities.outcomes.reports import Applied, DiffData, StepData
+    from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.settings import OnLimit
+
+_SHAPE: Final = (
+    '{"summary": "…", "steps": [{"title": "…", "details": "…", "files": [{"file": "path", "new": false}], '
+    '"check": "a command that shows that the step is done"}], "risks": ["…"], "checks": ["…"], "openQuestions": ["…"]}'
+)
+_ASKED: Final = "The checks of its steps are asked for."
+_WHY_ASKED: Final = "The check of a step of the plan that was approved."
+
+
+async def plan(work: Work) -> Found:
+    """The procedure."""
+    return await _Planning(work, await require_repository(work.helm, work.wanted)).run()
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A plan as it was read, and what was looked at; as a step keeps it."""
+
+    evidence: list[Any]
+    summary: str = ""
+    steps: list[StepData] = field(default_factory=list)
+    risks: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+    open_questions: list[str] = field(default_factory=list)
+    untouched: bool = True
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.evidence) and all(one["ok"] for one in self.evidence)
+
+    @property
+    def against(self) -> list[str]:
+        return [one["what"] for one in self.evidence if not one["ok"]]
+
+
+@dataclass(slots=True)
+class _Carried:
+    """How far the work has come."""
+
+    session_id: str | None = None
+    evidence: list[Any] = field(default_factory=list)
+    diff: DiffData | None = None
+    text: str | None = None
+    applied: Applied = "nothing"
+    apply_error: str | None = None
+    error: str | None = None
+
+
+class _Planning:
+    def __init__(self, work: Work, root: Path) -> None:
+        self._work = work
+        self._root = root
+        self._check: str | None = None
+
+    async def run(self) -> Found:
+        work = self._work
+        try:
+            self._check = (await find_the_check(work))["command"]
+        except InvalidInput:
+            self._check = None  # each step has to have its own
+        before = await work.once("snapshot", partial(look, work, self._root))
+        chosen = work.chosen
+        begun = await first_able(work, "plan", chosen, self._begin)
+        if begun.done is None:
+            error = "Nobody could plan." if begun.error is None else begun.error.message
+            made = _Plan([Evidence(ok=False, what=error).as_dict()])
+            return await self._found(begun.agent, begun.why, begun.session_id, 0, made, None, _Carried())
+        made, attempts, turn = await self._verified(begun.done, before, "plan")
+        approved: bool | None = None
+        carried = _Carried()
+        rounds = 0
+        while made.holds and work.wanted.apply != "never":
+            rounds += 1
+            step = f"approve {rounds}"
+            answer: list[str] = await work.once(step, partial(self._ask, turn.session.id, made))
+            if answer[0] == REVISE:
+                turn = await work.say(f"revise {rounds}", turn.session.id, f"{answer[1]}\n\n{asked_for(_SHAPE)}")
+                made, more, turn = await self._verified(turn, before, f"plan {rounds}")
+                attempts += more
+                continue
+            approved = answer[0] == APPROVE
+            break
+        if approved:
+            carried = await self._carry_out(begun.agent, made)
+        return await self._found(begun.agent, begun.why, turn.session.id, attempts, made, approved, carried)
+
+    # --- the plan ----------------------------------------------------------------------------------------------------
+
+    async def _begin(self, agent: str, on_limit: OnLimit | None) -> DoneTurn:
+        self._work.tell(f"{agent} plans.")
+        check = "" if self._check is None else f" Where a step has no check of its own, `{self._check}` is run."
+        prompt = "\n\n".join(
+            [
+                f"Make a plan for this, and change nothing:\n\n{self._work.wanted.request}",
+                "Look at the code first. Each step is small enough to be done and checked by itself. Name the files that a "
+                f"step changes, by their paths from {self._root}; those that it makes are `new`.{check}",
+                asked_for(_SHAPE),
+            ]
+        )
+        return await self._work.start(
+            f"plan {agent}",
+            prompt,
+            cwd=self._root,
+            agent=agent,
+            on_limit=on_limit,
+            sandbox="read-only",
+            approval_policy="never",
+        )
+
+    async def _verified(self, turn: DoneTurn, before: dict[str, str], name: str) -> tuple[_Plan, int, DoneTurn]:
+        """A plan that holds, or the last that does not; in how many attempts, and with the turn that made it."""
+        attempt = 0
+        while True:
+            attempt += 1
+            kept = await self._work.once(f"{name} read {attempt}", partial(self._read, turn.said, before))
+            made = _Plan(**deepcopy(kept))
+            if made.holds or not made.untouched or attempt > SENT_BACK:
+                return made, attempt, turn
+            turn = await self._work.say(f"{name} again {attempt}", turn.session.id, for_agent(made.evidence))
+
+    async def _read(self, said: str, before: dict[str, str]) -> dict[str, Any]:
+        """A plan as its agent told it, held to what is there."""
+        nothing = await untouched(self._work, self._root, before)
+        try:
+            report = read_report(said)
+            steps = [self._step(entry) for entry in entries_of(report, "steps")]
+            made = _Plan(
+                [],
+                text_of(report, "summary"),
+                steps,
+                texts_of(report, "risks"),
+                texts_of(report, "checks"),
+                texts_of(report, "openQuestions"),
+            )
+        except ReportUnreadable as error:
+            made, looked = _Plan([]), [Evidence(ok=False, what=f"The plan cannot be read. {error.message}")]
+        else:
+            files: dict[str, PlannedFile] = {}
+            for step in steps:  # what one step makes is there for the next
+                for one in step["files"]:
+                    files.setdefault(one["file"], PlannedFile(file=one["file"], new=one["new"]))
+            exist = await anyio.to_thread.run_sync(planned_files_exist, files.values(), self._root)
+            told = Evidence(ok=True, what=f"The plan has {len(steps)} step(s), each with a check.")
+            looked = [told, *exist.evidence]
+        made.evidence, made.untouched = [one.as_dict() for one in (*looked, nothing)], nothing.ok
+        return asdict(made)
+
+    def _step(self, entry: Mapping[str, Any]) -> StepData:
+        own = entry.get("check")
+        check = text_of(entry, "check") if own is not None or self._check is None else self._check
+        return {
+            "title": text_of(entry, "title"),
+            "details": text_of(entry, "details", required=False),
+            "files": [{"file": one.file, "new": one.new} for one in planned_files_of(entry)],
+            "check": check,
+            "status": "planned",
+            "taskId": None,
+            "attempts": 0,
+            "evidence": [],
+        }
+
+    async def _ask(self, session_id: str, made: _Plan) -> list[str]:
+        work = self._work
+        work.tell("Somebody is asked whether the plan is to be carried out.")
+        prompt = Prompt(
+            text="Carry out this plan, step by step, each verified by its check?",
+            options=(APPROVE, REVISE, STOP),
+            key="plan",
+            words="What is to be different (with revise)",
+            descriptions={APPROVE: "go ahead, in a worktree", REVISE: "plan again", STOP: "leave it at the plan"},
+        )
+        question = Question(
+            id=f"q_{secrets.token_hex(5)}",
+            type="user_input",
+            session_id=session_id,
+            turn_id=None,
+            asker="Helmsman",
+            prompts=(prompt,),
+            details={"plan": _in_words(made), "directory": str(self._root)},
+        )
+        answer = await work.ask(session_id, question)
+        if answer is None:
+            return [STOP, ""]
+        if answer.value == REVISE and not answer.reason:
+            return [REVISE, "Plan again, in another way."]
+        return [answer.value, answer.reason or ""]
+
+    # --- the work ----------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, agent: str, made: _Plan) -> _Carried:
+        work, carried = self._work, _Carried()
+        for step in made.steps:
+            step["status"] = "not_run"
+        try:
+            for number, step in enumerate(made.steps, 1):
+                work.tell(f"{agent} is at step {number} of {len(made.steps)}: {step['title']}")
+                turn = await self._begin_step(agent, made, number, carried.session_id)
+                carried.session_id = turn.session.id
+                if not await self._to_its_check(number, step, turn):
+                    break
+        except HelmsmanError as error:
+            carried.error = error.message
+            carried.session_id = carried.session_id or error.details.get("sessionId")
+        if carried.session_id is None:
+            return carried
+        try:
+            change = (await work.changes.diff(carried.session_id)).diff
+        except HelmsmanError as error:
+            carried.error = carried.error or error.message
+            return carried
+        carried.text = change.text or None
+        carried.diff = diff_data(change)
+        carried.evidence = [one for step in made.steps for one in step["evidence"]]
+        if all(step["status"] == "done" for step in made.steps):
+            carried.applied, carried.apply_error, _ = await apply_verified(
+                work, carried.session_id, carried.diff, carried.evidence, [], []
+            )
+        return carried
+
+    async def _begin_step(self, agent: str, made: _Plan, number: int, session_id: str | None) -> DoneTurn:
+        step = made.steps[number - 1]
+        asked = f"Do step {number} of the plan now, and nothing else: {step['title']}\n\n{step['details']}"
+        checked = f"It is done when `{step['check']}` passes."
+        if session_id is not None:
+            return await self._work.say(f"step {number}", session_id, f"{asked}\n\n{checked}")
+        checks = list(dict.fromkeys(str(one["check"]) for one in made.steps))
+        return await self._work.start(
+            f"step {number}",
+            f"This plan was approved. You carry it out in a git worktree of your own, one step at a time.\n\n"
+            f"{_in_words(made)}\n\n{asked}\n\n{checked}",
+            worktree=True,
+            gate=TurnGate(note=_ASKED, do=partial(self._pass_gate, checks)),
+            agent=agent,
+            sandbox="workspace-write",
+            approval_policy="on-request",
+        )
+
+    async def _pass_gate(self, checks: Sequence[str], held: HeldTurn) -> None:
+        runner = runner_for(self._work, held.session)
+        for check in checks:
+            await runner.allow(check, _WHY_ASKED)
+
+    async def _to_its_check(self, number: int, step: StepData, turn: DoneTurn) -> bool:
+        """Verify a step; what does not hold goes back to the agent."""
+        work = self._work
+        while True:
+            step["attempts"] += 1
+            step["taskId"] = turn.task.id
+            name = f"step {number} verified {step['attempts']}"
+            step["evidence"] = await work.once(name, partial(self._verify_step, number, step, turn))
+            if all(one["ok"] for one in step["evidence"]):
+                step["status"] = "done"
+                return True
+            step["status"] = "failed"
+            if step["attempts"] > SENT_BACK:
+                return False
+            again = f"step {number} again {step['attempts']}"
+            turn = await work.say(again, turn.session.id, for_agent(step["evidence"]))
+
+    async def _verify_step(self, number: int, step: StepData, turn: DoneTurn) -> list[dict[str, Any]]:
+        runner = runner_for(self._work, turn.session)
+        await self._work.changes.end_commands(runner.worktree)
+        async with trial(runner) as checks:
+            result = await checks.now(str(step["check"]))
+        seen = Evidence(ok=result.passed, what=f"Step {number}: {result.in_words()}.", detail=result.tail)
+        return [seen.as_dict()]
+
+    # --- what it came to ---------------------------------------------------------------------------------------------
+
+    async def _found(
+        self,
+        agent: str,
+        why: str,
+        session_id: str | None,
+        attempts: int,
+        made: _Plan,
+        approved: bool | None,
+        carried: _Carried,
+    ) -> Found:
+        work = self._work
+        done = [step for step in made.steps if step["status"] == "done"]
+        verified = made.holds and (not approved or (bool(done) and len(done) == len(made.steps)))
+        used, cost = await work.spent()
+        report: dict[str, Any] = {
+            "kind": "plan",
+            "verified": verified,
+            "says": _says(made, approved, done, carried),
+            "evidence": [*made.evidence, *carried.evidence],
+            "agent": agent,
+            "why": why,
+            "sessionId": session_id,
+            "attempts": attempts,
+            "candidates": [],
+            "seconds": round(work.seconds, 1),
+            "tokens": used.input_tokens + used.output_tokens,
+            "costUsd": cost,
+            "summary": made.summary,
+            "steps": made.steps,
+            "risks": made.risks,
+            "checks": made.checks,
+            "openQuestions": made.open_questions,
+            "approved": approved,
+            "workSessionId": carried.session_id,
+            "diff": carried.diff,
+            "applied": carried.applied,
+            "applyError": carried.apply_error,
+        }
+        return Found(verified=verified, summary=as_markdown(report), report=report, diff=carried.text)
+
+
+def _says(made: _Plan, approved: bool | None, done: Sequence[StepData], carried: _Carried) -> str:
+    if not made.holds:
+        return "There is no plan that holds. " + " ".join(made.against[:3])
+    if approved is None:
+        return "The plan holds, and nothing was changed."
+    if not approved:
+        return "The plan holds, and was not approved: nothing was changed."
+    if len(done) == len(made.steps):
+        return "The plan was carried out, and each step passed its check."
+    failed = next((step for step in made.steps if step["status"] == "failed"), None)
+    against = "" if failed is None else " ".join(one["what"] for one in failed["evidence"] if not one["ok"])
+    return f"{len(done)} of {len(made.steps)} steps are done. {against} {carried.error or ''}".strip()
+
+
+def _in_words(made: _Plan) -> str:
+    lines = [made.summary, ""]
+    for number, step in enumerate(made.steps, 1):
+        lines.append(f"{number}. {step['title']}: {step['details']}")
+        lines += [f"   - {one['file']}{' (new)' if one['new'] else ''}" for one in step["files"]]
+        lines.append(f"   Check: {step['check']}")
+    for title, told in (("Risks", made.risks), ("Open questions", made.open_questions)):
+        lines += ["", f"{title}:", *(f"- {one}" for one in told)] if told else []
+    return "\n".join(lines)

@@ -1,0 +1,51 @@
+"""The routes of jobs: an outcome is asked for, and what became of it is shown, with the evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.json_values import present
+from helmsman.capabilities.outcomes.choosing import chosen_of
+from helmsman.errors import InvalidInput
+from helmsman.model.unified_diff import read_diff
+from helmsman.shapes.outcomes import INPUTS
+from helmsman.shapes.rendering import task_as_dict
+from helmsman.web.json_http import NotFound, body
+from helmsman.web.safe_values import safe, shown_files
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from helmsman.service import Helmsman
+
+_DIFF_CHARS: Final = 4 * 1024 * 1024
+
+
+class JobRoutes:
+    """Begins jobs, and shows them."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+
+    async def begin(self, request: Request) -> dict[str, Any]:
+        kind: str = request.path_params["kind"]
+        if kind not in INPUTS:
+            raise NotFound(f"There is no outcome {kind}. Use one of: {', '.join(INPUTS)}.")
+        given = await body(request, INPUTS[kind])
+        if given.task_id is not None or given.wait_sec is not None:
+            raise InvalidInput("Begin one here; its task is at /api/tasks.", parameter="taskId")
+        task = await self._helm.extras.outcomes.start(given.wanted(), idempotency_key=given.idempotency_key)
+        chosen, *_ = chosen_of(task)
+        return {"taskId": task.id, "status": task.status, "agent": chosen.agent, "why": safe(chosen.why)}
+
+    async def shown(self, request: Request) -> dict[str, Any]:
+        task = await self._helm.tasks.get(request.path_params["task_id"])
+        if task.job is None:
+            raise NotFound(f"{task.id} is no job, but a turn of a session. Look there.")
+        results = await self._helm.tasks.results(task)
+        files, missing = shown_files(read_diff(results.diff or ""), _DIFF_CHARS)
+        return {
+            "task": safe(task_as_dict(results.task)),
+            "sessions": list(task.job_sessions),
+            **present({"report": safe(results.report), "files": files or None, "cut": missing or None}),
+        }

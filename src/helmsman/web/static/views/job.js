@@ -1,0 +1,183 @@
+// A job: what was asked for, how it stands, and what Helmsman has seen of it: the verdict, the evidence, the check before
+// and after, the change, the candidates.
+
+import { agents } from "/agents.js";
+import { get, post } from "/api.js";
+import { confirmed } from "/confirm.js";
+import { actionButton, h, redraw, toast } from "/dom.js";
+import { shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
+import { live } from "/live.js";
+import { coalesced } from "/timing.js";
+import { setPlace } from "/title.js";
+import { diffLines, fileHeading, stat } from "/views/diff.js";
+
+const APPLIED = {
+  applied: "It is in your tree, not staged.",
+  not_asked: "It was not applied: nobody asked for that.",
+  refused: "It was not applied: nobody said yes.",
+  failed: "It could not be applied.",
+};
+
+export class JobView {
+  #id;
+  #closed = new AbortController();
+
+  constructor(id) {
+    this.#id = id;
+    this.heading = h("h1", { tabindex: "-1" }, "Job");
+    this.body = h("div", { class: "job" });
+    this.element = h("div", { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Job" }, this.heading, this.body);
+    this.refresh = coalesced(() => this.#read().catch(() => {}), 500);
+    const { signal } = this.#closed;
+    live.addEventListener("changes", () => this.refresh(), { signal });
+    live.addEventListener("anew", () => this.refresh(), { signal });
+  }
+
+  async open() {
+    setPlace("Job");
+    await this.#read();
+  }
+
+  close() {
+    this.#closed.abort();
+  }
+
+  async #read() {
+    const shown = await get(`tasks/${encodeURIComponent(this.#id)}/report`);
+    this.heading.textContent = shown.task.instruction;
+    redraw(this.body, shown, () => parts(shown, this.refresh));
+    this.element.dataset.ready = "yes";
+  }
+}
+
+function parts({ task, sessions, report, files }, refresh) {
+  return [
+    h("div", { class: "facts quiet" }, statusPill(taskStatus(task)), agents.mark(task.agent), h("span", { class: "mono" }, task.taskId), shortPath(task.directory ?? ""), timeAgo(task.updatedAt)),
+    running(task) ? working(task, refresh) : null,
+    sessions.length ? h("p", {}, task.inputRequired ? "One of its sessions waits for an answer: " : "Its sessions: ", sessions.map((id) => [h("a", { href: `#/s/${id}`, class: "mono" }, id.slice(-8)), " "])) : null,
+    report ? verdict(report) : task.error ? h("p", { class: "outcome bad" }, task.error.message) : null,
+    report?.rootCause ? h("section", {}, h("h2", {}, "Root cause"), h("p", {}, report.rootCause.summary), list(report.rootCause.places.map(place))) : null,
+    report?.before || report?.after ? checks(report) : null,
+    report?.evidence?.length ? h("section", {}, h("h2", {}, "Evidence"), h("ul", { class: "evidence" }, report.evidence.map(evidence))) : null,
+    ...["findings", "refuted", "rejected"].map((word) => (report?.[word]?.length ? findings(word, report[word]) : null)),
+    report?.steps?.length ? steps(report) : null,
+    report?.candidates?.length > 1 ? candidates(report) : null,
+    files?.length ? h("section", {}, h("h2", {}, "Change"), files.map((file) => [h("p", { class: "file" }, fileHeading(file)), diffLines(file)])) : null,
+  ];
+}
+
+function running(task) {
+  return task.status === "pending" || task.status === "working";
+}
+
+function working(task, refresh) {
+  const cancel = async () => {
+    const sure = await confirmed({ title: "Stop this job?", about: [h("p", {}, task.instruction)], yes: "Stop it", no: "Let it work" });
+    if (!sure) return;
+    const { message } = await post(`tasks/${encodeURIComponent(task.taskId)}/cancel`);
+    toast(message);
+    refresh();
+  };
+  return h("div", { class: "task-more" }, h("p", { class: "outcome quiet" }, task.progress?.text ?? "It begins."), actionButton("Stop…", {}, cancel));
+}
+
+function verdict(report) {
+  const [mark, tone] = report.verified ? ["✓ Verified", "good"] : ["✗ Not verified", "bad"];
+  const applied = report.verified ? APPLIED[report.applied] : null;
+  return h(
+    "section",
+    { class: `verdict ${tone}` },
+    h("h2", {}, mark),
+    h("p", {}, report.says),
+    h("p", { class: "quiet" }, [applied, report.applyError, report.agent ? `${report.agent}: ${report.why}` : null].filter(Boolean).join(" ")),
+  );
+}
+
+/** The check before and after, side by side. */
+function checks(report) {
+  const side = (name, run) =>
+    h(
+      "div",
+      { dataset: { side: name } },
+      h("h3", {}, name, " ", run ? h("span", { class: run.passed ? "pill good" : "pill bad" }, run.passed ? "passes" : "fails") : null),
+      run ? h("pre", { class: "output", tabindex: "0", role: "group", "aria-label": `What the check said ${name}` }, run.output || "It said nothing.") : h("p", { class: "quiet" }, "It was not run."),
+    );
+  const command = report.check?.command ?? (report.before ?? report.after).command;
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Check"),
+    h("p", {}, h("code", { class: "mono" }, command), " ", h("span", { class: "quiet" }, report.check?.why ?? "")),
+    h("div", { class: "sides" }, side("before", report.before), side("after", report.after)),
+  );
+}
+
+function evidence(one) {
+  const detail = one.detail ? h("details", {}, h("summary", {}, "What was seen"), h("pre", { class: "output", tabindex: "0" }, one.detail)) : null;
+  return h("li", { class: one.ok ? "good" : "bad" }, `${one.ok ? "✓" : "✗"} ${one.what}`, detail);
+}
+
+function findings(word, all) {
+  return h(
+    "section",
+    { dataset: { findings: word } },
+    h("h2", {}, word[0].toUpperCase() + word.slice(1)),
+    h(
+      "ul",
+      { class: "evidence" },
+      all.map((one) =>
+        h(
+          "li",
+          {},
+          h("b", {}, one.priority === null || one.priority === undefined ? "" : `P${one.priority} `, one.title),
+          " ",
+          place(one),
+          h("p", {}, one.body),
+          h("p", { class: "quiet" }, [one.by.join(", "), one.secondLook ? `${one.secondLook.by}, second look: ${one.secondLook.why}` : null, one.verified ? null : one.evidence.what].filter(Boolean).join("; ")),
+        ),
+      ),
+    ),
+  );
+}
+
+function steps(report) {
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Steps"),
+    h("ol", { class: "evidence" }, report.steps.map((step) => h("li", {}, h("b", {}, step.title), ` (${step.status.replace("_", " ")}) `, step.details, step.check ? h("code", { class: "mono" }, ` ${step.check}`) : null))),
+    ...[["Risks", report.risks], ["Open questions", report.openQuestions]].map(([title, all]) => (all?.length ? [h("h3", {}, title), list(all)] : null)),
+  );
+}
+
+function candidates(report) {
+  const row = (one) =>
+    h(
+      "tr",
+      {},
+      h("td", {}, `${one.number}${one.winner ? " (winner)" : ""}`),
+      h("td", {}, one.agent),
+      h("td", {}, one.verified ? "✓" : `✗ ${one.error ?? ""}`),
+      h("td", {}, String(one.attempts)),
+      h("td", {}, one.diff ? stat(one.diff.added, one.diff.removed) : ""),
+      h("td", {}, one.checkSeconds === null || one.checkSeconds === undefined ? "" : `${one.checkSeconds.toFixed(1)} s`),
+      h("td", {}, one.sessionId ? h("a", { href: `#/s/${one.sessionId}`, class: "mono" }, one.sessionId.slice(-8)) : ""),
+    );
+  const head = ["Candidate", "Agent", "Verified", "Attempts", "Lines", "Check", "Session"];
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Candidates"),
+    h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, report.candidates.map(row))),
+    report.compared ? h("p", {}, report.compared) : null,
+  );
+}
+
+function list(all) {
+  return h("ul", { class: "evidence" }, all.map((one) => h("li", {}, one)));
+}
+
+function place({ file, startLine, endLine }) {
+  const lines = !startLine ? "" : endLine && endLine !== startLine ? `:${startLine}-${endLine}` : `:${startLine}`;
+  return h("code", { class: "mono" }, `${file ?? ""}${lines}`);
+}

@@ -1,0 +1,45 @@
+"""An outcome in a real browser: asked for, answered, and shown with its evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.test_schedules import fill
+from tests.capabilities.outcomes.played_jobs import BROKEN, CAUSE, CHECK, FIX, FIXED, TESTS, repository, told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.browser.chromium import Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long, pytest.mark.needs_git]
+
+
+async def test_an_outcome_is_asked_for_answered_and_shown_with_before_after_and_the_change(
+    page: Page, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    model.on("test_add fails", FIX, told(CAUSE))
+    await page.click(".places a[href='#/tasks']")
+    await page.click("[data-outcome]")
+    await fill(page, "request", "test_add fails")
+    await page.until("document.querySelector('dialog [name=workingDirectory]').value")  # one is suggested
+    await fill(page, "workingDirectory", str(root))
+    await fill(page, "check", CHECK)
+    await page.click("dialog button[type=submit]")
+    await page.until_text("main h1", "debug: test_add fails")
+    job = await page.get("location.hash")
+    for question in ("to run a command", "Apply this verified change"):
+        await page.click(".brand")
+        await page.until_text(".question", question)
+        await page.click(".question [data-answer='approve']")
+    await page.get(f"location.hash = '{job}'")
+    await page.until_text(".verdict.good", "Verified")
+    await page.until_text("[data-side='before']", "fails")
+    await page.until_text("[data-side='after']", "passes")
+    await page.until_text(".job .diff", "+    return a + b")
+    await page.until_text(".job .evidence", "✓")
+    assert (root / "calc.py").read_text(encoding="utf-8") == FIXED

@@ -1,0 +1,109 @@
+"""Outcomes by a real Codex and a real Claude Code: side by side, and one in place of the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.testing import fail, run, say
+from helmsman.testing.messages_api import MessagesRequest
+from tests.capabilities.outcomes.played_jobs import (
+    BROKEN,
+    CAUSE,
+    FIX,
+    FIXED,
+    TESTS,
+    Answers,
+    done,
+    edit,
+    repository,
+    told,
+    wanted,
+)
+from tests.capabilities.test_reviews import answer
+from tests.claude import claude_binary, claude_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing.model_request import ModelRequest
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.long]
+
+
+LONGER = edit("calc.py", "    return a - b", "    total = a\n    total += b\n    return total")
+
+
+def is_claude(request: ModelRequest) -> bool:
+    return isinstance(request, MessagesRequest) and "test_add fails" in request.last_user_text
+
+
+async def test_two_agents_side_by_side_have_one_winner_and_one_takes_the_place_of_another(
+    codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, tmp_path: Path
+) -> None:
+    env = codex_home.env | claude_environment(model, tmp_path / "claude")
+    given = {"codex_path": str(codex_binary), "claude_path": str(claude_binary()), "detach": False}
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    model.on("test_add fails", LONGER, told(CAUSE))
+    model.on(is_claude, run("sed -i 's/a - b/a + b/' calc.py"), told(CAUSE))
+    async with Helmsman(load_settings(given, env, tmp_path), env=env, inside=True) as helm:
+        answers = Answers()
+        task, report = await done(helm, wanted("debug", root, agents=("codex", "claude")), answers)
+        assert (task.status, report["agent"], report["applied"]) == ("completed", "claude", "applied"), report
+        assert [(one["agent"], one["verified"], one["winner"]) for one in report["candidates"]] == [
+            ("codex", True, False),
+            ("claude", True, True),
+        ]
+        assert report["discarded"] == [report["candidates"][0]["sessionId"]]
+        assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
+
+        other = repository(tmp_path / "other", {"calc.py": BROKEN, "test_calc.py": TESTS})
+        model.on("test_add fails", fail(429, error_type="usage_limit_reached", resets_at=4_000_000_000))
+        model.on(is_claude, run("sed -i 's/a - b/a + b/' calc.py"), told(CAUSE))
+        task, report = await done(helm, wanted("debug", other, apply="never"), Answers())
+        assert (task.status, report["agent"], report["applied"]) == ("completed", "claude", "not_asked"), report
+        assert "codex could not begin" in report["why"]
+
+
+async def test_who_made_none_of_them_compares_and_two_reviewers_tell_the_same_once(
+    codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, tmp_path: Path
+) -> None:
+    env = codex_home.env | claude_environment(model, tmp_path / "claude")
+    given = {"codex_path": str(codex_binary), "claude_path": str(claude_binary()), "detach": False}
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    ways = iter([FIX, LONGER])
+    model.on("test_add fails", lambda _request: next(ways), told(CAUSE))
+    model.on("Which is the best?", lambda request: told({"best": _longer_of(request), "why": "It reads better."}))
+    async with Helmsman(load_settings(given, env, tmp_path), env=env, inside=True) as helm:
+        task, report = await done(helm, wanted("debug", root, agents=("codex",), candidates=2), Answers())
+        assert (task.status, report["diff"]["added"]) == ("completed", 3), report
+        assert "claude prefers it: It reads better." in report["compared"]
+
+        place = {"absolute_file_path": str(root / "calc.py"), "line_range": {"start": 2, "end": 2}}
+        found = {"title": "[P1] The total is wrong", "body": "Look.", "confidence_score": 0.8, "priority": 1}
+        model.on("Review the current code changes", say(answer(root, {**found, "code_location": place})))
+        same = {
+            "title": "The total is wrong",
+            "body": "",
+            "priority": 2,
+            "file": "calc.py",
+            "startLine": 2,
+            "endLine": 3,
+        }
+        model.on("Review this change", told({"findings": [same], "verdict": "no"}))
+        holds = {"finding": 1, "refuted": False, "why": "It is.", "confidence": 1}
+        model.on("Try to refute", told({"verdicts": [holds]}))
+        job = wanted("review", root, "Look.", check=None, agents=("codex", "claude"))
+        task, report = await done(helm, job, Answers())
+        assert (task.status, len(report["findings"])) == ("completed", 1), report
+        assert (report["findings"][0]["by"], report["findings"][0]["priority"]) == (["codex", "claude"], 1)
+        assert report["findings"][0]["secondLook"]["refuted"] is False
+
+
+def _longer_of(request: ModelRequest) -> int:
+    """The number of the candidate with the longer diff, as the prompt has them."""
+    parts = request.last_user_text.split("Candidate ")[1:]
+    return int(next(part for part in parts if "total" in part).partition(":")[0])
