@@ -568,11 +568,11 @@ class Agent(ABC):
         """When what the account may use is there again, as far as the agent said when a turn failed for want of it."""
         return None
 
-    def sessions(self, settings: Settings) -> SessionIndex | None:
+    def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
         """The sessions it keeps on disk; None of an agent that keeps none."""
         return None
 
-    def spending(self, settings: Settings) -> SpendingFiles | None:
+    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SpendingFiles | None:
         """What its sessions on disk have spent; None of an agent that keeps none, or does not say."""
         return None
 

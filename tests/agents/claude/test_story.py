@@ -176,7 +176,9 @@ async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model:
             await engine.run_turn(opened.session_id, options, TurnInput(text="hang"))
             await engine.answer((await again.first(QuestionAsked, after=TurnEnded)).question, (Choice("approve"),))
             with anyio.fail_after(SECONDS):
-                while len(list(second.sessions(settings).turns(opened.session_id))) < 2:  # it is written a moment later
+                while (
+                    len(list(second.sessions(settings, None).turns(opened.session_id))) < 2
+                ):  # it is written a moment later
                     await anyio.sleep(0.05)
             (record,) = read_records(settings.state_dir)
             os.kill(record.child.pid, signal.SIGKILL)
@@ -188,7 +190,7 @@ async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model:
             await engine.run_turn(opened.session_id, options, TurnInput(text="more"))
             assert (await again.last(TurnEnded, count=3)).outcome == "completed"
             assert model.requests[-1].user_texts[0] == "ask"  # the session goes on with all it had
-            turns = [turn.outcome for turn in second.sessions(settings).turns(opened.session_id)]
+            turns = [turn.outcome for turn in second.sessions(settings, None).turns(opened.session_id)]
             assert turns == ["completed", "interrupted", "completed"]
     finally:
         for record in read_records(settings.state_dir):
