@@ -39,7 +39,7 @@ class Capability(Enum):
     STEER = "steer", "take a message in the middle of a turn"
     IMAGES = "images", "look at images"
     OUTPUT_SCHEMA = "output_schema", "keep to an output schema"
-    REVIEW = "review", "give its findings of a review"
+    REVIEW = "review", "review by a command of its own"
     PLAN = "plan", "plan first"
     CLIENT_TOOLS = "client_tools", "call functions of a program"
     SANDBOX = "sandbox", "hold its commands to a sandbox"

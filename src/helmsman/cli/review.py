@@ -38,19 +38,25 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     "helmsman review --commit HEAD --fail-on P1 --json",
     "helmsman review --agent claude --session 3b2d5c8e",
 )
-@click.option("--uncommitted", is_flag=True, help="Review what is not committed yet. This is the default.")
+@click.option(
+    "--uncommitted",
+    is_flag=True,
+    help="Review what is not committed yet. This is the default.",
+)
 @click.option("--base", metavar="BRANCH", help="Review all that differs from this branch.")
 @click.option("--commit", metavar="COMMIT", help="Review one commit.")
 @click.option("--instructions", metavar="TEXT", help="What to heed; with nothing else given, all there is to review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
 @click.option("--agent", metavar="NAME", help="Who reviews (`helmsman agents` shows whom there is).")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
+@click.option("--unenforced", is_flag=True, help="Let an agent review that no sandbox can hold to reading.")
+@click.option("--trust", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option(
     "--session",
     "session_id",
     metavar="SESSION",
     shell_complete=complete_session,
-    help="Review what this session did: in it, or by another agent.",
+    help="Review what this session did, in a worktree also what it committed: in it, or by another agent.",
 )
 @click.option(
     "--fail-on",
@@ -73,6 +79,8 @@ def command(
     directory: str | None,
     agent: str | None,
     model: str | None,
+    unenforced: bool,
+    trust: bool,
     session_id: str | None,
     fail_on: str | None,
     timeout: float,
@@ -90,18 +98,26 @@ def command(
     from helmsman.model.options import ReviewTarget
     from helmsman.terminal import ask_on_terminal
 
+    target: ReviewTarget | None = None
     if base is not None:
         target = ReviewTarget(kind="base", value=base)
     elif commit is not None:
         target = ReviewTarget(kind="commit", value=commit)
-    else:
+    elif uncommitted or instructions is not None or session_id is None:
         target = ReviewTarget(kind="uncommitted" if uncommitted or instructions is None else "custom")
     place = None if directory is None else Path(directory)
 
     async def review(helm: Helmsman) -> int:
         where = None if session_id is None else await full_session_id(helm, session_id)
         begun = await helm.extras.reviews.start(
-            target, session_id=where, cwd=place, instructions=instructions, agent=agent, model=model
+            target,
+            session_id=where,
+            cwd=place,
+            instructions=instructions,
+            agent=agent,
+            model=model,
+            unenforced=unenforced,
+            trust_repository=trust,
         )
         if begun.session is None:
             shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing}

@@ -281,7 +281,7 @@ async def open_agent(
         try:
             about = mapping(await peer.request("initialize", _CLIENT, timeout=profile.start_seconds))
         except HelmsmanError as error:
-            raise _not_up(profile, error, child.exit_code, child.stderr_tail) from error
+            raise _not_up(profile, launch, error, child.exit_code, child.stderr_tail) from error
         _check_version(profile, about)
         yield AgentProcess(peer, about, BelowChild(child))
 
@@ -312,7 +312,8 @@ async def start_kept_agent(
     except EngineLost as error:
         if launch.home is not None:
             await anyio.to_thread.run_sync(launch.home.remove)
-        raise _not_up(profile, error, error.details.get("exit_code"), str(error.details.get("stderr") or "")) from error
+        stderr = str(error.details.get("stderr") or "")
+        raise _not_up(profile, launch, error, error.details.get("exit_code"), stderr) from error
     if launch.home is not None:
         await anyio.to_thread.run_sync(launch.home.used_by, record.child)
     return record
@@ -372,11 +373,16 @@ def _check_version(profile: Profile, about: Mapping[str, Any]) -> None:
         )
 
 
-def _not_up(profile: Profile, error: HelmsmanError, exit_code: object, stderr: str) -> EngineStartFailed:
+def _not_up(
+    profile: Profile, launch: AgentLaunch, error: HelmsmanError, exit_code: object, stderr: str
+) -> EngineStartFailed:
     lines = stderr.strip().splitlines()
     said = f" It said: {lines[-1]:.300}" if lines else ""
+    what_next = "Start it by hand to see why."
+    if launch.confinement is not None:
+        what_next += f" It is in a sandbox: name what else it must write as `writable` under [agents.{profile.name}]."
     return EngineStartFailed(
-        f"{profile.title} did not come up: {error.message.partition('. ')[0]}.{said} Start it by hand to see why.",
+        f"{profile.title} did not come up: {error.message.partition('. ')[0]}.{said} {what_next}",
         exit_code=exit_code,
         stderr=stderr or None,
     )
