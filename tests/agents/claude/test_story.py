@@ -19,7 +19,7 @@ from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.kept_records import read_records
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.processes import with_variable
-from helmsman.errors import Unsupported
+from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import CommandExecution, Event, FileChange, ItemEnded, Notice, QuestionAsked, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
@@ -276,6 +276,18 @@ async def test_the_sandbox_holds_what_was_approved_and_policies_mean_what_they_s
         assert not any(isinstance(event, QuestionAsked) for event in heard.events)
         assert "nobody is asked" in model.requests[-1].tool_output
         assert not (place.repo / "new.txt").exists()
+
+        # A command puts links among its sessions: outside, it would write through them.
+        evil = place.home / "projects" / "evil.jsonl"
+        model.on("plant", run(f"ln -s {outside} {evil}; ln {place.repo}/.git/HEAD {evil}.hard"), say("planted"))
+        heard, options = await turn("plant", writes="workspace")
+        assert evil.is_symlink()
+        assert not list(evil.parent.glob("*.hard"))
+        session_id = heard.events[0].session_id
+        with pytest.raises(InvalidInput, match="links that lead elsewhere") as refused:
+            await engine.run_turn(session_id, replace(options, unenforced=True), TurnInput(text="look"))
+        assert refused.value.details["files"] == [str(evil)]
+        evil.unlink()
 
         monkeypatch.setattr(sandbox, "_found", OnceEach[sandbox.Sandbox]())
         monkeypatch.setattr(sandbox, "_why_it_does_not_hold", lambda *_: "as the test says")

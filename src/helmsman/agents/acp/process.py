@@ -28,6 +28,7 @@ from helmsman.agents.acp.updates import joined
 from helmsman.agents.child_process import open_child
 from helmsman.agents.kept_child import BelowChild, BelowKept, own_kept, start_kept
 from helmsman.agents.kept_transport import KeptTransport
+from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
@@ -119,8 +120,12 @@ async def ready_launch(
     Raises:
         Unsupported: There is no sandbox that holds.
         EngineStartFailed: The agent could not be made ready for it.
+        InvalidInput: Outside, it would write where a command in the sandbox may have led it.
     """
     if planned.confinement is None:
+        own = profile.home(means.env)
+        shared = () if own is None else tuple(own.path / name for name in own.shared)
+        await anyio.to_thread.run_sync(refuse_planted, profile.title, shared)
         return planned
     inside = partial(put_inside, places=means.places, sandbox=await means.sandbox())
     argv, env, home = await anyio.to_thread.run_sync(inside, profile, options, means.argv, means.env)
