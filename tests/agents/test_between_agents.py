@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -90,6 +91,35 @@ async def test_another_agent_goes_on_where_one_has_worked(
 
 async def _yes(_session: Session, _question: object) -> list[str]:
     return ["approve"]
+
+
+def commit(tree: Path, name: str) -> None:
+    for command in (["add", name], ["commit", "-qm", name]):
+        subprocess.run(["git", "-C", str(tree), *command], check=True)
+
+
+async def test_all_that_was_done_in_a_worktree_is_reviewed_also_what_was_committed(
+    helm: Helmsman, git_repo: Path, model: ScriptedModel
+) -> None:
+    made = [patch(add(name, f"{name}\n")) for name in ("kept.txt", "new.txt")]
+    model.on("Make files", *made, say("I made them."))
+    first = await ended(await helm.start("Make files", cwd=git_repo, worktree=True, sandbox="workspace-write"))
+    assert first.worktree is not None
+    tree = first.worktree
+    commit(tree.path, "kept.txt")
+    model.on(f"against {tree.base}", say(answer()))
+    model.on("against the base branch", say(answer()))
+    for reviewer in ("claude", "codex"):
+        begun = await helm.extras.reviews.start(session_id=first.id, agent=reviewer, detached=True)
+        assert begun.session is not None
+        assert (await ended(begun.session)).error is None
+        told = json.dumps(model.requests[-1].input)
+        if reviewer == "claude":
+            assert "+kept.txt" in told
+            assert "+new.txt" in told
+        else:
+            assert f"git diff {tree.base}" in told
+            assert "untracked files" in told
 
 
 @pytest.mark.long

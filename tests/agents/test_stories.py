@@ -65,9 +65,7 @@ class Stage:
 @pytest.fixture(
     params=["claude", *(pytest.param(name, marks=[pytest.mark.matrix, pytest.mark.long]) for name in NAMES)]
 )
-def stage(
-    request: pytest.FixtureRequest, tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
-) -> Stage:
+def stage(request: pytest.FixtureRequest, tmp_path: Path, model: ScriptedModel) -> Stage:
     home = tmp_path / "home"
     codex = CodexHome(tmp_path / "codex").env
     if request.param == "claude":
@@ -77,8 +75,6 @@ def stage(
         own, policy = ("CLAUDE_CONFIG_DIR", str(home)), {"sandbox": "workspace-write"}
         return Stage("claude", settings, env, own, policy, record)
     agent = real_agent(request.param, home, model)
-    for name, value in agent.env.items():  # where its sessions are looked for
-        monkeypatch.setenv(name, value)
     env = codex | agent.env
     profile = next(profile for profile in KNOWN if profile.name == agent.name)
     named = ConfigFile(

@@ -14,9 +14,11 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.kept_records import read_records
+from helmsman.errors import InvalidInput
 from helmsman.hub.control import ask_hub
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says
 from helmsman.testing.hubs import hub_pid
+from tests.agents.acp.test_acp_storage import ID, PLACE, qwen
 from tests.clients.server_process import SECONDS
 from tests.hub.test_acknowledged import stored
 from tests.hub.test_survival import Raw
@@ -55,6 +57,37 @@ async def hub_is_killed(state_dir: Path) -> None:
     with anyio.fail_after(SECONDS):
         while hub_pid(state_dir) in (None, pid) or not (ask_hub(state_dir, "status") or {}).get("sessionsAtWork"):
             await anyio.sleep(0.05)
+
+
+def name_own_agent(fake: FakeAcpAgent, config: Path) -> None:
+    """A configuration in which the agent is called `mine`."""
+    (config / "helmsman").mkdir(parents=True)
+    lines = f"command = {fake.command}\nmode = 'ask'\nruns_repository_files = false\n"
+    (config / "helmsman" / "helmsman.toml").write_text(f"[agents.mine]\n{lines}", encoding="utf-8")
+
+
+async def test_a_client_has_the_agents_and_sessions_of_its_own_home_whoever_has_started_the_hub(
+    codex_home: CodexHome, detached_engines: Path, git_repo: Path, tmp_path: Path
+) -> None:
+    fake = FakeAcpAgent(tmp_path / "fake")
+    fake.on("hello", says("hi"))
+    name_own_agent(fake, tmp_path / "config")
+    qwen(tmp_path / "other")
+    own = {"HOME": str(tmp_path / "other"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    for env, agents, listed in ((codex_home.env, False, []), (codex_home.env | own, True, [ID])):
+        settings = replace(load_settings({"detach": True}, env, tmp_path), state_dir=detached_engines)
+        async with Helmsman(settings, env=env) as helm:
+            found, _ = await helm.list(directory=PLACE, agent="qwen")
+            assert [info.session_id for info in found] == listed
+            spent = await helm.extras.usage.report(agent="qwen")
+            assert bool(spent.total.usage.input_tokens) == bool(listed)
+            if not agents:
+                with pytest.raises(InvalidInput, match="There is no agent 'mine'"):
+                    await helm.start("hello", cwd=git_repo, agent="mine", unenforced=True)
+                continue
+            session = await helm.start("hello", cwd=git_repo, agent="mine", unenforced=True)
+            assert await session.wait(until="end", timeout=SECONDS)
+            assert (session.status, session.result) == ("done", "hi")
 
 
 @pytest.mark.long

@@ -91,8 +91,8 @@ async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabiliti
     assert said.startswith("Mine cannot take a message in the middle of a turn. Wait for the turn to end")
     assert (await agent.error("agent_say", sessionId=session_id, message="x", agent="codex"))["code"] == "session_busy"
     await agent("agent_interrupt", sessionId=session_id)
-    unknown = await agent.error("agent_start", prompt="hello", agent="clod")
-    assert "There is no agent 'clod'. Did you mean" in unknown["message"]
+    unknown = await agent.error("agent_start", prompt="hello", agent="zzz")
+    assert "There is no agent 'zzz'. Use one of: claude, codex" in unknown["message"]
 
 
 async def test_a_question_names_the_agent_that_asks(agent: Caller, fake: FakeAcpAgent, git_repo: Path) -> None:

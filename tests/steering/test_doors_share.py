@@ -192,7 +192,12 @@ async def test_doors_for_which_an_engine_would_differ_have_one_each(
         engines = [await helm.engine(agent=agent.name) for helm in (first, second, third)]
     assert engines[0] is engines[2]
     assert engines[0] is not engines[1]
-    assert fingerprint({"PATH": "/one"}) != fingerprint({"PATH": "/two"})
+    told = [
+        {"PATH": "/one"},
+        {"PATH": "/two"},
+        *({"PATH": "/one", name: "1"} for name in ("GEMINI_CLI_HOME", "QWEN_HOME")),
+    ]
+    assert len({fingerprint(env) for env in told}) == len(told)
 
 
 async def test_engines_are_let_go_of_when_their_last_door_has_gone_and_nothing_runs_in_them(

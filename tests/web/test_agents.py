@@ -28,7 +28,10 @@ async def helm(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> Asy
     fake = FakeAcpAgent(tmp_path / "mine")
     cost = {"sessionUpdate": "usage_update", "used": 1, "size": 9, "cost": {"amount": 0.25, "currency": "USD"}}
     fake.on("work", updates(cost), says("Done by me."))
-    own = AcpAgent(OwnAgent("mine", "My agent", mode="ask", runs_repository_files=False), tuple(fake.command))
+    profile = OwnAgent(
+        "mine", "My agent", mode="ask", runs_repository_files=False, writable=((tmp_path / "mine").resolve(),)
+    )
+    own = AcpAgent(profile, tuple(fake.command))
     given = {"codex_path": str(codex_binary), "default_agent": "mine", "detach": False}
     settings = load_settings(given, codex_home.env, tmp_path)
     async with Helmsman(settings, env=codex_home.env, agents=(own,), inside=True) as helm:
@@ -52,19 +55,21 @@ async def test_a_start_goes_to_the_agent_it_names_and_what_it_tells_of_its_cost_
 ) -> None:
     model.on("codex", say("Done by Codex."))
     place = {"workingDirectory": str(folder)}
-    refused = await browser.post("/api/sessions", 409, prompt="work", **place)
-    assert "unenforced" in refused["message"]
+    held = await browser.settled(await browser.start("work", **place))
+    assert (held["agent"], held["enforced"]) == ("mine", True)
     mine = await browser.settled(await browser.start("work", unenforced=True, **place))
-    assert (mine["agent"], mine["agentTitle"], mine["unenforced"]) == ("mine", "My agent", True)
+    assert (mine["agent"], mine["agentTitle"], mine["enforced"]) == ("mine", "My agent", False)
     assert (mine["costUsd"], mine["result"]) == (0.25, "Done by me.")
     codex = await browser.settled(await browser.start("codex", agent="codex", **place))
-    assert (codex["agent"], "unenforced" in codex) == ("codex", False)
+    assert (codex["agent"], codex["enforced"]) == ("codex", True)
 
+    tasks = (await browser.get("/api/tasks"))["tasks"]
+    assert {one["sessionId"] for one in tasks if one.get("enforced") is False} == {mine["sessionId"]}
     listed = (await browser.get("/api/sessions", agent="codex"))["sessions"]
     assert [one["sessionId"] for one in listed] == [codex["sessionId"]]
     told = await browser.get("/api/usage", by="agent")
-    assert {row["key"]: row["turns"] for row in told["rows"]} == {"mine": 1, "codex": 1}
+    assert {row["key"]: row["turns"] for row in told["rows"]} == {"mine": 2, "codex": 1}
     (row,) = (await browser.get("/api/usage", by="agent", agent="mine"))["rows"]
-    assert (row["costUsd"], row["unpricedTokens"]) == (0.25, 0)
+    assert (row["costUsd"], row["unpricedTokens"]) == (0.5, 0)
     unknown = await browser.post("/api/sessions", 400, prompt="work", agent="codx", **place)
     assert "Did you mean codex?" in unknown["message"]

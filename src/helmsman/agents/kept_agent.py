@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class KeptAgent(Agent):
     """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose sessions outlive it; without one they end with us."""
 
-    def __init__(self, owner: Owner | None = None) -> None:
+    def __init__(self, owner: Owner | None = None, engines: dict[str, Engine] | None = None) -> None:
         self._owner = owner
-        self._engines: dict[str, Engine] = {}
+        self._engines = {} if engines is None else engines
         """Those that are open here, by their ids."""
 
     def detaches(self, settings: Settings) -> bool:

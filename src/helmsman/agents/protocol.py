@@ -39,7 +39,7 @@ class Capability(Enum):
     STEER = "steer", "take a message in the middle of a turn"
     IMAGES = "images", "look at images"
     OUTPUT_SCHEMA = "output_schema", "keep to an output schema"
-    REVIEW = "review", "give its findings of a review"
+    REVIEW = "review", "review by a command of its own"
     PLAN = "plan", "plan first"
     CLIENT_TOOLS = "client_tools", "call functions of a program"
     SANDBOX = "sandbox", "hold its commands to a sandbox"
@@ -567,11 +567,11 @@ class Agent(ABC):
         """When what the account may use is there again, as far as the agent said when a turn failed for want of it."""
         return None
 
-    def sessions(self, settings: Settings) -> SessionIndex | None:
+    def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
         """The sessions it keeps on disk; None of an agent that keeps none."""
         return None
 
-    def spending(self, settings: Settings) -> SpendingFiles | None:
+    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SpendingFiles | None:
         """What its sessions on disk have spent; None of an agent that keeps none, or does not say."""
         return None
 

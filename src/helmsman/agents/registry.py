@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import re
 from collections.abc import Mapping
+from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.agents.acp.agent import acp_agents
+from helmsman.agents.acp.agent import AcpAgent, known_agents, read_own_agents
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.keeper.owner import Owner
+from helmsman.base.surroundings import environment
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import ClientAway, HelmsmanError, InvalidInput
 
 __all__ = [
+    "HOMES",
     "Agents",
     "EngineHolder",
     "Owner",
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from helmsman.agents.acp.agent import OwnWords
     from helmsman.agents.protocol import Agent, Engine, SessionIndex
     from helmsman.agents.spending import SessionSpending, SpendingIndex
     from helmsman.base.processes import Process
@@ -45,6 +51,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_VARIABLES: Final = ("COPILOT_", "GEMINI_", "GOOGLE_", "OPENCODE_", "QWEN_", "XDG_CONFIG_", "XDG_DATA_")
+"""What other agents than Codex and Claude Code read."""
+HOMES: Final = frozenset({"HOME", "COPILOT_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_DATA_HOME"})
+"""The variables that say where they keep their sessions."""
+_BYTES: Final = ("utf-8", "surrogateescape")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
@@ -55,13 +66,46 @@ class Agents:
         self, brought: Iterable[Agent] = (), owner: Owner | None = None, files: Iterable[ConfigFile] = ()
     ) -> None:
         """`files` are the configuration files, which may name agents of the user's own."""
-        self._by_name: dict[str, Agent] = {}
-        for agent in (CodexAgent(owner), ClaudeAgent(owner), *acp_agents(files, owner), *brought):
-            if not _NAME.fullmatch(agent.name) or agent.name in self._by_name:
-                raise InvalidInput(
-                    f"An agent cannot be called {agent.name!r:.80}: a name is lower case and taken once. Choose another one."
-                )
-            self._by_name[agent.name] = agent
+        known = known_agents(owner)
+        self._any_acp = known[0]
+        self._always: dict[str, Agent] = {}
+        for agent in (CodexAgent(owner), ClaudeAgent(owner), *known, *brought):
+            self._refuse_name(agent.name, is_taken=agent.name in self._always)
+            self._always[agent.name] = agent
+        self._own: dict[tuple[str, OwnWords], Agent] = {}
+        """All that any file has said, whichever door's."""
+        self._by_name = self._always
+        self.having(files)
+
+    def seen_from(self, files: Iterable[ConfigFile]) -> Agents:
+        """The agents of a door, whose files may name others of its user's own. What two doors say alike is one agent.
+
+        Raises:
+            InvalidSetting: Something under `[agents]` makes no sense.
+        """
+        return copy(self).having(files)
+
+    def having(self, files: Iterable[ConfigFile]) -> Agents:
+        """These are from now on what these files say of them."""
+        named = dict(self._always)
+        for name, words in read_own_agents(files).items():
+            known = named.get(name, self._any_acp)
+            self._refuse_name(name, is_taken=not isinstance(known, AcpAgent))
+            if (name, words) not in self._own and isinstance(known, AcpAgent):
+                self._own[name, words] = known.said(name, words)
+            named[name] = self._own[name, words]
+        self._by_name = named
+        return self
+
+    def _refuse_name(self, name: str, *, is_taken: bool) -> None:
+        if not _NAME.fullmatch(name) or is_taken:
+            raise InvalidInput(
+                f"An agent cannot be called {name!r:.80}: a name is lower case and taken once. Choose another one."
+            )
+
+    def of_all_doors(self) -> Iterator[Agent]:
+        """These, and those that only other doors have."""
+        return iter((*self._always.values(), *self._own.values()))
 
     def __iter__(self) -> Iterator[Agent]:
         return iter(self._by_name.values())
@@ -82,36 +126,38 @@ class Agents:
         return self._by_name[name]
 
     def get(self, name: str) -> Agent | None:
-        """An agent by its name; None where a task or a session is of one that is not there now."""
-        return self._by_name.get(name)
+        """An agent by its name, also one that only another door has; None where a task is of one that is not there now."""
+        brought = (agent for agent in self._own.values() if agent.name == name)
+        return self._by_name.get(name) or next(brought, None)
 
     def title(self, name: str) -> str:
         """What an agent is called in sentences, also one that is not there now."""
-        agent = self._by_name.get(name)
+        agent = self.get(name)
         return name.capitalize() if agent is None else agent.title
 
     def here(self, settings: Settings, env: Mapping[str, str] | None) -> list[Agent]:
         """Those whose programs are there. None is started, so one that does not work is among them. Blocks, briefly."""
         return [agent for agent in self if agent.is_here(settings, env)]
 
-    def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
-        """What each of them keeps on disk."""
-        return _Indexes(self, settings)
+    def indexes(self, settings: Settings, env: Mapping[str, str] | None = None) -> Mapping[str, SessionIndex]:
+        """What each of them keeps on disk, by these settings and this environment, or that of whoever asks."""
+        return _Indexes(self, settings, environment() if env is None else env)
 
 
 class _Indexes(Mapping[str, "SessionIndex"]):
     """What agents keep on disk. All that reads it is loaded when somebody looks, for which no service waits."""
 
-    def __init__(self, agents: Agents, settings: Settings) -> None:
+    def __init__(self, agents: Agents, settings: Settings, env: Mapping[str, str]) -> None:
         self._agents = agents
         self._settings = settings
+        self._env = env
         self._lock = Lock()
         self._found: dict[str, SessionIndex] | None = None
 
     def _indexes(self) -> dict[str, SessionIndex]:
         with self._lock:
             if self._found is None:
-                found = {agent.name: agent.sessions(self._settings) for agent in self._agents}
+                found = {agent.name: agent.sessions(self._settings, self._env) for agent in self._agents}
                 self._found = {name: index for name, index in found.items() if index is not None}
             return self._found
 
@@ -159,15 +205,19 @@ def fingerprint(env: Mapping[str, str]) -> str:
     """The variables that change what an agent does, for comparing. What was begun with others runs in another engine."""
     from helmsman.agents.codex.detached.records import digest_of
 
-    return digest_of(env)
+    others = {name: value for name, value in env.items() if name.startswith(_VARIABLES)}
+    if not others:
+        return digest_of(env)
+    return hashlib.sha256(json.dumps([digest_of(env), others], sort_keys=True).encode(*_BYTES)).hexdigest()
 
 
 class Spendings:
     """What the sessions of all agents on disk have spent. May be used from several threads; calls block."""
 
-    def __init__(self, agents: Agents, settings: Settings) -> None:
+    def __init__(self, agents: Agents, settings: Settings, env: Mapping[str, str]) -> None:
         self._agents = agents
         self._settings = settings
+        self._env = env
         self._lock = Lock()
         self._indexes: list[SpendingIndex] | None = None
 
@@ -180,7 +230,7 @@ class Spendings:
 
         with self._lock:
             if self._indexes is None:
-                sources = [agent.spending(self._settings) for agent in self._agents]
+                sources = [agent.spending(self._settings, self._env) for agent in self._agents]
                 self._indexes = [SpendingIndex(one, self._settings.state_dir) for one in sources if one is not None]
             return self._indexes
 
@@ -212,10 +262,10 @@ class EngineHolder:
         self._keeping = set[anyio.CancelScope]()
         self.users = 0
 
-    def bring(self, settings: Settings, env: Mapping[str, str] | None) -> None:
+    def bring(self, agents: Agents, settings: Settings, env: Mapping[str, str] | None) -> None:
         """A door has come: engines can be started with what it brings."""
         if self._is_away:
-            self._settings, self._env, self._is_away = settings, env, False
+            self._agents, self._settings, self._env, self._is_away = agents, settings, env, False
 
     def known(self, name: str) -> str | None:
         """The name of the detached engine that is there for new work of an agent, if one is."""
@@ -281,7 +331,8 @@ class EngineHolder:
             if known is not None and known.id == engine_id and usable(known):
                 return known
         try:
-            opening = self._agents[name].reopen_engine(self._settings, engine_id)
+            agent = self._agents.get(name) or self._agents[name]
+            opening = agent.reopen_engine(self._settings, engine_id)
             self._others[engine_id] = await self._tasks.start(self._keep, opening)
         except HelmsmanError as error:
             log.debug("engine %s is not reached: %s", engine_id, error)

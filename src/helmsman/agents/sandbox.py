@@ -23,10 +23,10 @@ from helmsman.agents.codex.agent import find_agent
 from helmsman.agents.keeper.places import private_directory
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.surroundings import environment
-from helmsman.errors import CodexNotFound, HelmsmanError, Unsupported
+from helmsman.errors import CodexNotFound, HelmsmanError, InvalidInput, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from helmsman.settings import Settings
 
@@ -112,6 +112,38 @@ def _is_private(place: Path) -> bool:
     except OSError:
         return False
     return status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def refuse_planted(title: str, directories: Iterable[Path]) -> None:
+    """Refuse to start a program outside where one in the sandbox may have put links, which it would write through.
+
+    `directories` are what is writable in the sandbox. A link from one into another of them leads to nothing more. Blocks.
+
+    Raises:
+        InvalidInput: There are such links.
+    """
+    inside = [directory.resolve() for directory in directories]
+    links = (link for directory in inside for link in _links_below(directory))
+    found = [link for link in links if not any(Path(os.path.realpath(link)).is_relative_to(one) for one in inside)]
+    if found:
+        listed = ", ".join(map(str, found[:10]))
+        raise InvalidInput(
+            f"Among the sessions of {title} there are links that lead elsewhere, as a command in the sandbox could have put "
+            f"there: {listed}. Outside the sandbox it would write through them. Take them away, then try again.",
+            files=[str(path) for path in found],
+        )
+
+
+def _links_below(directory: Path) -> Iterator[Path]:
+    try:
+        entries = list(os.scandir(directory))
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_symlink():
+            yield Path(entry.path)
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _links_below(Path(entry.path))
 
 
 _found: Final = OnceEach[Sandbox]()

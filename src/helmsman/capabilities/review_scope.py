@@ -126,7 +126,29 @@ def comparison(git: Git, branch: str) -> str:
     return answer.output.decode("ascii").strip() if answer.code == 0 else base
 
 
+def default_target(directory: Path, base: str | None, state_dir: Path) -> ReviewTarget:
+    """What is reviewed where nobody says it: what is not committed, and of a worktree also what was since its `base`."""
+    git = None if base is None else find_git(directory, state_dir)
+    if git is None or base is None or git.commit("HEAD") == base:
+        return ReviewTarget()
+    return ReviewTarget(kind="base", value=base)
+
+
+def has_untracked(directory: Path, state_dir: Path) -> bool:
+    """Whether there are files that a comparison with a commit does not show."""
+    git = find_git(directory, state_dir)
+    return git is not None and _has_untracked(git)
+
+
+def _has_untracked(git: Git) -> bool:
+    return bool(git.run("ls-files", "--others", "--exclude-standard", "--directory").output)
+
+
 def _differs(git: Git, commit: str) -> bool:
+    return _has_untracked(git) or _is_changed(git, commit)
+
+
+def _is_changed(git: Git, commit: str) -> bool:
     return git.run("diff", "--quiet", "--no-ext-diff", "--no-textconv", commit, "--", accept=(0, 1)).code == 1
 
 

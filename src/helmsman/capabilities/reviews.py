@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
 from helmsman.agents.protocol import Capability, ReviewReport
 from helmsman.base.surroundings import current
 from helmsman.capabilities.asked_reviews import REVIEWED, Scope, ask_for_review, read_answer
-from helmsman.capabilities.review_scope import in_words, nothing_in_words, resolve, with_instructions
+from helmsman.capabilities.review_scope import (
+    default_target,
+    has_untracked,
+    in_words,
+    nothing_in_words,
+    resolve,
+    with_instructions,
+)
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Review
 from helmsman.model.inputs import PathLike, session_options, turn_input
@@ -27,6 +34,9 @@ if TYPE_CHECKING:
 
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
+
+
+_UNTRACKED: Final = "The untracked files that `git status` shows belong to the changes."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +71,7 @@ class Reviews:
         """Begin a review. Returns when it is under way.
 
         Args:
-            target: What to review: by default the uncommitted changes.
+            target: What to review: by default the uncommitted changes, and of a session in a worktree all that it did there.
             cwd: Where; the current directory by default.
             session_id: Review what this session did, where it works: in it, or in a session of its own where another agent
                 reviews, or one that has no review of its own. Not together with `cwd`, nor with `model` in it.
@@ -87,8 +97,11 @@ class Reviews:
         place = (session.options.cwd or session.directory) if session is not None else cwd
         checked = session_options(place if place is not None else ".", {}, self._helm.allowed_roots)
         directory = checked.cwd or current().directory
-        wanted = _checked(target or ReviewTarget(), instructions)
         state_dir = self._helm.settings.state_dir
+        if target is None:
+            base = None if session is None or session.worktree is None else session.worktree.base
+            target = await anyio.to_thread.run_sync(default_target, directory, base, state_dir)
+        wanted = _checked(target, instructions)
         resolved = await anyio.to_thread.run_sync(resolve, directory, wanted, state_dir)
         if resolved is None:
             return BegunReview(nothing=nothing_in_words(wanted))
@@ -98,6 +111,8 @@ class Reviews:
             review, on_task = None, partial(self._keep_scope, scope, on_task)
         else:
             text = in_words(resolved)
+            if resolved.kind == "base" and await anyio.to_thread.run_sync(has_untracked, directory, state_dir):
+                instructions = " ".join(filter(None, (_UNTRACKED, instructions)))
             if instructions and resolved.kind != "custom":
                 review = await anyio.to_thread.run_sync(with_instructions, directory, resolved, instructions, state_dir)
                 text = f"{text} {instructions}"

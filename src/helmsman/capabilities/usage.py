@@ -39,7 +39,7 @@ class UsageReports:
     def __init__(self, helm: Steering, prices: Prices) -> None:
         self._helm = helm
         self._prices = prices
-        self._spendings = Spendings(helm.agents, helm.settings)
+        self._spendings = Spendings(helm.agents, helm.settings, helm.environment)
 
     async def report(
         self, *, since: datetime | str | None = None, group_by: GroupBy = "day", agent: str | None = None

@@ -43,7 +43,11 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     "helmsman review --agent claude --session 3b2d5c8e",
     "helmsman review --verify --agent codex --agent claude --base main",
 )
-@click.option("--uncommitted", is_flag=True, help="Review what is not committed yet. This is the default.")
+@click.option(
+    "--uncommitted",
+    is_flag=True,
+    help="Review what is not committed yet. This is the default.",
+)
 @click.option("--base", metavar="BRANCH", help="Review all that differs from this branch.")
 @click.option("--commit", metavar="COMMIT", help="Review one commit.")
 @click.option("--instructions", metavar="TEXT", help="What to heed; with nothing else given, all there is to review.")
@@ -60,14 +64,15 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     help="Hold the findings to the diff, tell those of several agents once, and have P0 and P1 put to a second look.",
 )
 @click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
-@click.option("--unenforced", is_flag=True, help="With --agent: also one that no sandbox can hold to reading.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
+@click.option("--unenforced", is_flag=True, help="Let an agent review that no sandbox can hold to reading.")
+@click.option("--trust", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option(
     "--session",
     "session_id",
     metavar="SESSION",
     shell_complete=complete_session,
-    help="Review what this session did: in it, or by another agent.",
+    help="Review what this session did, in a worktree also what it committed: in it, or by another agent.",
 )
 @click.option(
     "--fail-on",
@@ -91,8 +96,9 @@ def command(
     agents: tuple[str, ...],
     verify: bool,
     detach: bool,
-    unenforced: bool,
     model: str | None,
+    unenforced: bool,
+    trust: bool,
     session_id: str | None,
     fail_on: str | None,
     timeout: float,
@@ -107,8 +113,8 @@ def command(
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
     if verify:
-        if session_id is not None or model is not None or unenforced:
-            raise click.UsageError("--verify takes no --session, --model or --unenforced.")
+        if session_id is not None or model is not None or unenforced or trust:
+            raise click.UsageError("--verify takes no --session, --model, --unenforced or --trust.")
         return run_outcome(
             "review",
             instructions or WHOLE_REVIEW,
@@ -132,11 +138,12 @@ def command(
     from helmsman.model.options import ReviewTarget
     from helmsman.terminal import ask_on_terminal
 
+    target: ReviewTarget | None = None
     if base is not None:
         target = ReviewTarget(kind="base", value=base)
     elif commit is not None:
         target = ReviewTarget(kind="commit", value=commit)
-    else:
+    elif uncommitted or instructions is not None or session_id is None:
         target = ReviewTarget(kind="uncommitted" if uncommitted or instructions is None else "custom")
     place = None if directory is None else Path(directory)
 
@@ -150,6 +157,7 @@ def command(
             agent=agent,
             model=model,
             unenforced=unenforced,
+            trust_repository=trust,
         )
         if begun.session is None:
             shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing}

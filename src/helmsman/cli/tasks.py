@@ -493,6 +493,8 @@ def _cells(task: Task) -> tuple[str | Text, ...]:
     alias = Text(one_line(task.alias))
     alias.truncate(_ALIAS_WIDTH, overflow="ellipsis")
     what = Text(one_line(task.instruction)[:500])
+    if task.is_unenforced:
+        what = Text("(unenforced) ", "yellow").append_text(what)
     if task.timed_out:
         what = Text("(a question timed out) ", "yellow").append_text(what)
     return task.id, Text(status, _STYLES.get(status, "")), ago(task.updated_at), one_line(task.agent), alias, what

@@ -87,7 +87,9 @@ class ReviewOutput(Output):
     progress: str | None = None
 
 
-def _target(args: ReviewInput) -> ReviewTarget:
+def _target(args: ReviewInput) -> ReviewTarget | None:
+    if args.target is None and not args.branch and not args.commit:
+        return None
     kind = args.target or "uncommitted"
     given = {"base": args.branch, "commit": args.commit, "custom": args.instructions}
     strays = [name for name, value in (("base", args.branch), ("commit", args.commit)) if value and name != kind]

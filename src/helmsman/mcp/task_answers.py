@@ -103,6 +103,7 @@ def task_output(task: Task) -> TaskOutput:
         input_required=task.input_required,
         **waits(task.waiting_for, task.resumes_at),
         session_id=task.session_id,
+        enforced=False if task.is_unenforced else None,
         created_at=task.created_at.isoformat(),
         updated_at=task.updated_at.isoformat(),
         ttl_ms=None if left is None else max(0, int(left.total_seconds() * 1000)),

@@ -49,11 +49,12 @@ def listed_session(
         shown |= {"sessionId": tasks[0].session_id, "agent": tasks[0].agent, "directory": tasks[0].directory}
         shown |= {"summary": tasks[-1].instruction, "timestamp": iso_time(tasks[0].updated_at)}
         shown |= {"handedOverFrom": tasks[-1].handed_over_from}
+        shown |= {"enforced": False if tasks[0].is_unenforced else None}
     if session is not None:
         state = session.state
         shown |= present({"directory": session.directory, "name": state.name, "summary": state.name or state.prompt})
+        shown |= present({"enforced": state.enforced})
         shown |= {"sessionId": session.id, "agent": session.options.agent, "model": session.model}
-        shown |= {"enforced": state.enforced}
         shown |= {"timestamp": iso_time(session.changed_at.astimezone(UTC)), "questions": len(state.questions) or None}
         shown |= {"note": state.note or state.timed_out_note}
     if info is not None:

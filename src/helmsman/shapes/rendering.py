@@ -80,6 +80,7 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "sessionId": task.session_id,
         "externalId": task.external_id,
         "model": task.model,
+        "enforced": False if task.is_unenforced else None,
         "createdAt": iso_time(task.created_at),
         "updatedAt": iso_time(task.updated_at),
         "completedAt": iso_time(task.completed_at),

@@ -141,6 +141,7 @@ class TaskOutput(Output, Waits):
     progress: ProgressOutput | None = None
     input_required: bool = Field(False, description="It waits for an answer to pendingQuestion.")
     session_id: str | None = None
+    enforced: bool | None = Field(None, description="False: nothing holds the agent to a sandbox.")
     created_at: str
     updated_at: str
     ttl_ms: int | None = Field(None, description="How much longer its result is kept.")

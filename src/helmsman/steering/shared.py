@@ -126,11 +126,11 @@ class Shared:
 
         `is_away`: the door is not there, and these are neither its environment nor all of its settings.
         """
-        holder = self._engines.get(surroundings)
+        holder, agents = self._engines.get(surroundings), self.agents.seen_from(settings.files)
         if holder is None:
-            holder = self._engines[surroundings] = EngineHolder(self.agents, settings, env, self.tasks, is_away=is_away)
+            holder = self._engines[surroundings] = EngineHolder(agents, settings, env, self.tasks, is_away=is_away)
         elif not is_away:
-            holder.bring(settings, env)
+            holder.bring(agents, settings, env)
         holder.users += 1
         return holder
 
@@ -185,7 +185,7 @@ class Shared:
         needed = frozenset(engine.id for engine in engines if engine is not None and engine.id is not None)
         if needed != self._needed:
             self._needed = needed
-            for agent in self.agents:
+            for agent in self.agents.of_all_doors():
                 agent.need_engines(self.state_dir, needed)
 
     async def _look_elsewhere(self) -> None:
@@ -257,6 +257,11 @@ def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
         settings.codex_remote,
         settings.codex_remote_token,
         *settings.allowed_roots,
+        *(
+            json.dumps(file.content["agents"], default=str)
+            for file in settings.files
+            if file.trusted and "agents" in file.content
+        ),
     )
     known = [fingerprint(environment() if env is None else env), *map(str, parts)]
     return hashlib.sha256(json.dumps(known).encode("utf-8", "surrogateescape")).hexdigest()

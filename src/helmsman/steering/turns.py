@@ -103,9 +103,9 @@ class Turns(Answering, Verbs, Hooks):
         self._shared = (
             shared if shared is not None else Shared(self.settings.state_dir, agents, files=self.settings.files)
         )
-        self.agents = self._shared.agents
+        self.agents = self._shared.agents.seen_from(self.settings.files)
         self.truth = self._shared.truth
-        self._indexes = self.truth.look_into(self.settings)
+        self._indexes = self.truth.look_into(self.settings, self.environment)
         self._ledger = self._shared.ledger
         self.allowed_roots = self.settings.session_roots
         self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
@@ -130,6 +130,11 @@ class Turns(Answering, Verbs, Hooks):
         if self._is_door:
             self._shared.doors.remove(self)
         await self._exit.aclose()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables of whoever asks."""
+        return self._surroundings.environment if self._env is None else self._env
 
     async def capabilities(self, agent: str | None = None) -> Capabilities:
         """What an agent (the default one) can do."""
@@ -177,11 +182,6 @@ class Turns(Answering, Verbs, Hooks):
             in_place_of=self._in_place_of,
             room=self.room,
         )
-
-    @property
-    def environment(self) -> Mapping[str, str] | None:
-        """What programs are started with; None is that of whoever asks."""
-        return self._env
 
     @property
     def ledger(self) -> Ledger:

@@ -153,6 +153,12 @@ class Task:
     revision: int = 0
 
     @property
+    def is_unenforced(self) -> bool:
+        """Whether its agent was started with nothing that holds what is approved."""
+        options = self.metadata.get("options")
+        return isinstance(options, dict) and options.get("unenforced") is True
+
+    @property
     def has_ended(self) -> bool:
         return self.status in ENDED
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
+from helmsman.agents.registry import HOMES
 from helmsman.errors import InvalidInput
 from helmsman.tasks.reconcile import CLOCK_SKEW, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionIndex, SessionInfo
     from helmsman.agents.registry import Agents
@@ -38,15 +38,16 @@ class TaskTruth:
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
-        self._homes: dict[tuple[Path, str | None, Path], tuple[Settings, Mapping[str, SessionIndex]]] = {}
+        self._homes: dict[tuple[object, ...], tuple[Settings, Mapping[str, SessionIndex]]] = {}
         self._last_turns: dict[str, tuple[datetime, RecordedTurn | None]] = {}
         """By session, for as long as nothing is written to it: lists ask for the same again and again."""
 
-    def look_into(self, settings: Settings) -> Mapping[str, SessionIndex]:
-        """What the agents keep on disk by these settings is looked at from now on; by their names."""
-        key = settings.codex_home, settings.codex_remote, settings.claude_home
+    def look_into(self, settings: Settings, env: Mapping[str, str]) -> Mapping[str, SessionIndex]:
+        """What the agents keep on disk by these settings and this environment is looked at from now on; by their names."""
+        homes = tuple(sorted((name, value) for name, value in env.items() if name in HOMES))
+        key = settings.codex_home, settings.codex_remote, settings.claude_home, homes
         if key not in self._homes:
-            self._homes[key] = settings, self._agents.indexes(settings)
+            self._homes[key] = settings, self._agents.indexes(settings, env)
         return self._homes[key][1]
 
     async def changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:

@@ -50,7 +50,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?,
         unit?, etaSeconds?}, waitingFor?, resumesAt?, resumesInSec?, note?, timedOut? [str] (questions of this turn that the
         deadline denied), cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
-        {name?, prompt?, agentTitle, sandbox?, unenforced? (nothing holds it to that sandbox), costUsd? (of `usage`; none
+        {name?, prompt?, agentTitle, sandbox?, enforced? (whether something holds it to that), costUsd? (of `usage`; none
         where nobody knows), approvalPolicy?, can? [str] (what its engine can do, such as steer),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
         questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff}.

@@ -166,7 +166,6 @@ class Reading:
         agent = session.options.agent
         about = {
             "agentTitle": self._helm.agents.title(agent),
-            "unenforced": session.options.unenforced or None,
             "costUsd": self._helm.tasks.prices.cost(session.model, session.usage),
         }
         return session_in_full(session, output_lines=lines) | present(about)

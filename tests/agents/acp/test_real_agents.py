@@ -190,7 +190,8 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
     secret = tmp_path / "state" / "secret"
     outside = [tmp_path / "outside", agent.home / "outside", home.path / "planted", home.path / "settings.json"]
     outside += [home.path / name / "planted" for name in home.kept]
-    tries = "; ".join(f"echo planted > {path}" for path in outside)
+    evil = home.path / home.shared[0] / "evil"
+    tries = "; ".join((*(f"echo planted > {path}" for path in outside), f"ln -s {outside[0]} {evil}"))
     model.on("say hello", say("Hi there"))
     model.on("try it", run(f"touch inside; {tries}; cat {secret}"), say("tried"))
     model.on("write it", patch(add(str(git_repo / "new.txt"), "hello\n")), say("written"))
@@ -226,7 +227,10 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
         assert not with_variable(MARK, mark)
         assert (await story.ended())[0].outcome == "interrupted"
 
-        # Outside it goes on, and then inside again.
+        # Outside it goes on once what was planted is gone, and then inside again.
+        with pytest.raises(InvalidInput, match="links that lead elsewhere"):
+            await engine.resume(session_id, replace(options, unenforced=True))
+        evil.unlink()
         for changed in (replace(options, unenforced=True), replace(options, writes="nothing")):
             await profile.may_load(session_id, agent.env)
             opened_again = await engine.resume(session_id, changed)

@@ -36,12 +36,9 @@ async def test_codex_goes_on_and_the_other_reviews(
     model: ScriptedModel,
     git_repo: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent = real_agent(name, tmp_path / "home", model)
     env = codex_home.env | agent.env
-    for variable, value in env.items():
-        monkeypatch.setenv(variable, value)  # where its files are
     file = tmp_path / "helmsman.toml"
     file.write_text(f"[agents.{name}]\ncommand = {json.dumps(agent.command)}\n", encoding="utf-8")
     flags = {"codex_path": str(codex_binary), "detach": False}

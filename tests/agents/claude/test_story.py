@@ -19,7 +19,7 @@ from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.kept_records import read_records
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.processes import with_variable
-from helmsman.errors import Unsupported
+from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import CommandExecution, Event, FileChange, ItemEnded, Notice, QuestionAsked, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
@@ -176,7 +176,9 @@ async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model:
             await engine.run_turn(opened.session_id, options, TurnInput(text="hang"))
             await engine.answer((await again.first(QuestionAsked, after=TurnEnded)).question, (Choice("approve"),))
             with anyio.fail_after(SECONDS):
-                while len(list(second.sessions(settings).turns(opened.session_id))) < 2:  # it is written a moment later
+                while (
+                    len(list(second.sessions(settings, None).turns(opened.session_id))) < 2
+                ):  # it is written a moment later
                     await anyio.sleep(0.05)
             (record,) = read_records(settings.state_dir)
             os.kill(record.child.pid, signal.SIGKILL)
@@ -188,7 +190,7 @@ async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model:
             await engine.run_turn(opened.session_id, options, TurnInput(text="more"))
             assert (await again.last(TurnEnded, count=3)).outcome == "completed"
             assert model.requests[-1].user_texts[0] == "ask"  # the session goes on with all it had
-            turns = [turn.outcome for turn in second.sessions(settings).turns(opened.session_id)]
+            turns = [turn.outcome for turn in second.sessions(settings, None).turns(opened.session_id)]
             assert turns == ["completed", "interrupted", "completed"]
     finally:
         for record in read_records(settings.state_dir):
@@ -274,6 +276,18 @@ async def test_the_sandbox_holds_what_was_approved_and_policies_mean_what_they_s
         assert not any(isinstance(event, QuestionAsked) for event in heard.events)
         assert "nobody is asked" in model.requests[-1].tool_output
         assert not (place.repo / "new.txt").exists()
+
+        # A command puts links among its sessions: outside, it would write through them.
+        evil = place.home / "projects" / "evil.jsonl"
+        model.on("plant", run(f"ln -s {outside} {evil}; ln {place.repo}/.git/HEAD {evil}.hard"), say("planted"))
+        heard, options = await turn("plant", writes="workspace")
+        assert evil.is_symlink()
+        assert not list(evil.parent.glob("*.hard"))
+        session_id = heard.events[0].session_id
+        with pytest.raises(InvalidInput, match="links that lead elsewhere") as refused:
+            await engine.run_turn(session_id, replace(options, unenforced=True), TurnInput(text="look"))
+        assert refused.value.details["files"] == [str(evil)]
+        evil.unlink()
 
         monkeypatch.setattr(sandbox, "_found", OnceEach[sandbox.Sandbox]())
         monkeypatch.setattr(sandbox, "_why_it_does_not_hold", lambda *_: "as the test says")

@@ -53,7 +53,7 @@ _PREFIXES: Final = ("ANTHROPIC_", "COPILOT_", "GEMINI_", "GH_", "GITHUB_", "OPEN
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
+class OwnWords:
     """What `[agents.NAME]` says."""
 
     command: tuple[str, ...]
@@ -62,14 +62,34 @@ class _Own:
     runs_repository_files: bool
     writable: tuple[Path, ...]
 
+    def profile(self, name: str) -> OwnAgent:
+        return OwnAgent(
+            name,
+            self.title,
+            mode=self.mode,
+            runs_repository_files=self.runs_repository_files,
+            writable=self.writable,
+        )
+
 
 class AcpAgent(KeptAgent):
     """See `helmsman.agents.protocol.Agent`."""
 
-    def __init__(self, profile: Profile, command: tuple[str, ...] = (), owner: Owner | None = None) -> None:
-        super().__init__(owner)
+    def __init__(
+        self,
+        profile: Profile,
+        command: tuple[str, ...] = (),
+        owner: Owner | None = None,
+        engines: dict[str, Engine] | None = None,
+    ) -> None:
+        super().__init__(owner, engines)
         self._profile = profile
         self._command = command
+
+    def said(self, name: str, words: OwnWords) -> AcpAgent:
+        """One of a user's own; or this one, run as the user says."""
+        profile = self._profile if name == self.name else words.profile(name)
+        return AcpAgent(profile, words.command, self._owner, self._engines)
 
     @property
     def name(self) -> str:
@@ -210,42 +230,35 @@ class AcpAgent(KeptAgent):
             )
         return [path, *arguments]
 
-    def sessions(self, settings: Settings) -> SessionIndex | None:
+    def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
         from helmsman.agents.acp.storage.index import AgentSessions
 
-        reader = self._profile.reader(environment())
+        reader = self._profile.reader(_env(env))
         return None if reader is None else AgentSessions(self.name, reader)
 
-    def spending(self, settings: Settings) -> SpendingFiles | None:
+    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SpendingFiles | None:
         from helmsman.agents.acp.storage.index import AgentSpending
 
-        reader = self._profile.reader(environment())
+        reader = self._profile.reader(_env(env))
         return None if reader is None else AgentSpending(self.name, reader)
 
 
-def acp_agents(files: Iterable[ConfigFile], owner: Owner | None = None) -> list[AcpAgent]:
-    """The agents that are known, and those of the user's own file.
+def known_agents(owner: Owner | None = None) -> list[AcpAgent]:
+    """The agents that are known. What is open is known to all of them, and to those that are `said` otherwise."""
+    engines: dict[str, Engine] = {}
+    return [AcpAgent(profile, (), owner, engines) for profile in KNOWN]
+
+
+def read_own_agents(files: Iterable[ConfigFile]) -> dict[str, OwnWords]:
+    """What the user's own file says of agents, by their names.
 
     Raises:
         InvalidSetting: Something under `[agents]` makes no sense.
     """
-    own = dict(_own_agents(files))
-    agents = [
-        AcpAgent(profile, own.pop(profile.name).command if profile.name in own else (), owner) for profile in KNOWN
-    ]
-    for name, said in own.items():
-        profile = OwnAgent(
-            name,
-            said.title,
-            mode=said.mode,
-            runs_repository_files=said.runs_repository_files,
-            writable=said.writable,
-        )
-        agents.append(AcpAgent(profile, said.command, owner))
-    return agents
+    return dict(_read_own(files))
 
 
-def _own_agents(files: Iterable[ConfigFile]) -> Iterable[tuple[str, _Own]]:
+def _read_own(files: Iterable[ConfigFile]) -> Iterable[tuple[str, OwnWords]]:
     file = next((file for file in files if file.trusted and "agents" in file.content), None)
     if file is None:
         return
@@ -262,7 +275,7 @@ def _own_agents(files: Iterable[ConfigFile]) -> Iterable[tuple[str, _Own]]:
             raise InvalidSetting(f'{where}.command in {file.path} must be a list of words: ["my-agent", "--acp"].')
         yield (
             name,
-            _Own(
+            OwnWords(
                 tuple(command),
                 _text(table, "title", where, file.path) or name.capitalize(),
                 _text(table, "mode", where, file.path),

@@ -28,6 +28,7 @@ from helmsman.agents.acp.updates import joined
 from helmsman.agents.child_process import open_child
 from helmsman.agents.kept_child import OWN, BelowChild, BelowKept, Own, own_kept, start_kept
 from helmsman.agents.kept_transport import KeptTransport
+from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
@@ -119,8 +120,12 @@ async def ready_launch(
     Raises:
         Unsupported: There is no sandbox that holds.
         EngineStartFailed: The agent could not be made ready for it.
+        InvalidInput: Outside, it would write where a command in the sandbox may have led it.
     """
     if planned.confinement is None:
+        own = profile.home(means.env)
+        shared = () if own is None else tuple(own.path / name for name in own.shared)
+        await anyio.to_thread.run_sync(refuse_planted, profile.title, shared)
         return planned
     inside = partial(put_inside, places=means.places, sandbox=await means.sandbox())
     argv, env, home = await anyio.to_thread.run_sync(inside, profile, options, means.argv, means.env)
@@ -282,7 +287,7 @@ async def open_agent(
         try:
             about = mapping(await peer.request("initialize", _CLIENT, timeout=profile.start_seconds))
         except HelmsmanError as error:
-            raise _not_up(profile, error, child.exit_code, child.stderr_tail) from error
+            raise _not_up(profile, launch, error, child.exit_code, child.stderr_tail) from error
         _check_version(profile, about)
         yield AgentProcess(peer, about, BelowChild(child))
 
@@ -313,7 +318,8 @@ async def start_kept_agent(
     except EngineLost as error:
         if launch.home is not None:
             await anyio.to_thread.run_sync(launch.home.remove)
-        raise _not_up(profile, error, error.details.get("exit_code"), str(error.details.get("stderr") or "")) from error
+        stderr = str(error.details.get("stderr") or "")
+        raise _not_up(profile, launch, error, error.details.get("exit_code"), stderr) from error
     if launch.home is not None:
         await anyio.to_thread.run_sync(launch.home.used_by, record.child)
     return record
@@ -373,11 +379,16 @@ def _check_version(profile: Profile, about: Mapping[str, Any]) -> None:
         )
 
 
-def _not_up(profile: Profile, error: HelmsmanError, exit_code: object, stderr: str) -> EngineStartFailed:
+def _not_up(
+    profile: Profile, launch: AgentLaunch, error: HelmsmanError, exit_code: object, stderr: str
+) -> EngineStartFailed:
     lines = stderr.strip().splitlines()
     said = f" It said: {lines[-1]:.300}" if lines else ""
+    what_next = "Start it by hand to see why."
+    if launch.confinement is not None:
+        what_next += f" It is in a sandbox: name what else it must write as `writable` under [agents.{profile.name}]."
     return EngineStartFailed(
-        f"{profile.title} did not come up: {error.message.partition('. ')[0]}.{said} Start it by hand to see why.",
+        f"{profile.title} did not come up: {error.message.partition('. ')[0]}.{said} {what_next}",
         exit_code=exit_code,
         stderr=stderr or None,
     )

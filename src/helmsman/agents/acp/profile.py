@@ -207,6 +207,9 @@ class Profile:
         lacking = {capability: "Codex can." for capability in Capability if capability not in can}
         if Capability.STEER in lacking:
             lacking[Capability.STEER] = "Wait for the turn to end, or interrupt it and send the message then."
+        lacking[Capability.REVIEW] = (
+            f"It is shown the diff and asked for its findings instead (`helmsman review --agent {self.name}`)."
+        )
         if Capability.DETACH in lacking:
             lacking[Capability.DETACH] = "Set HELMSMAN_DETACH=1, and start it through the hub."
         lacking.pop(Capability.SANDBOX, None)

@@ -64,7 +64,7 @@ class ClaudeAgent(KeptAgent):
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         engine_id = await self.new_engine_id(settings)
         opening = open_claude(
-            self.sessions(settings),
+            _sessions_in(settings.claude_home),
             means=Means(settings=settings, binary=binary, env=env),
             can=capabilities(binary, detached=engine_id is not None),
             roots=settings.session_roots,
@@ -112,10 +112,10 @@ class ClaudeAgent(KeptAgent):
         engine.means = engine.means or Means(settings=settings, binary=binary, env=env)
         return True
 
-    def sessions(self, settings: Settings) -> ClaudeSessions:
+    def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)
 
-    def spending(self, settings: Settings) -> ClaudeSpending:
+    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSpending:
         from helmsman.agents.claude.spending import ClaudeSpending
 
         return ClaudeSpending(settings.claude_home)

@@ -136,7 +136,7 @@ def _version(path: str, _size: int, _changed_ns: int) -> str:
 
 _USE_CODEX: Final = "Use the agent codex."
 _CANNOT: Final = {
-    Capability.REVIEW: "Send it a message that asks for a review, or use the agent codex.",
+    Capability.REVIEW: "It is shown the diff and asked for its findings instead (`helmsman review --agent claude`).",
     Capability.CLIENT_TOOLS: _USE_CODEX,
     Capability.ROLL_BACK: _USE_CODEX,
     Capability.ARCHIVE: _USE_CODEX,

@@ -20,8 +20,8 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.claude.about import account_in, ask_about, models_in, said_of_itself
-from helmsman.agents.claude.access import access_of, plan_launch
-from helmsman.agents.claude.binary import CLAUDE
+from helmsman.agents.claude.access import WRITABLE_AT_HOME, access_of, plan_launch
+from helmsman.agents.claude.binary import CLAUDE, TITLE
 from helmsman.agents.claude.live_session import ForkPoint, LiveProcess, LiveSession
 from helmsman.agents.claude.messages import control, prompt_message, user_message
 from helmsman.agents.claude.open_sessions import refuse_if_open
@@ -30,7 +30,7 @@ from helmsman.agents.claude.questions import refused, write_answer
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.protocol import Begun, Engine, Opened
-from helmsman.agents.sandbox import find_sandbox
+from helmsman.agents.sandbox import find_sandbox, refuse_planted
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import text
@@ -389,6 +389,9 @@ class ClaudeEngine(Engine):
             sandbox = await find_sandbox(means.settings, means.env)
             confined = launch.confined
             argv, env = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
+        else:
+            places = [means.binary.home / name for name in WRITABLE_AT_HOME]
+            await anyio.to_thread.run_sync(refuse_planted, TITLE, places)
         try:
             running: LiveProcess = await self._tasks.start(self._run, session, launch, argv, env)
         except RuntimeError as error:

@@ -165,10 +165,10 @@ class CodexAgent(Agent):
         said_at = (failure.at or datetime.now(UTC)).astimezone()
         return resets_at(failure.message, said_at.replace(tzinfo=None))  # Codex names the clock on the wall
 
-    def sessions(self, settings: Settings) -> CodexSessions:
+    def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> CodexSessions:
         return CodexSessions(settings.codex_home)
 
-    def spending(self, settings: Settings) -> RolloutSpending:
+    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> RolloutSpending:
         from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
 
         return RolloutSpending(settings.codex_home)

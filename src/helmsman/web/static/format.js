@@ -29,6 +29,11 @@ const TONE = {
   failed: "bad",
 };
 
+// What nothing holds to a sandbox is marked wherever it is listed.
+export function unenforcedPill(one) {
+  return one.enforced === false ? h("span", { class: "pill bad", title: "Nothing holds what is approved to a sandbox" }, "not enforced") : null;
+}
+
 export function statusPill(status) {
   return h("span", { class: `pill ${TONE[status] ?? "quiet"}`, dataset: { status } }, STATUS[status] ?? status);
 }

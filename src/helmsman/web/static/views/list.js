@@ -4,7 +4,7 @@ import { agentFilter, agents } from "/agents.js";
 import { get } from "/api.js";
 import { timedOutPill } from "/deadline.js";
 import { arrange, freshId, h, redraw } from "/dom.js";
-import { shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo } from "/format.js";
+import { shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo, unenforcedPill } from "/format.js";
 import { store } from "/store.js";
 import { debounced, nextFrame } from "/timing.js";
 
@@ -159,6 +159,7 @@ export class SessionList {
         { class: "under quiet" },
         agents.mark(session.agent),
         session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
+        unenforcedPill(session),
         session.timedOut ? timedOutPill(session.timedOut.length) : null,
         timeAgo(session.timestamp),
       ),
@@ -174,7 +175,7 @@ function taskRow(task) {
     { class: "row", href: place, dataset: { row: "", task: task.taskId } },
     h("span", { class: `mark ${statusTone(taskStatus(task))}` }),
     h("span", { class: "summary" }, task.instruction),
-    h("span", { class: "under quiet" }, agents.mark(task.agent), h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(taskStatus(task)), timeAgo(task.updatedAt)),
+    h("span", { class: "under quiet" }, agents.mark(task.agent), unenforcedPill(task), h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(taskStatus(task)), timeAgo(task.updatedAt)),
   );
   h("li", {}, row);
   return row;

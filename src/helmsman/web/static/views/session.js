@@ -4,7 +4,7 @@ import { get, post, sessionPath } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { timedOutPill } from "/deadline.js";
 import { actionButton, arrange, freshId, h, redraw } from "/dom.js";
-import { count, duration, money, shortPath, statusPill, timeAgo, tokens } from "/format.js";
+import { count, duration, money, shortPath, statusPill, timeAgo, tokens, unenforcedPill } from "/format.js";
 import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
@@ -221,7 +221,7 @@ function facts(session) {
   if (session.workingDirectory) add(h("span", { title: session.workingDirectory }, shortPath(session.workingDirectory)));
   if (session.model) add(session.model);
   if (session.sandbox) add(session.sandbox);
-  if (session.unenforced) add(h("span", { class: "pill bad", title: "No sandbox is around it: nothing holds what is approved" }, "not enforced"));
+  if (session.enforced === false) add(unenforcedPill(session));
   if (session.worktree) add(`worktree ${session.worktree.branch}`);
   add(count(session.turnCount, "turn"));
   if (session.usage) {

@@ -4,7 +4,7 @@ import { agentFilter, agents } from "/agents.js";
 import { get, post } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, h, redraw, toast } from "/dom.js";
-import { duration, money, shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
+import { duration, money, shortPath, statusPill, taskStatus, timeAgo, unenforcedPill } from "/format.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -134,6 +134,7 @@ function taskParts(task, refresh) {
     : h("span", { dataset: { row: "" }, tabindex: "0" }, task.instruction);
   const facts = [
     agents.mark(task.agent),
+    unenforcedPill(task),
     h("span", { class: "mono" }, task.alias ?? task.taskId),
     task.mode === "cloud" ? h("span", {}, "cloud") : null,
     task.model ? h("span", {}, task.model) : null,
