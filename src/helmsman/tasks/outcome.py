@@ -163,6 +163,7 @@ def to_keep(outcome: TaskOutcome) -> dict[str, Any]:
             for one in outcome.commands
         ],
         "tests": None if outcome.tests is None else asdict(outcome.tests),
+        "report": None if outcome.report is None else redact_value(dict(outcome.report)),
     }
 
 
