@@ -13,6 +13,7 @@ from helmsman.testing import always, hang, say
 from helmsman.testing.repository import git
 from tests.capabilities.outcomes.conftest import write
 from tests.capabilities.outcomes.played_jobs import BROKEN, CAUSE, CHECK, FIX, FIXED, TESTS, told
+from tests.capabilities.test_reviews import answer
 
 if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
@@ -86,3 +87,13 @@ async def test_without_a_terminal_nothing_of_the_repository_runs_unasked(buggy: 
     done = await buggy.run(*BUG)
     assert done.exit_code != 0
     assert "✗" in done.stderr
+
+
+@pytest.mark.long
+async def test_a_review_is_verified_and_its_findings_make_the_exit_code(buggy: Cli, model: ScriptedModel) -> None:
+    (buggy.directory / "calc.py").write_text(BROKEN.replace("2 * a", "3 * a"), encoding="utf-8")
+    place = {"absolute_file_path": str(buggy.directory / "calc.py"), "line_range": {"start": 6, "end": 6}}
+    found = {"title": "It triples", "body": "", "confidence_score": 0.9, "priority": 2, "code_location": place}
+    model.on("Review the current code changes", say(answer(buggy.directory, found)))
+    done = await buggy.run("review", "--verify", "--fail-on", "P2")
+    assert (done.exit_code, "**P2 It triples** calc.py:6" in done.stdout) == (1, True), done

@@ -26,4 +26,4 @@ def command(request: str, test: str | None, **options: Any) -> int:
     Helmsman runs the check itself: before, where it must show that failure, and after, where it must pass. What does not
     verify goes back to the agent with the evidence, three times at most, and is never applied.
     """
-    return run_outcome("debug", request, more={} if test is None else {"test": test}, **options)
+    return run_outcome("debug", request, more=None if test is None else {"test": test}, **options)

@@ -6,6 +6,7 @@ The first Ctrl-C stops the job and all that runs for it, the second leaves at on
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -47,7 +48,23 @@ _STOP_SECONDS: Final = 40.0
 _LEAVE_SECONDS: Final = 3.0
 _NOT_VERIFIED: Final = "not_verified"
 
-_COMMON: Final = (
+_OPTIONS: Final = (
+    click.argument("request"),
+    click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
+    click.option(
+        *("--agent", "agents"),
+        metavar="NAME",
+        multiple=True,
+        help="Who does it (`helmsman agents` shows whom there is); several work side by side.  [default: auto]",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=DEFAULT_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long all of it may take.",
+    ),
     click.option(
         "--check", metavar="COMMAND", help="What tells whether it works.  [default: as the repository has it]"
     ),
@@ -69,38 +86,11 @@ _COMMON: Final = (
     click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
     click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks."),
 )
-"""What every outcome takes, beside what else its command has."""
-_WHO_AND_WHERE: Final = (
-    click.argument("request"),
-    click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
-    click.option(
-        *("--agent", "agents"),
-        metavar="NAME",
-        multiple=True,
-        help="Who does it (`helmsman agents` shows whom there is); several work side by side.  [default: auto]",
-    ),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(0, min_open=True),
-        default=DEFAULT_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long all of it may take.",
-    ),
-)
-
-
-def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what every outcome takes, and it does not have of old."""
-    for option in reversed(_COMMON):
-        command = option(command)
-    return command
 
 
 def outcome_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command all that an outcome takes."""
-    command = common_options(command)
-    for option in reversed(_WHO_AND_WHERE):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
@@ -111,14 +101,14 @@ def run_outcome(
     *,
     directory: str | None,
     agents: Sequence[str],
-    check: str | None,
-    candidates: int,
-    apply: Apply,
-    budget: float | None,
-    timeout: float,
     detach: bool,
     as_json: bool,
-    more: Mapping[str, Any],
+    check: str | None = None,
+    candidates: int = 1,
+    apply: Apply = "ask",
+    budget: float | None = None,
+    timeout: float = DEFAULT_SECONDS,
+    more: Mapping[str, Any] | None = None,
     exit_code: ExitCodeOf | None = None,
 ) -> int:
     """Ask for an outcome and follow it to its end. `exit_code` makes one of the report of what was verified."""
@@ -133,7 +123,7 @@ def run_outcome(
         apply=apply,
         budget_usd=budget,
         seconds=timeout,
-        more=more,
+        more=more or {},
     )
     settings = settings_of_command(directory=place if directory is not None else None)
     view = JsonJobView() if as_json else HumanJobView(settings)
@@ -234,8 +224,8 @@ def exit_code_of_job(task: Task) -> ExitCode:
     return ExitCode.OK if task.status == "completed" else ExitCode.FAILED
 
 
-class JobView:
-    """Shows a job from beginning to end; open it around the job. This one shows nothing."""
+class JobView(ABC):
+    """Shows a job from beginning to end; open it around the job."""
 
     session: Session | None = None
     """The one that was begun last."""
@@ -254,22 +244,28 @@ class JobView:
             return await refuse(session, question)
         return await ask_on_terminal(session, question)
 
+    @abstractmethod
     def begin(self, task: Task, chosen: Chosen) -> None:
-        raise NotImplementedError
+        """It has begun."""
 
+    @abstractmethod
     def show(self, task: Task) -> None:
-        raise NotImplementedError
+        """How it stands now."""
 
+    @abstractmethod
     def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
-        raise NotImplementedError
+        """It has ended."""
 
+    @abstractmethod
     def left(self, task: Task, *, goes_on: bool) -> None:
-        return
+        """The person has left."""
 
     def stopping(self) -> None:
+        """The person wants it to stop."""
         return
 
     async def animate(self) -> None:
+        """Whatever has to be done all the time; cancelled at the end."""
         return
 
 

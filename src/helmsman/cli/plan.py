@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from helmsman.capabilities.outcomes.wanted import DEFAULT_SECONDS, Apply
+from helmsman.capabilities.outcomes.wanted import Apply
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.on_session import with_helmsman
@@ -94,10 +94,6 @@ def _verified(prompt: str, directory: str | None, *, agent: str | None, **option
         prompt,
         directory=directory,
         agents=() if agent is None else (agent,),
-        candidates=1,
-        budget=None,
-        timeout=DEFAULT_SECONDS,
-        more={},
         **{name: options[name] for name in taken},
     )
 

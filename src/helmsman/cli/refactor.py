@@ -27,4 +27,4 @@ def command(request: str, scope: tuple[str, ...], **options: Any) -> int:
     Helmsman runs the check itself, before and after, looks that nothing outside of the scope was touched, and tells what
     changed in the public interface.
     """
-    return run_outcome("refactor", request, more={"scope": list(scope)} if scope else {}, **options)
+    return run_outcome("refactor", request, more={"scope": list(scope)} if scope else None, **options)

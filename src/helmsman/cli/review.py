@@ -18,7 +18,6 @@ from helmsman.cli.outcomes import run_outcome
 from helmsman.cli.output import print_json
 from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
-from helmsman.shapes.outcomes import WHOLE_REVIEW, reviewed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,15 +114,13 @@ def command(
     if verify:
         if session_id is not None or model is not None or unenforced or trust:
             raise click.UsageError("--verify takes no --session, --model, --unenforced or --trust.")
+        from helmsman.shapes.outcomes import WHOLE_REVIEW, reviewed
+
         return run_outcome(
             "review",
             instructions or WHOLE_REVIEW,
             directory=directory,
             agents=agents,
-            check=None,
-            candidates=1,
-            apply="never",
-            budget=None,
             timeout=timeout,
             detach=detach,
             as_json=as_json,

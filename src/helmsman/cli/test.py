@@ -21,4 +21,4 @@ def command(request: str, **options: Any) -> int:
     Helmsman runs them itself, three times, and then against small mutations of the code under test: at least one has to
     fail.
     """
-    return run_outcome("test", request, more={}, **options)
+    return run_outcome("test", request, **options)
