@@ -112,6 +112,28 @@ def print_details(details: Mapping[str, str | None]) -> None:
             click.echo(begin + text.replace("\n", below))
 
 
+def print_markdown(text: str) -> None:
+    """A model's text: on a terminal as what its Markdown means, elsewhere as it was written."""
+    console = result_console()
+    if is_terminal(console):
+        console.print(*markdown_or_text(console, text), sep="\n", soft_wrap=True)
+    else:
+        click.echo(visible(text) if console.file.isatty() else text)
+
+
+def markdown_or_text(console: Console, text: str, *, indent: int = 0) -> list[Text]:
+    """A model's text for a console, folded: on a terminal as what its Markdown means."""
+    if is_terminal(console):
+        from helmsman.terminal.markdown import markdown_lines
+
+        return markdown_lines(console, text, indent=indent)
+    from rich.text import Text
+
+    from helmsman.terminal.layout import fold
+
+    return fold(console, Text(visible(text)), indent=indent)
+
+
 def print_diff(patch: bytes, console: Console) -> None:
     """A unified diff for a person to look at."""
     from helmsman.terminal.diffs import diff_lines
