@@ -48,6 +48,17 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(f"helmsman.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = click.utils.make_str(args[0])
+        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from helmsman.base.unknown_names import nearest
+
+            meant = nearest(name, _COMMANDS)
+            ctx.fail(f"No such command '{name}'." + (f" Did you mean '{meant}'?" if meant else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, names in _HEADINGS.items():
             with formatter.section(heading):

@@ -30,7 +30,7 @@ limit_option: Final = click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
 )
 pager_option: Final = click.option(
-    "--no-pager", is_flag=True, help="Write a list that is longer than the screen all at once."
+    "--no-pager", is_flag=True, help="Write all of it at once, also what is longer than the screen."
 )
 
 
@@ -140,6 +140,21 @@ def print_diff(patch: bytes, console: Console) -> None:
 
     for line in diff_lines(patch.decode("utf-8", "replace")):
         console.print(line, soft_wrap=True)
+
+
+def page_diff(patch: bytes, console: Console) -> None:
+    """A unified diff for a person to look at, in the pager that git would use."""
+    from helmsman.base.git import pager
+
+    with console.capture() as captured:
+        print_diff(patch, console)
+    shown, chosen = captured.get(), pager()
+    if not shown:
+        return
+    if chosen is None:
+        click.echo(shown, nl=False, color=True)
+    else:
+        host().page_as_git(chosen, shown)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
