@@ -70,11 +70,14 @@ async def test_a_diff_goes_through_gits_pager_and_never_through_one_of_the_repos
     cli: Cli, left: Left, git_repo: Path
 ) -> None:
     git(git_repo, "config", "core.pager", "sed s/^/planted:/")
-    for pagers in ({"PAGER": "sed s/^/paged:/"}, {"PAGER": "false", "GIT_PAGER": "sed s/^/paged:/"}):
-        async with cli.on_terminal("diff", left.id, **pagers) as program:
+    for name in ("PAGER", "GIT_PAGER"):
+        cli.env[name] = "sed s/^/paged:/"
+        async with cli.on_terminal("diff", left.id) as program:
             await program.shows("paged:+a")
             assert await program.exit_code() == 0
         assert "paged:\x1b[32m+a" in program.terminal.raw
+        cli.env[name] = "false"
+    del cli.env["GIT_PAGER"]
     for arguments, pager in ((["--no-pager"], "false"), ([], "cat"), ([], "there-is-no-such-pager")):
         async with cli.on_terminal("diff", left.id, *arguments, PAGER=pager) as program:
             await program.shows("add made.txt")

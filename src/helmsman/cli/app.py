@@ -25,7 +25,7 @@ _HELP_WIDTHS: Final = 50, 100
 
 _HEADINGS: Final = {
     "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "dashboard"),
-    "Answer and stop": ("respond", "steer", "interrupt", "rules"),
+    "Answer and stop": ("questions", "respond", "steer", "interrupt", "rules"),
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
@@ -76,6 +76,7 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTHS[1]},
     epilog="""\b
 Try it without an account:
@@ -85,8 +86,15 @@ Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, â€
 """,
 )
 @click.version_option(__version__, message="helmsman %(version)s")
-def app() -> None:
+@click.pass_context
+def app(context: click.Context) -> int | None:
     """Steer OpenAI Codex: start work, follow it, answer its questions, stop it."""
+    if context.invoked_subcommand is not None:
+        return None
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.exceptions.NoArgsIsHelpError(context)
+    code: int = importlib.import_module("helmsman.cli.overview").overview()
+    return code
 
 
 def run(refused: str = "") -> None:

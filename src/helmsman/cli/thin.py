@@ -50,7 +50,7 @@ COMPLETION = "_HELMSMAN_COMPLETE"
 
 _COMMANDS = frozenset(
     (
-        *("say", "status", "respond", "steer", "interrupt", "rules"),
+        *("say", "status", "questions", "respond", "steer", "interrupt", "rules"),
         *("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
         *("diff", "discard", "worktrees", "tasks", "schedule", "notify", "models", "account", "usage"),
     )
