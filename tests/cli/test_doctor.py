@@ -57,6 +57,11 @@ async def test_a_missing_login_is_a_failed_check_with_its_fix(
     account = _checks(done)["Account"]
     assert account["status"] == "failed"
     assert account["fix"] == "Run `helmsman login`."
+    refused = await cli.run("run", "Look", CODEX_HOME=str(fresh.path))
+    assert (refused.exit_code, refused.stdout) == (3, "")
+    assert refused.stderr == (
+        "Error: Codex is not logged in, so nothing was started. Run `helmsman login`, then try again.\n"
+    )
 
 
 async def test_a_configuration_that_codex_cannot_read_is_named_and_no_turn_begins(
