@@ -63,6 +63,12 @@ class AgentNotFound(HelmsmanError):
     code = "agent_not_found"
 
 
+class NotLoggedIn(HelmsmanError):
+    """The agent is not logged in, and its model needs that; nothing was started."""
+
+    code = "not_logged_in"
+
+
 class Unsupported(HelmsmanError):
     """The agent, or its installed version, cannot do this; the message says who can."""
 

@@ -66,6 +66,25 @@ async def test_on_a_terminal_a_diff_cannot_move_the_cursor(cli: Cli, left: Left)
         await program.shows("+a\\x1b[2Jb")
 
 
+async def test_a_diff_goes_through_gits_pager_and_never_through_one_of_the_repository(
+    cli: Cli, left: Left, git_repo: Path
+) -> None:
+    git(git_repo, "config", "core.pager", "sed s/^/planted:/")
+    for name in ("PAGER", "GIT_PAGER"):
+        cli.env[name] = "sed s/^/paged:/"
+        async with cli.on_terminal("diff", left.id) as program:
+            await program.shows("paged:+a")
+            assert await program.exit_code() == 0
+        assert "paged:\x1b[32m+a" in program.terminal.raw
+        cli.env[name] = "false"
+    del cli.env["GIT_PAGER"]
+    for arguments, pager in ((["--no-pager"], "false"), ([], "cat"), ([], "there-is-no-such-pager")):
+        async with cli.on_terminal("diff", left.id, *arguments, PAGER=pager) as program:
+            await program.shows("add made.txt")
+            assert await program.exit_code() == 0
+        assert "planted:" not in program.screen
+
+
 async def test_a_diff_for_programs_has_files_and_scope(cli: Cli, left: Left) -> None:
     (shown,) = (await cli.run("diff", "--json", left.task_id)).json
     assert (shown["sessionId"], shown["scope"]) == (left.id, "worktree")
@@ -80,6 +99,10 @@ async def test_changes_are_applied_and_the_worktree_discarded(cli: Cli, left: Le
     done = await cli.run("apply", "--yes", left.id[-8:])
     assert (done.exit_code, done.stdout.split()) == (0, ["latin.txt", "made.txt"])
     assert f"2 files brought into {git_repo}." in done.stderr
+    async with cli.on_terminal("discard", left.id) as program:
+        await program.shows("Nothing in it would be lost. [y/N]")
+        program.press("n\n")
+        assert await program.exit_code() == 1
     (shown,) = (await cli.run("discard", "--json", left.id[-8:])).json
     (gone,) = shown["discarded"]
     assert (gone["sessionId"], gone["branchKept"]) == (left.id, False)
@@ -230,7 +253,7 @@ async def test_a_terminal_gets_a_table_of_worktrees(cli: Cli, left: Left) -> Non
     async with cli.on_terminal("worktrees") as program:
         assert await program.exit_code() == 0
         await program.shows("left over")
-    assert program.screen.splitlines()[0].split() == ["SESSION", "STATE", "MADE", "REPOSITORY"]
+    assert program.screen.splitlines()[0].split() == ["SESSION", "STATE", "MADE", "REPOSITORY", "WHAT"]
 
 
 async def test_bad_input_exits_with_2(bare_cli: Cli) -> None:

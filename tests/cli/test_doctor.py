@@ -57,6 +57,31 @@ async def test_a_missing_login_is_a_failed_check_with_its_fix(
     account = _checks(done)["Account"]
     assert account["status"] == "failed"
     assert account["fix"] == "Run `helmsman login`."
+    refused = await cli.run("run", "Look", CODEX_HOME=str(fresh.path))
+    assert (refused.exit_code, refused.stdout) == (3, "")
+    assert refused.stderr == (
+        "Error: Codex is not logged in, so nothing was started. Run `helmsman login`, then try again.\n"
+    )
+
+
+async def test_a_configuration_that_codex_cannot_read_is_named_and_no_turn_begins(
+    cli: Cli, codex_home: CodexHome
+) -> None:
+    (codex_home.path / "config.toml").write_text("[broken\n", encoding="utf-8")
+    done = await cli.run("doctor", "--json")
+    checks = _checks(done)
+    assert done.exit_code == 1
+    assert checks["Configuration"]["status"] == "failed"
+    assert (
+        f"cannot read its own configuration: {codex_home.path}/config.toml:1:8: " in checks["Configuration"]["detail"]
+    )
+    assert "Account" not in checks, "nobody knows"
+    refused = await cli.run("run", "Look")
+    assert refused.exit_code != 0
+    assert refused.stderr.startswith(
+        f"Error: Codex cannot read its own configuration: {codex_home.path}/config.toml:1:8"
+    )
+    assert "Correct it there" in refused.stderr
 
 
 async def test_the_settings_in_force_are_named(bare_cli: Cli) -> None:

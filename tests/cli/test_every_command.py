@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 WITHOUT_JSON = {"serve", "completion", "hub log", "hub run"}
 """What goes to their stdout is for a program already."""
-LISTS = {"list", "usage", "tasks", "tasks list", "worktrees", "worktrees list", "worktrees leftovers"}
+PAGED = {"diff", "list", "usage", "tasks", "tasks list", "worktrees", "worktrees list", "worktrees leftovers"}
 
 
 def _commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -64,7 +64,7 @@ def test_an_unknown_option_is_a_usage_error(name: str) -> None:
 def test_programs_can_have_json_and_people_a_pager(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert ("--json" in options) is (name not in WITHOUT_JSON)
-    assert ("--no-pager" in options) is (name in LISTS)
+    assert ("--no-pager" in options) is (name in PAGED)
 
 
 @pytest.mark.parametrize("columns", [60, 100])

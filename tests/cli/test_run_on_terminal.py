@@ -111,6 +111,30 @@ async def test_messages_appear_while_they_are_written(cli: Cli, model: ScriptedM
         assert await program.exit_code() == 0
 
 
+async def test_markdown_is_rendered_for_a_person_and_raw_in_a_pipe(cli: Cli, model: ScriptedModel) -> None:
+    gate = model.gate()
+    answer = "## The *answer*\n\n- one\n- two\n\n```python\nreturn 1\n```\n"
+    model.on("Explain", say(answer[:20], gate, answer[20:]))
+    async with cli.on_terminal("run", "Explain") as program:
+        await program.shows("• The answer")
+        gate.release()
+        await program.shows("✓ Done in")
+        assert await program.exit_code() == 0
+    assert "• The answer\n\n  - one\n  - two\n\n    return 1\n\n✓ Done in" in program.terminal.standing
+    (line,) = {line for line in program.terminal.raw.split("\n") if line.endswith("two\r")}
+    assert "\x1b[1m" not in line  # the mark of a message is bold, the message is not
+    (listed,) = (await cli.run("list", "--json")).json
+    session = listed["sessions"][0]["sessionId"]
+    async with cli.on_terminal("status", session) as program:
+        await program.shows("\nThe answer\n\n- one\n- two\n\n  return 1\n")
+        assert await program.exit_code() == 0
+    async with cli.on_terminal("watch", session) as program:
+        await program.shows("• The answer\n\n  - one")
+        assert await program.exit_code() == 0
+    done = await cli.run("run", "Explain")
+    assert done.stdout == f"{answer}\n"
+
+
 async def test_a_progress_line_follows_a_test_run(cli: Cli, model: ScriptedModel, tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     # Codex does not always pass on the first piece of a command's output, so it says the same again and again.

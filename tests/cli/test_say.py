@@ -104,6 +104,10 @@ async def test_a_steered_message_goes_into_the_running_turn(
     gate = Gate()
     busy = await left_behind.working(gate)
     model.on("parser", say("Only the parser."))
+    for arguments in (["say", busy], ["run", "--session", busy], ["run", "--detach", "--session", busy]):
+        refused = await cli.run(*arguments, "only the parser")
+        assert refused.exit_code == 1
+        assert f'`helmsman say {busy[-8:]} "…" --steer` puts your message into it, --queue' in refused.stderr
     done = await cli.run("say", busy, "only the parser", "--steer")
     assert done.exit_code == 0, done.stderr
     assert f"helmsman watch {busy[-8:]}" in done.stderr

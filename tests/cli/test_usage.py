@@ -30,6 +30,7 @@ async def test_programs_get_columns(cli: Cli, spent: list[str]) -> None:
     assert [row[0] for row in rows] == spent[::-1]
     assert rows[1][1:7] == ["1", "1", "1500", "500", "100", "10"]
     assert float(rows[1][7]) > 0
+    assert [row[8] for row in rows] == ["much", "little"]
 
 
 async def test_json_has_groups_and_a_total_that_is_their_sum(cli: Cli, spent: list[str]) -> None:
@@ -39,7 +40,7 @@ async def test_json_has_groups_and_a_total_that_is_their_sum(cli: Cli, spent: li
         assert told["total"]["inputTokens"] == 2_001_500
         assert sum(group["inputTokens"] for group in told["groups"]) == 2_001_500
     (cut,) = (await cli.run("usage", "--by", "session", "--limit", "1", "--json")).json
-    assert [group["key"] for group in cut["groups"]] == [spent[1]]
+    assert [(group["key"], group["title"]) for group in cut["groups"]] == [(spent[1], "much")]
     assert cut["others"]["inputTokens"] == 1_500
     assert "budgets" not in cut
     own = Path(cli.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
@@ -60,8 +61,8 @@ async def test_a_terminal_gets_a_table(cli: Cli, spent: list[str]) -> None:
         assert await program.exit_code() == 0
         await program.shows("total")
     lines = [line.rstrip() for line in program.screen.splitlines()]
-    assert lines[0].split() == ["SESSION", "SESSIONS", "TURNS", "INPUT", "CACHED", "OUTPUT", "COST"]
-    assert lines[1].split()[:4] == [spent[1][-8:], "1", "1", "2.00M"]
+    assert lines[0].split() == ["SESSION", "WHAT", "TURNS", "INPUT", "CACHED", "OUTPUT", "COST"]
+    assert lines[1].split()[:4] == [spent[1][-8:], "much", "1", "2.00M"]
     assert lines[2].split()[:5] == ["1", "others", "1", "1", "1.5k"]
     assert lines[3].split()[:4] == ["total", "2", "2", "2.00M"]
     assert all(len(line) <= 80 for line in lines)

@@ -15,6 +15,7 @@ import pytest
 from helmsman.approvals.policy import Rule
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.testing.hubs import hub_pid
+from helmsman.testing.repository import make_repository
 from tests.hub.commands import SECONDS, THIN, Done, done, home_with, on_terminal, thin, until_nobody_is_served, whole
 
 if TYPE_CHECKING:
@@ -186,6 +187,19 @@ async def test_a_long_list_goes_through_the_pager_of_the_terminal(served: Place)
         await terminal.shows("Session 695")
         assert await process.wait() == 0
     assert "paged:" not in terminal.screen
+
+
+@pytest.mark.needs_git
+async def test_a_diff_goes_through_the_pager_for_git_of_the_terminal(served: Place) -> None:
+    home = home_with(served, "codex", "Change it")
+    make_repository(served.directory)
+    (served.directory / "made.txt").write_text("hello\n")
+    (listed,) = json.loads((await done(thin("list", "--json"), served, {"CODEX_HOME": str(home)})).stdout)["sessions"]
+    paging = {"GIT_PAGER": "sed s/^/paged:/", "CODEX_HOME": str(home)}
+    async with on_terminal(thin("diff", listed["sessionId"]), served, paging) as (terminal, process):
+        await terminal.shows("paged:+hello")
+        with anyio.fail_after(SECONDS):
+            assert await process.wait() == 0
 
 
 async def test_whoever_has_read_enough_may_close_the_pipe(served: Place) -> None:

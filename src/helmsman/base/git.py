@@ -258,6 +258,22 @@ def one_value(output: bytes) -> str:
     return os.fsdecode(output.removesuffix(b"\n"))
 
 
+def pager() -> str | None:
+    """The pager that the person wants for what git shows, by git's own rules; None if they want none.
+
+    Only their own configuration is asked: what a repository says of itself must not choose a program to run.
+    """
+    known = surroundings.environment()
+    chosen = known.get("GIT_PAGER")
+    if chosen is None:
+        with suppress(WorktreeError):
+            answer = _run(("config", "--get", "core.pager"), Path(os.sep), accept=_ANY)
+            chosen = one_value(answer.output) if answer.code == 0 else None
+    if chosen is None:
+        chosen = known.get("PAGER", "less")
+    return None if chosen in ("", "cat") else chosen
+
+
 def _run(
     arguments: Sequence[str],
     folder: Path,

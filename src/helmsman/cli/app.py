@@ -26,7 +26,7 @@ _HELP_WIDTHS: Final = 50, 100
 _HEADINGS: Final = {
     "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "dashboard"),
     "Outcomes that are verified": ("debug", "refactor", "test"),
-    "Answer and stop": ("respond", "steer", "interrupt", "rules"),
+    "Answer and stop": ("questions", "respond", "steer", "interrupt", "rules"),
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
@@ -49,6 +49,17 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(f"helmsman.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = click.utils.make_str(args[0])
+        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from helmsman.base.unknown_names import nearest
+
+            meant = nearest(name, _COMMANDS)
+            ctx.fail(f"No such command '{name}'." + (f" Did you mean '{meant}'?" if meant else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, names in _HEADINGS.items():
             with formatter.section(heading):
@@ -66,6 +77,7 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTHS[1]},
     epilog="""\b
 Try it without an account:
@@ -75,8 +87,15 @@ Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, â€
 """,
 )
 @click.version_option(__version__, message="helmsman %(version)s")
-def app() -> None:
+@click.pass_context
+def app(context: click.Context) -> int | None:
     """Steer coding agents (Codex, Claude Code, Gemini and others): start work, follow it, answer its questions, stop it."""
+    if context.invoked_subcommand is not None:
+        return None
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.exceptions.NoArgsIsHelpError(context)
+    code: int = importlib.import_module("helmsman.cli.overview").overview()
+    return code
 
 
 def run(refused: str = "") -> None:

@@ -17,7 +17,7 @@ from helmsman.base.json_values import mapping
 from helmsman.base.peers import tells_sandboxed
 from helmsman.cli.check_report import Check
 from helmsman.cli.output import counted
-from helmsman.errors import HelmsmanError
+from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.settings import budget_of
 from helmsman.tasks.prices import Prices
 
@@ -49,8 +49,13 @@ async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -
     if isinstance(engine, HelmsmanError):
         checks.append(no_handshake(engine))
     else:
-        checks += [_handshake(binary, engine), await _account(engine), *await _mcp_servers(engine)]
-        checks += check_budget(settings, settings.default_model or await _usual_model(engine))
+        checks.append(_handshake(binary, engine))
+        unread = await _unread_configuration(engine)
+        if unread is not None:  # then nothing is known of the account, the servers and the model either
+            checks.append(unread)
+        else:
+            checks += [await _account(engine), *await _mcp_servers(engine)]
+            checks += check_budget(settings, settings.default_model or await _usual_model(engine))
     if binary.remote is not None:  # its sandbox and its life are the business of whoever started it
         return checks
     return [*checks, await _sandbox(binary), check_detaching(binary, settings)]
@@ -101,6 +106,17 @@ def _handshake(binary: CodexBinary, engine: AppServerEngine) -> Check:
         fix = "Check that CODEX_CLI_PATH does not name a wrapper of another Codex."
         return Check("Handshake", "warning", detail, fix)
     return Check("Handshake", "ok", "the app-server answers")
+
+
+async def _unread_configuration(engine: AppServerEngine) -> Check | None:
+    """What is wrong with Codex's configuration, if it cannot be read."""
+    try:
+        await engine.api.config()
+    except InvalidSetting as error:
+        return Check("Configuration", "failed", error.message)
+    except HelmsmanError:
+        return None  # whatever it is, the checks that need it say so
+    return None
 
 
 async def _account(engine: AppServerEngine) -> Check:

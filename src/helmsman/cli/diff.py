@@ -12,7 +12,7 @@ from helmsman.base.shown_text import visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.on_session import changes_argument, with_helmsman
-from helmsman.cli.output import print_diff, print_json
+from helmsman.cli.output import page_diff, pager_option, print_diff, print_json
 from helmsman.cli.whose_changes import cloud_patch, cloud_task, local_session
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 )
 @changes_argument
 @click.option("--stat", "only_stat", is_flag=True, help="Only which files, and how many lines.")
-def command(session: str, only_stat: bool, as_json: bool) -> None:
+@pager_option
+def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> None:
     """Show what a session changed, as one unified diff.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. What a worktree session
     changed is known exactly. Of any other session it is what its directory has uncommitted, whoever changed it; a line on
-    stderr says which. Not on a terminal, the diff is exact to the byte, for `git apply`.
+    stderr says which. On a terminal it goes through your pager for git; anywhere else it is exact to the byte, for
+    `git apply`.
     """
 
     async def show(helm: Helmsman) -> None:
@@ -44,7 +46,7 @@ def command(session: str, only_stat: bool, as_json: bool) -> None:
                 diff = patch.decode("utf-8", "surrogateescape")
                 print_json({"taskId": task.id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)})
             else:
-                _write(patch, f"What cloud task {task.id} changed.")
+                _write(patch, f"What cloud task {task.id} changed.", no_pager=no_pager)
             return
         changed = await helm.extras.changes.diff(await local_session(helm, session))
         if as_json:
@@ -55,16 +57,19 @@ def command(session: str, only_stat: bool, as_json: bool) -> None:
             click.echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
             click.echo(visible(changed.diff.stat), nl=False)
         else:
-            _write(changed.diff.patch, changed.about)
+            _write(changed.diff.patch, changed.about, no_pager=no_pager)
 
     with_helmsman(show)
 
 
-def _write(patch: bytes, about: str) -> None:
+def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
     """The diff to be looked at on a terminal; to anything else, every byte of it."""
     click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There are none.", err=True)
     console = result_console()
     if is_terminal(console):
-        print_diff(patch, console)
+        if no_pager:
+            print_diff(patch, console)
+        else:
+            page_diff(patch, console)
     else:
         sys.stdout.buffer.write(patch)

@@ -12,6 +12,7 @@ from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.host import host
 from helmsman.cli.on_session import changes_argument, with_helmsman
 from helmsman.cli.output import counted, print_json
+from helmsman.cli.session_ids import short_id
 from helmsman.cli.whose_changes import file_line, local_session
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def command(session: str, agreed: bool, as_json: bool) -> None:
     """Drop the worktree of a session, with its branch and all in it that was not applied. It does not come back.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The session itself stays.
-    Refused while it is still at work. If there is work in the worktree that is nowhere else you are asked first; where there
-    is no terminal to ask on, that needs --yes.
+    Refused while it is still at work. At a terminal you are asked first. Where there is none, --yes is needed if there is
+    work in the worktree that is nowhere else.
     """
     host().begin_change("repeatable")
 
@@ -46,6 +47,9 @@ def command(session: str, agreed: bool, as_json: bool) -> None:
     session_id, losing = with_helmsman(look)
     if losing:
         _agree(losing, session_id, agreed=agreed, as_json=as_json)
+    else:
+        question = f"Drop the worktree of session {short_id(session_id)}? Nothing in it would be lost."
+        agree(question, agreed=agreed, as_json=as_json, otherwise=None)
     expected = None if agreed else losing
     gone = with_helmsman(lambda helm: helm.extras.changes.discard(session_id, losing=expected))
     show_discarded((gone,), as_json=as_json)

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
-import click
 from rich.text import Text
 
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import print_json
+from helmsman.cli.output import print_json, print_markdown
 from helmsman.cli.screen import Screen
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.status_line import StatusLine, duration
@@ -144,6 +143,7 @@ class HumanDisplay(Display):
             asked_here=answer is None,
             answered_by=remark,
             hold_messages=self._result_apart,
+            markdown=on_terminal,
         )
         self._status = StatusLine(self._console)
         self._screen = Screen(self._console, self._changing if live and on_terminal else None)
@@ -221,7 +221,7 @@ class HumanDisplay(Display):
             lines += self._closing(outcome.session, error)
         self._screen.print(lines)
         if result is not None and self._result_apart:
-            click.echo(visible(result) if sys.stdout.isatty() else result)
+            print_markdown(result)
 
     def _error_lines(self, error: HelmsmanError, session: Session | None) -> list[Text]:
         if session is None:  # it never began, so there is nothing above to be told apart from

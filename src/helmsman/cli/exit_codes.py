@@ -33,7 +33,13 @@ class ExitCode(IntEnum):
 _ERRORS: Final = {
     ExitCode.TIMED_OUT: (errors.StepTimedOut, errors.EngineTimeout, errors.TurnTimedOut),
     ExitCode.INTERRUPTED: (errors.StepInterrupted,),
-    ExitCode.NO_CODEX: (errors.CodexNotFound, errors.AgentNotFound, errors.Unsupported, errors.EngineError),
+    ExitCode.NO_CODEX: (
+        errors.CodexNotFound,
+        errors.AgentNotFound,
+        errors.NotLoggedIn,
+        errors.Unsupported,
+        errors.EngineError,
+    ),
     ExitCode.USAGE: (
         *(errors.InvalidInput, errors.InvalidSetting, errors.SessionNotFound, errors.TaskNotFound),
         *(errors.QuestionNotOpen, errors.AnswerInvalid, errors.ConfirmationNeeded),

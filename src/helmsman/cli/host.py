@@ -66,6 +66,15 @@ class Host:
 
         click.echo_via_pager(text)
 
+    def page_as_git(self, pager: str, text: str) -> None:
+        """Show a text by the person's pager for git."""
+        from helmsman.base.pager import show
+
+        if not show(pager, text.encode("utf-8", "backslashreplace")):
+            import click
+
+            click.echo(text, nl=False, color=True)
+
     def require_own_process(self) -> None:
         """What follows needs the terminal. Nothing may have been done yet.
 

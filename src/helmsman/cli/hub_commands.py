@@ -204,6 +204,9 @@ class HubHost(Host):
     def page(self, text: str) -> None:
         self._say("p", text.encode("utf-8", "backslashreplace"))
 
+    def page_as_git(self, pager: str, text: str) -> None:
+        self._say("g", f"{pager}\n{text}".encode("utf-8", "backslashreplace"))
+
     def require_own_process(self) -> None:
         raise NeedsOwnProcess
 
@@ -298,7 +301,7 @@ class HubHost(Host):
         with self._one_at_a_time:
             said, self._said = self._said, []
         for kind, data in said:
-            most = len(data) if kind == "p" else _HELD_BYTES  # there is one pager
+            most = len(data) if kind in "pg" else _HELD_BYTES  # there is one pager
             for at in range(0, len(data), most):
                 part = bytes(data[at : at + most])
                 await self._connection.send(b"%b%d\n%b" % (kind.encode(), len(part), part))

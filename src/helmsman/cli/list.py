@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 120
 """From this width on there is room for whole ids."""
-_COLUMNS: Final = (
+COLUMNS: Final = (
     Column("ID", "cyan"),
     Column("WHEN", left_out=2),
     Column("STATUS", left_out=5, usual=""),
@@ -33,6 +33,7 @@ _COLUMNS: Final = (
     Column("WHAT", gives_way="at its end"),
     Column("SOURCE", "dim", left_out=1),
 )
+"""Sessions as a table; `cells` is one row."""
 _STATUS: Final = {"awaiting_approval": ("asks", "yellow"), "active": ("active", "green"), "error": ("error", "red")}
 """What a status is called in the table, where that is shorter, and its colour."""
 
@@ -81,8 +82,8 @@ def command(
     print_list(
         present({"sessions": sessions, "nextCursor": cursor}),
         list(map(_row, sessions)),
-        _COLUMNS,
-        lambda width: [_cells(session, width) for session in sessions],
+        COLUMNS,
+        lambda width: [cells(session, width) for session in sessions],
         nothing=nothing,
         as_json=as_json,
         no_pager=no_pager,
@@ -97,7 +98,8 @@ def _row(session: dict[str, Any]) -> tuple[str | None, ...]:
     )
 
 
-def _cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
+def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
+    """A session as a row of the table, on a terminal of this width."""
     from rich.text import Text
 
     session_id = one_line(session["sessionId"])

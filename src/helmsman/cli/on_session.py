@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -11,10 +12,11 @@ from helmsman.cli.command import Named
 from helmsman.cli.completing import complete_session, complete_session_or_task
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.host import host
-from helmsman.cli.session_ids import full_session_id
+from helmsman.cli.session_ids import full_session_id, short_id
+from helmsman.errors import SessionBusy
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler
@@ -38,6 +40,27 @@ def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]
         return session_id, await do(helm, session_id)
 
     return with_helmsman(find_and_do)
+
+
+@contextmanager
+def names_ways_out(session_id: str | None) -> Iterator[None]:
+    """A message that finds the session busy is an error that names the commands that get it there all the same."""
+    try:
+        yield
+    except SessionBusy as error:
+        name = short_id(session_id or "")
+        raise SessionBusy(
+            f'A turn is running in session {name}. `helmsman say {name} "…" --steer` puts your message into it, --queue '
+            f"sends it when that has ended. `helmsman watch {name}` follows it, `helmsman interrupt {name}` stops it.",
+            **error.details,
+        ) from error
+
+
+def titles(session_ids: Iterable[str | None]) -> dict[str, str]:
+    """What sessions are about, as far as it is known: their names, else what they were first asked for."""
+    indexes = host().indexes(settings_of_command()).values()
+    found = {one: next(filter(None, (index.find(one) for index in indexes)), None) for one in session_ids if one}
+    return {one: info.name or info.first_prompt or "" for one, info in found.items() if info is not None}
 
 
 def with_helmsman(

@@ -30,7 +30,7 @@ limit_option: Final = click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
 )
 pager_option: Final = click.option(
-    "--no-pager", is_flag=True, help="Write a list that is longer than the screen all at once."
+    "--no-pager", is_flag=True, help="Write all of it at once, also what is longer than the screen."
 )
 
 
@@ -112,12 +112,49 @@ def print_details(details: Mapping[str, str | None]) -> None:
             click.echo(begin + text.replace("\n", below))
 
 
+def print_markdown(text: str) -> None:
+    """A model's text: on a terminal as what its Markdown means, elsewhere as it was written."""
+    console = result_console()
+    if is_terminal(console):
+        console.print(*markdown_or_text(console, text), sep="\n", soft_wrap=True)
+    else:
+        click.echo(visible(text) if console.file.isatty() else text)
+
+
+def markdown_or_text(console: Console, text: str, *, indent: int = 0) -> list[Text]:
+    """A model's text for a console, folded: on a terminal as what its Markdown means."""
+    if is_terminal(console):
+        from helmsman.terminal.markdown import markdown_lines
+
+        return markdown_lines(console, text, indent=indent)
+    from rich.text import Text
+
+    from helmsman.terminal.layout import fold
+
+    return fold(console, Text(visible(text)), indent=indent)
+
+
 def print_diff(patch: bytes, console: Console) -> None:
     """A unified diff for a person to look at."""
     from helmsman.terminal.diffs import diff_lines
 
     for line in diff_lines(patch.decode("utf-8", "replace")):
         console.print(line, soft_wrap=True)
+
+
+def page_diff(patch: bytes, console: Console) -> None:
+    """A unified diff for a person to look at, in the pager that git would use."""
+    from helmsman.base.git import pager
+
+    with console.capture() as captured:
+        print_diff(patch, console)
+    shown, chosen = captured.get(), pager()
+    if not shown:
+        return
+    if chosen is None:
+        click.echo(shown, nl=False, color=True)
+    else:
+        host().page_as_git(chosen, shown)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -50,7 +50,7 @@ def command(session: str | None, question: str | None, answers: tuple[str, ...],
     terminal to ask on, it needs --yes.
     """
     if session is None:
-        return _show_all(as_json=as_json)
+        return show_all(as_json=as_json)
     if question is None or not answers:
         return _show(session, question, as_json=as_json)
     if answers[0].partition(":")[0].strip() == APPROVE_ALWAYS and not agreed:
@@ -122,23 +122,14 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     return ExitCode.ASKED if questions else ExitCode.OK
 
 
-def _show_all(*, as_json: bool) -> int:
+def show_all(*, as_json: bool) -> int:
     """What is asked anywhere, oldest first, as far as it can be answered from here; of the rest, where."""
     from rich.text import Text
 
     from helmsman.cli.question_text import open_question_lines
     from helmsman.model.question_text import question_as_dict
 
-    async def look(helm: Helmsman) -> dict[str, tuple[Session, str]]:
-        working, _ = await helm.tasks.list(status=["working"], origin="local", limit=_MOST)
-        asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
-        return {
-            task.session_id: (await helm.session(task.session_id), task.instruction)
-            for task in asking
-            if task.session_id is not None
-        }
-
-    asking = with_helmsman(look)
+    asking = with_helmsman(asking_sessions)
     if as_json:
         shown = [
             {"sessionId": session_id, "questions": [question_as_dict(one) for one in session.questions]}
@@ -157,3 +148,14 @@ def _show_all(*, as_json: bool) -> int:
             console.print(*open_question_lines(console, session, question), sep="\n", soft_wrap=True)
         console.print()
     return ExitCode.ASKED if asking else ExitCode.OK
+
+
+async def asking_sessions(helm: Helmsman) -> dict[str, tuple[Session, str]]:
+    """All sessions that ask something, with what each is to do, the one that waits longest first."""
+    working, _ = await helm.tasks.list(status=["working"], origin="local", limit=_MOST)
+    asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
+    return {
+        task.session_id: (await helm.session(task.session_id), task.instruction)
+        for task in asking
+        if task.session_id is not None
+    }

@@ -15,7 +15,7 @@ from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.outcomes import run_outcome
-from helmsman.cli.output import print_json
+from helmsman.cli.output import markdown_or_text, print_json
 from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
 
@@ -225,12 +225,12 @@ def _print(report: ReviewReport, session: Session) -> None:
 
     console = result_console()
     for finding in report.findings:
-        body = fold(console, Text(visible(finding.body)), indent=4) if finding.body else []
+        body = markdown_or_text(console, finding.body, indent=4) if finding.body else []
         console.print(*fold(console, _heading(finding, session.directory), indent=0), *body, "", sep="\n")
     if report.note:
         console.print(*fold(console, Text(visible(report.note), "yellow"), indent=0), "", sep="\n")
     if report.explanation:
-        console.print(*fold(console, Text(visible(report.explanation)), indent=0), sep="\n")
+        console.print(*markdown_or_text(console, report.explanation), sep="\n")
     if not report.findings:
         console.print(Text("No findings.", "green"))
     elif report.verdict:

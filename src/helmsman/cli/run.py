@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -16,7 +15,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.on_session import names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.errors import InvalidInput, SessionNotFound
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from helmsman.service import Helmsman
+    from helmsman.step import StepResult
 
 _STDIN: Final = "-"
 
@@ -143,16 +143,20 @@ def command(
         if go_on:
             resumed = await _newest(helm, place)
         if detach:
-            return await start_detached(
-                helm, text, directory, arguments, resumed=resumed, timeout=timeout, as_json=as_json
-            )
+            with names_ways_out(resumed):
+                return await start_detached(
+                    helm, text, directory, arguments, resumed=resumed, timeout=timeout, as_json=as_json
+                )
         if timeout is not None:
             arguments.update(first_event_timeout=timeout, inactivity_timeout=timeout)
         if attempts is not None:
             arguments["attempts"] = attempts
-        step = partial(
-            run_step, text, cwd=directory, session_id=resumed, helm=helm, bound=not helm.asks_hub, **arguments
-        )
+        arguments.update(cwd=directory, session_id=resumed, helm=helm, bound=not helm.asks_hub)
+
+        async def step(**callbacks: Any) -> StepResult:
+            with names_ways_out(resumed):
+                return await run_step(text, **arguments, **callbacks)
+
         outcome = await follow(step, new_display(settings, as_json=as_json))
         if worktree and outcome.result is not None and outcome.session is not None and not as_json:
             click.echo(f"  apply its changes with helmsman apply {short_id(outcome.session.id)}", err=True)

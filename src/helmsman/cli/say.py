@@ -10,7 +10,7 @@ from helmsman.base.json_values import present
 from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import session_argument
+from helmsman.cli.on_session import names_ways_out, session_argument
 from helmsman.cli.output import print_result
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import full_session_id, short_id
@@ -88,7 +88,8 @@ def command(
             return print_sent(await helm.session(before.session_id or known.id), before.id)
         if when_busy is not None:
             known.require_here()
-        sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", **options)
+        with names_ways_out(known.id):
+            sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", **options)
         if when_busy == "queue" and (not_sent := await _until_sent(helm, sent)) is not None:
             reason = not_sent.note or "It was taken back."
             shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}

@@ -57,6 +57,8 @@ class Screen:
         if self._pauses:
             self._kept += lines
         elif lines:
+            if self._live is not None and self._live.is_started:
+                self._live.refresh()  # what is given out now is not drawn again below itself
             self._console.print(Text("\n").join(lines), soft_wrap=True)
 
     @contextmanager

@@ -8,13 +8,16 @@ import click
 
 from helmsman.base.shown_text import one_line, visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import result_console
+from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_details, print_json
 from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.shapes.contract import StatusOutput
@@ -43,11 +46,11 @@ def command(session: str, lines: int, as_json: bool) -> int:
     if as_json:
         print_json(status.as_dict())
     else:
-        _print(looked_at, status)
+        _print(looked_at, status, lines)
     return {"awaiting_approval": ExitCode.ASKED, "error": ExitCode.FAILED}.get(status.status, ExitCode.OK)
 
 
-def _print(session: Session, status: StatusOutput) -> None:
+def _print(session: Session, status: StatusOutput, lines: int) -> None:
     from helmsman.cli.question_text import open_question_lines
     from helmsman.shapes.session_status import how_long
 
@@ -70,9 +73,12 @@ def _print(session: Session, status: StatusOutput) -> None:
         "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
     }
     print_details({label: one_line(text or "") for label, text in details.items()})
-    if status.recent_output:
-        click.echo("\n" + visible("\n".join(status.recent_output)))
     console = result_console()
+    if not is_terminal(console):
+        if status.recent_output:
+            click.echo("\n" + visible("\n".join(status.recent_output)))
+    elif recent_lines := _recent(console, session, lines):
+        console.print("", *recent_lines, sep="\n", soft_wrap=True)
     for question in session.questions:
         for text in open_question_lines(console, session, question):
             console.print(text, soft_wrap=True)
@@ -83,3 +89,24 @@ def _held(session: Session, status: StatusOutput) -> str | None:
     if status.enforced is None or (status.enforced and status.agent == DEFAULT_AGENT):
         return None
     return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing holds what is approved"
+
+
+def _recent(console: Console, session: Session, count: int) -> list[Text]:
+    """The last lines of what the session said and did; what a model wrote as what its Markdown means."""
+    from rich.text import Text
+
+    from helmsman.model.events import AgentMessage, ProposedPlan, Review
+    from helmsman.shapes.session_status import item_lines
+    from helmsman.terminal.markdown import markdown_lines
+
+    shown: list[Text] = []
+    for item in reversed(session.items):
+        if len(shown) >= count:
+            break
+        match item:
+            case AgentMessage() | ProposedPlan() | Review():
+                lines = markdown_lines(console, item.text)
+            case _:
+                lines = [Text(visible(line)) for line in item_lines(item)]
+        shown[:0] = lines
+    return shown[-count:] if count else []

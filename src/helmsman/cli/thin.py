@@ -9,6 +9,7 @@
     to us     o<size>⏎ bytes                 for stdout
               e<size>⏎ bytes                 for stderr
               p<size>⏎ text                  for a pager on the terminal
+              g<size>⏎ pager ⏎ text          for that pager, which is the person's for git
               i                              what comes on stdin is wanted
               x<code>                        it has ended
               s                              run it here after all; nothing was done
@@ -49,7 +50,7 @@ COMPLETION = "_HELMSMAN_COMPLETE"
 
 _COMMANDS = frozenset(
     (
-        *("say", "status", "respond", "steer", "interrupt", "rules"),
+        *("say", "status", "questions", "respond", "steer", "interrupt", "rules"),
         *("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
         *("diff", "discard", "worktrees", "tasks", "schedule", "notify", "models", "account", "usage"),
     )
@@ -235,13 +236,15 @@ class _Command:
         """Show what the command says; its exit code, or None if the hub has ended before it."""
         while (frame := hub.line()) is not None:
             kind, rest = frame[:1], frame[1:]
-            if kind in (b"o", b"e", b"p"):
+            if kind in (b"o", b"e", b"p", b"g"):
                 said = hub.exactly(int(rest))
                 if said is None:
                     return None
                 self._has_shown = True
                 if kind == b"p":
                     _page(said)
+                elif kind == b"g":
+                    _page_as_git(said)
                 else:
                     _write(1 if kind == b"o" else 2, said)
             elif kind == b"i":
@@ -288,3 +291,11 @@ def _page(text: bytes) -> None:
     import click
 
     click.echo_via_pager(text.decode("utf-8", "replace"))
+
+
+def _page_as_git(said: bytes) -> None:
+    from helmsman.base.pager import show
+
+    pager, _, text = said.partition(b"\n")
+    if not show(pager.decode(), text):
+        _write(1, text)

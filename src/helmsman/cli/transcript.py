@@ -18,7 +18,7 @@ from helmsman.model.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.model.questions import REFUSALS, Question
 from helmsman.terminal.diffs import change_lines
-from helmsman.terminal.layout import crop, fold, fold_all
+from helmsman.terminal.layout import INDENT, crop, fold, fold_all
 from helmsman.terminal.question_view import question_lines
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ DIFF_LINES: Final = 40
 _SCRIPT_LINES: Final = 12
 _PROMPT_LINES: Final = 12
 _RESULT_LINES: Final = 4
+_MOST_DRAWN: Final = 4000
+"""Characters of an unfinished block that are drawn as what they mean."""
 _ASKED_HERE: Final = (str(PERSON_AT_TERMINAL), PERSON_AT_TERMINAL.through)
 
 _OTHER_MARK: Final = Text("◦ ", "bold cyan")
@@ -45,6 +47,10 @@ class _Message:
     text: str = ""
     given: int = 0
 
+    @property
+    def rest(self) -> str:
+        return self.text[self.given :]
+
 
 class TranscriptPrinter:
     """The transcript of one session.
@@ -55,6 +61,7 @@ class TranscriptPrinter:
         asked_here: Questions are put to the person on the same screen, so they are not repeated here.
         answered_by: Who answers questions otherwise, as a remark behind the answer.
         hold_messages: Keep each message until something else follows; the last one is then given apart (`rest`).
+        markdown: Show messages as what their Markdown means, for a person at a terminal, instead of as it was written.
     """
 
     def __init__(
@@ -65,8 +72,10 @@ class TranscriptPrinter:
         asked_here: bool = False,
         answered_by: str = "",
         hold_messages: bool = False,
+        markdown: bool = False,
     ) -> None:
         self._console = console
+        self._markdown = markdown
         self.directory: str | None = None
         """Where the session works; paths in there are shown relative to it."""
         self.agent = DEFAULT_AGENT
@@ -93,9 +102,13 @@ class TranscriptPrinter:
     def unfinished(self) -> list[Text]:
         """The paragraph that is being written at this moment, in lines."""
         for message in reversed(self._messages.values()):
-            rest = message.text[message.given :]
-            if rest.strip():
-                return _message(self._console, visible(rest), begins=message.given == 0)
+            if not message.rest.strip():
+                continue
+            if len(message.rest) > _MOST_DRAWN:  # it is drawn ten times a second
+                return [
+                    crop(self._console, Text(visible(line))) for line in message.rest[-_MOST_DRAWN:].split("\n")[1:]
+                ]
+            return self._message(message.rest, begins=message.given == 0)
         return []
 
     def lines(self, event: events.Event) -> list[Text]:
@@ -207,18 +220,42 @@ class TranscriptPrinter:
         )
 
     def _message_lines(self, text: str, *, begins: bool = True) -> list[Text]:
-        return [*([Text()] if begins else []), *_message(self._console, visible(text), begins=begins)]
+        apart = begins or self._markdown  # else the blank lines between paragraphs are part of the text
+        return [*([Text()] if apart else []), *self._message(text, begins=begins)]
+
+    def _message(self, text: str, *, begins: bool) -> list[Text]:
+        """A message, or what follows of one whose beginning has been given out."""
+        lead = Text("• " if begins else "  ", "bold")
+        if self._markdown:
+            return self._meaning(text, lead)
+        text = text.strip("\n") if begins else text.rstrip("\n")
+        return fold(self._console, Text(visible(text)), lead=lead)
+
+    def _meaning(self, text: str, lead: Text | None = None) -> list[Text]:
+        """Markdown as what it means, where that is wanted."""
+        if not self._markdown:
+            return fold(self._console, Text(visible(text)), lead=lead)
+        from helmsman.terminal.markdown import markdown_lines
+
+        return markdown_lines(self._console, text, lead=lead, indent=INDENT)
 
     def _write(self, item_id: str, text: str) -> list[Text]:
-        """Give out the lines that are complete."""
+        """Give out the lines that are complete; of Markdown the blocks."""
         message = self._messages.setdefault(item_id, _Message())
+        seen = message.rest.rfind("\n") + 1
         message.text += text
-        written = message.text[: message.text.rfind("\n") + 1].rstrip("\n")  # blank lines come with what follows them
-        ready = written[message.given :]
-        if not ready.strip():
-            return []
-        begins, message.given = message.given == 0, len(written) + 1
-        return self._message_lines(ready, begins=begins)
+        begins = message.given == 0
+        if self._markdown:
+            from helmsman.terminal.markdown import finished
+
+            ready = message.rest[: finished(message.rest, seen)]
+            message.given += len(ready)
+        else:
+            written = message.text[: message.text.rfind("\n") + 1].rstrip("\n")  # blank lines come with what follows
+            ready = written[message.given :]
+            if ready.strip():
+                message.given = len(written) + 1
+        return self._message_lines(ready, begins=begins) if ready.strip() else []
 
     def _message_ended(self, item: events.AgentMessage) -> list[Text]:
         if self._hold_messages:
@@ -234,9 +271,8 @@ class TranscriptPrinter:
         """What was being written when the turn ended, without an end of its own."""
         lines: list[Text] = []
         for message in self._messages.values():
-            rest = message.text[message.given :]
-            if rest.strip():
-                lines += self._message_lines(rest, begins=message.given == 0)
+            if message.rest.strip():
+                lines += self._message_lines(message.rest, begins=message.given == 0)
         self._messages.clear()
         return lines
 
@@ -283,7 +319,7 @@ class TranscriptPrinter:
             case events.TodoList():
                 return self._plan(item)
             case events.ProposedPlan():
-                return [Text(), Text("Plan", "bold"), *fold(self._console, Text(visible(item.text.strip())))]
+                return [Text(), Text("Plan", "bold"), *self._meaning(item.text.strip())]
             case events.McpToolCall() | events.DynamicToolCall():
                 return self._tool_call(item)
             case events.ErrorItem():
@@ -359,6 +395,8 @@ class TranscriptPrinter:
                 label, text = "compacted the context", ""
             case events.CollabToolCall():
                 label, text = "sub-agents: ", item.summary()
+            case events.Review() if item.finished and self._markdown:
+                return [Text(), _OTHER_MARK + Text("review", "dim"), *self._meaning(item.text.strip())]
             case events.Review():
                 label, text = ("review: " if item.finished else "reviewing "), item.text
             case _:
@@ -394,12 +432,6 @@ class TranscriptPrinter:
         quicker = self._asked_here and event.question_id not in self.on_screen and event.by != str(DEADLINE)
         shown = self._question(question) if quicker else []  # a rule, or another door
         return shown + fold(self._console, Text(f"→ {one_line(outcome)}", style))
-
-
-def _message(console: Console, text: str, *, begins: bool) -> list[Text]:
-    """A message, or what follows of one whose beginning has been given out (blank lines between paragraphs stay)."""
-    text = text.strip("\n") if begins else text.rstrip("\n")
-    return fold(console, Text(text), lead=Text("• " if begins else "  ", "bold"))
 
 
 def _verdict(item: events.CommandExecution) -> Text:

@@ -9,13 +9,13 @@ import click
 from helmsman.base.json_values import iso_time, present
 from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command
-from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.on_session import titles, with_helmsman
 from helmsman.cli.output import pager_option, print_list
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.text import Text
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 _GROUPS: Final = ("day", "model", "directory", "session", "agent")
 _UNKNOWN: Final = "unknown"
-_NUMBERS: Final = tuple(
-    Column(name, justify="right") for name in ("SESSIONS", "TURNS", "INPUT", "CACHED", "OUTPUT", "COST")
-)
+_NUMBERS: Final = tuple(Column(name, justify="right") for name in ("TURNS", "INPUT", "CACHED", "OUTPUT", "COST"))
 
 
 @cli_command(
@@ -55,7 +53,7 @@ def command(
     All sessions count, also those made in the terminal. What an agent does not tell is at the API's list prices: what a
     subscription covers is left out of account. A price for another model can be set in helmsman.toml ([prices."name"]).
     Below stands how much of your budgets is used today ([budget]). Not on a terminal, the columns are separated by tabs:
-    key, sessions, turns, input, cached input, output, reasoning output, cost.
+    key, sessions, turns, input, cached input, output, reasoning output, cost, and with `--by session` what it is about.
     """
     from helmsman.capabilities.usage_report import merged
     from helmsman.shapes.rendering import budget_as_dict
@@ -68,6 +66,7 @@ def command(
     told, budgets = with_helmsman(look)
     groups, rest = told.first(limit)
     others = merged(rest) if rest else None
+    about = titles(group.key for group in groups) if by == "session" else None
     unpriced = ", ".join(map(one_line, told.unpriced_models))
     notes = [f"Without a known price, and so not in the cost (+): {unpriced}."] if unpriced else []
     notes += [f"{state.key}: {_budget(state)}" for state in budgets]
@@ -75,13 +74,18 @@ def command(
     if since or agent:
         nothing = "Nothing of that was spent. Leave out --since and --agent to see all."
     print_list(
-        _as_dict(told, groups, others) | ({"budgets": [budget_as_dict(state) for state in budgets]} if budgets else {}),
-        [_row(group) for group in groups],
-        (Column(group_by.upper(), "cyan", gives_way="at its beginning"), *_NUMBERS),
+        _as_dict(told, groups, others, about)
+        | ({"budgets": [budget_as_dict(state) for state in budgets]} if budgets else {}),
+        [_row(group) + (() if about is None else (about.get(group.key or "", ""),)) for group in groups],
+        (
+            Column(group_by.upper(), "cyan", gives_way="no" if by == "session" else "at its beginning"),
+            _of(by),
+            *_NUMBERS,
+        ),
         lambda _: [
-            *(_cells(_name(group, by), group) for group in groups),
-            *([_cells(f"{len(rest)} others", others, "dim")] if others is not None else ()),
-            _cells("total", told.total, "bold"),
+            *(_cells(_name(group, by), _whose(group, about), group) for group in groups),
+            *([_cells(f"{len(rest)} others", _whose(others), others, "dim")] if others is not None else ()),
+            _cells("total", _whose(told.total), told.total, "bold"),
         ],
         nothing=nothing,
         as_json=as_json,
@@ -102,14 +106,19 @@ def _row(group: UsageGroup) -> tuple[str, ...]:
     return group.key or _UNKNOWN, *map(str, (group.sessions, group.turns, *tokens)), cost
 
 
-def _as_dict(told: UsageReport, groups: Sequence[UsageGroup], others: UsageGroup | None) -> dict[str, Any]:
+def _as_dict(
+    told: UsageReport, groups: Sequence[UsageGroup], others: UsageGroup | None, about: Mapping[str, str] | None
+) -> dict[str, Any]:
     from helmsman.shapes.rendering import spent_as_dict
 
     shown = {
         "groupBy": told.group_by,
         "since": iso_time(told.since),
         "agent": told.agent,
-        "groups": [{"key": group.key or _UNKNOWN, **spent_as_dict(group)} for group in groups],
+        "groups": [
+            present({"key": group.key or _UNKNOWN, "title": (about or {}).get(group.key or "")}) | spent_as_dict(group)
+            for group in groups
+        ],
         "others": None if others is None else spent_as_dict(others),
         "total": spent_as_dict(told.total),
         "unpricedModels": list(told.unpriced_models) or None,
@@ -122,13 +131,22 @@ def _name(group: UsageGroup, group_by: GroupBy) -> str:
     return short_id(key) if group_by == "session" and group.key else key
 
 
-def _cells(name: str, group: UsageGroup, style: str = "") -> list[Text]:
+def _of(by: GroupBy) -> Column:
+    """Whose it is: so many sessions, or what the one was about."""
+    return Column("WHAT", gives_way="at its end") if by == "session" else Column("SESSIONS", justify="right")
+
+
+def _whose(group: UsageGroup, about: Mapping[str, str] | None = None) -> str:
+    return str(group.sessions) if about is None else one_line(about.get(group.key or "", ""))[:500]
+
+
+def _cells(name: str, whose: str, group: UsageGroup, style: str = "") -> list[Text]:
     from rich.text import Text
 
     usage = group.usage
     cost = "?" if group.cost_usd is None else f"{_dollars(group.cost_usd)}{'+' if group.unpriced_tokens else ''}"
     numbers = map(_short, (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens))
-    return [Text(cell, style) for cell in (name, str(group.sessions), str(group.turns), *numbers, cost)]
+    return [Text(cell, style) for cell in (name, whose, str(group.turns), *numbers, cost)]
 
 
 def _dollars(cost: float) -> str:

@@ -11,7 +11,7 @@ from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.discard import show_discarded
 from helmsman.cli.host import host
-from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.on_session import titles, with_helmsman
 from helmsman.cli.output import counted, pager_option, print_list
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _COLUMNS: Final = (
     Column("SESSION", "cyan"),
     Column("STATE"),
-    Column("MADE"),
-    Column("REPOSITORY", gives_way="at its beginning"),
+    Column("MADE", left_out=2),
+    Column("REPOSITORY", gives_way="at its beginning", left_out=1),
+    Column("WHAT", gives_way="at its end", usual=""),
 )
 _NOTHING_LEFT: Final = "No worktree is left over. `helmsman worktrees` lists them all."
 
@@ -50,7 +51,8 @@ def command(no_pager: bool, as_json: bool) -> None:
 def _list(no_pager: bool, as_json: bool) -> None:
     """List them all.
 
-    Not on a terminal, the columns are separated by tabs: session, what it is doing, time, repository, path.
+    Not on a terminal, the columns are separated by tabs: session, what it is doing, time, repository, path, what it is
+    about.
     """
     _list_worktrees(no_pager=no_pager, as_json=as_json)
 
@@ -117,17 +119,24 @@ def _print(
     shown: dict[str, Any], rows: list[tuple[Worktree, str]], *, nothing: str, no_pager: bool, as_json: bool
 ) -> None:
     """A list of worktrees, each with what is to be said of it."""
+    about = titles(tree.session_id for tree, _ in rows)
+    for one in (*shown.get("worktrees", ()), *shown.get("leftovers", ())):
+        one["title"] = about.get(one["sessionId"] or "")
+
+    def row(tree: Worktree, said: str) -> tuple[str | None, ...]:
+        made = tree.created_at.isoformat(timespec="seconds")
+        title = about.get(tree.session_id or "")
+        return tree.session_id, said, made, str(tree.repository), str(tree.path), title
+
+    def cells(tree: Worktree, said: str) -> tuple[str, ...]:
+        title = one_line(about.get(tree.session_id or "", ""))
+        return short_id(tree.session_id or "none"), said, ago(tree.created_at), one_line(str(tree.repository)), title
+
     print_list(
         shown,
-        [
-            (tree.session_id, said, tree.created_at.isoformat(timespec="seconds"), str(tree.repository), str(tree.path))
-            for tree, said in rows
-        ],
+        [row(*one) for one in rows],
         _COLUMNS,
-        lambda _: [
-            (short_id(tree.session_id or "none"), said, ago(tree.created_at), one_line(str(tree.repository)))
-            for tree, said in rows
-        ],
+        lambda _: [cells(*one) for one in rows],
         nothing=nothing,
         as_json=as_json,
         no_pager=no_pager,

@@ -247,11 +247,12 @@ def _lines_of(items: Sequence[Item], count: int) -> list[str]:
     for item in reversed(items):
         if len(lines) >= count:
             break
-        lines[:0] = _lines(item)
+        lines[:0] = item_lines(item)
     return lines
 
 
-def _lines(item: Item) -> list[str]:
+def item_lines(item: Item) -> list[str]:
+    """What an item says, in lines."""
     match item:
         case AgentMessage() | ProposedPlan() | Review():
             return item.text.splitlines()

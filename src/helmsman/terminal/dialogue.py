@@ -49,6 +49,8 @@ _BACK: Final = "b"
 _SHOW_ALL: Final = "d"
 _MOST_KEYS: Final = 9
 _YES: Final = "y"
+_END: Final = "\x04"
+"""Ctrl-D: the person leaves it to somebody else, as at the end of a line."""
 _BELL: Final = "\a"
 MOMENT: Final = 0.6
 """Seconds for which a question is on screen, and no key comes, before it offers its choices: none was meant for it."""
@@ -226,6 +228,8 @@ class _Dialogue:
             key = (await self._keyboard.key()).lower()
             if key in choices:
                 return key
+            if key == _END:
+                raise EOFError
             self._console.print(f"  Press one of {', '.join(choices)}.", style="yellow")
 
     async def _line(self, prompt: str, *, secret: bool = False) -> str:

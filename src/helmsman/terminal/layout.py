@@ -16,22 +16,34 @@ _NARROWEST: Final = 20
 
 
 def fold(
-    console: Console, text: Text, *, indent: int = INDENT, lead: Text | None = None, below: Text | None = None
+    console: Console,
+    text: Text,
+    *,
+    indent: int = INDENT,
+    lead: Text | None = None,
+    below: Text | None = None,
+    width: int | None = None,
 ) -> list[Text]:
     """The text in as many lines as it needs. `lead` stands in the indent of the first (and sets its width), `below` in
-    that of the others."""
+    that of the others. `width` is all the room there is, if not the console's."""
     indent = indent if lead is None else lead.cell_len
+    room = console.width if width is None else width
     # Never more than there is room for: the terminal would break the line itself, with nothing in the indent.
-    width = max(1, console.width - max(indent, below.cell_len if below is not None else 0))
+    width = max(1, room - max(indent, below.cell_len if below is not None else 0))
     folded = [
         line for part in text.split("\n", allow_blank=True) for line in part.wrap(console, width, overflow="fold")
     ]
-    first = Text(" " * indent) if lead is None else lead.copy()
+    first = Text(" " * indent) if lead is None else lead
     further = Text(" " * indent) if below is None else below
-    lines = [(further.copy() if number else first).append_text(line) for number, line in enumerate(folded)]
-    for line in lines:
+    return indented(folded, first, further) or [first.copy()]
+
+
+def indented(lines: Iterable[Text], first: Text, further: Text) -> list[Text]:
+    """Lines behind something: `first` before the first, `further` before the others, each in its own style."""
+    shown = [Text.assemble(further if number else first, line) for number, line in enumerate(lines)]
+    for line in shown:
         line.rstrip()
-    return lines or [first]
+    return shown
 
 
 def crop(console: Console, text: Text, *, indent: int = INDENT) -> Text:

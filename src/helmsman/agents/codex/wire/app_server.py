@@ -29,6 +29,7 @@ from helmsman.errors import (
     EngineRefused,
     EngineTimeout,
     InvalidInput,
+    InvalidSetting,
     SessionIdle,
     SessionLocked,
     SessionNotFound,
@@ -498,6 +499,12 @@ def _model(raw: Mapping[str, Any]) -> Model:
     )
 
 
+_UNREAD_CONFIGURATION: Final = re.compile(
+    r"(?:failed to (?:read|load)|error (?:deriving|loading)) config\w*(?: layers)?: (?P<said>.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
 def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
     """A refusal that a caller can act on, where Codex's text allows to tell."""
     text = str(refused.details.get("rpc_message", ""))
@@ -529,6 +536,12 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
         return Unsupported(
             "This Codex can keep goals, but that is switched off. Set `goals = true` under [features] in its config.toml, "
             "or use Codex 0.145.0 and newer, where it is on."
+        )
+    if (unread := _UNREAD_CONFIGURATION.search(text)) is not None:
+        said = unread["said"].rstrip(".")
+        return InvalidSetting(
+            f"Codex cannot read its own configuration: {said}. Correct it there; `helmsman doctor` says whether all "
+            "is well then."
         )
     method = refused.details.get("method")
     if f"unknown variant `{method}`" in text:

@@ -1,0 +1,66 @@
+"""`helmsman` alone, at a terminal: what waits for somebody, what runs, what was last, and the commands for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.cli.command import reports_errors
+from helmsman.cli.consoles import result_console
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.list import COLUMNS, cells
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.session_ids import short_id
+from helmsman.cli.tables import fitting_table
+
+if TYPE_CHECKING:
+    from helmsman.service import Helmsman
+
+_LOOKED_AT: Final = 100
+_LAST: Final = 5
+_COMMAND_WIDTH: Final = 26
+
+
+@reports_errors
+def overview() -> int:
+    """Show it. The exit code is that of a command that went well, whatever waits."""
+    from rich.text import Text
+
+    from helmsman.shapes.listed_sessions import listed_sessions
+
+    async def look(helm: Helmsman) -> list[dict[str, Any]]:
+        found, _ = await helm.list(limit=_LOOKED_AT)
+        return await listed_sessions(helm, found)
+
+    sessions = with_helmsman(look)
+    asking = [one for one in sessions if one.get("status") == "awaiting_approval"]
+    running = [one for one in sessions if one.get("status") == "active"]
+    others = [one for one in sessions if one not in asking and one not in running][:_LAST]
+    console = result_console()
+    for heading, style, listed in (
+        ("Waits for you", "bold yellow", asking),
+        ("Running", "bold green", running),
+        ("Last", "bold", others),
+    ):
+        if listed:
+            console.print(Text(heading, style))
+            console.print(fitting_table(console, COLUMNS, [cells(one, console.width) for one in listed]))
+            console.print()
+    if not sessions:
+        console.print("No agent has a session here yet.\n")
+    for command, does in _commands(asking, running, others):
+        console.print(Text.assemble(f"  {command:<{_COMMAND_WIDTH}}", (f"  {does}", "dim")), soft_wrap=True)
+    return ExitCode.OK
+
+
+def _commands(
+    asking: list[dict[str, Any]], running: list[dict[str, Any]], others: list[dict[str, Any]]
+) -> list[tuple[str, str]]:
+    """What one would do next, for what there is."""
+    offered = [("helmsman questions", "answer what is asked")] if asking else []
+    if running:
+        offered.append((f"helmsman watch {short_id(running[0]['sessionId'])}", "follow it"))
+    if others:
+        offered.append((f"helmsman status {short_id(others[0]['sessionId'])}", "see what came of it"))
+    else:
+        offered.append(("helmsman demo", "see it work, without an account"))
+    return [*offered, ('helmsman run "…"', "start something"), ("helmsman --help", "all commands")]

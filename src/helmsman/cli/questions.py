@@ -1,0 +1,103 @@
+"""`helmsman questions`: the inbox. What all sessions ask, to be answered one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from helmsman.base.shown_text import one_line, visible
+from helmsman.cli.command import cli_command
+from helmsman.cli.consent import can_ask
+from helmsman.cli.consoles import message_console
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.output import counted
+from helmsman.cli.respond import asking_sessions, show_all
+from helmsman.cli.session_ids import short_id
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
+
+    from helmsman.model.answered_by import Answered
+    from helmsman.model.questions import Question
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+
+
+@cli_command(
+    "questions",
+    "Answer what sessions ask, one by one.",
+    "helmsman questions",
+    "helmsman questions --json | jq .sessions",
+)
+def command(as_json: bool) -> int:
+    """Go through everything that sessions ask, whoever started them, the one that waits longest first.
+
+    Each question is put to you as `helmsman run` puts it. Ctrl-D leaves one unanswered and goes on to the next, Ctrl-C
+    leaves them all. Not on a terminal they are shown with the commands that answer them, as `helmsman respond` does. The
+    exit code is 5 if something is still asked.
+    """
+    if not can_ask(as_json=as_json):
+        return show_all(as_json=as_json)
+    left = with_helmsman(_answer_all)
+    if left:
+        are = "is" if left == 1 else "are"
+        click.echo(f"{counted(left, 'question')} {are} still open. Come back with helmsman questions.", err=True)
+    return ExitCode.ASKED if left else ExitCode.OK
+
+
+async def _answer_all(helm: Helmsman) -> int:
+    """Put every open question to the person, also those that come meanwhile; how many were left open."""
+    seen: set[str] = set()
+    while True:
+        asking = await asking_sessions(helm)
+        fresh = [
+            (session, instruction, question)
+            for session, instruction in asking.values()
+            for question in session.questions
+            if question.id not in seen
+        ]
+        if not fresh:
+            left = sum(max(1, len(session.questions)) for session, _ in asking.values())
+            if not left and not seen:
+                click.echo("No session asks anything.", err=True)
+            for session, _ in asking.values():
+                if session.elsewhere is not None:
+                    click.echo(visible(session.elsewhere), err=True)
+            return left
+        for session, instruction, question in fresh:
+            seen.add(question.id)
+            if any(one.id == question.id for one in session.questions):
+                await _answer(session, instruction, question)
+
+
+async def _answer(session: Session, instruction: str, question: Question) -> None:
+    """Put a question to the person, until somebody has answered it."""
+    import anyio
+    from rich.text import Text
+
+    from helmsman.base.concurrency import background_tasks
+    from helmsman.terminal import ask_on_terminal
+
+    console = message_console()
+    about = Text.assemble("\n", (short_id(session.id), "bold"), f"  {one_line(instruction)[:200]}")
+    console.print(about, soft_wrap=True)
+    answered: Answered | None = None
+    with anyio.CancelScope() as scope:
+        async with background_tasks() as tasks:
+            tasks.start_soon(_until_closed, session, question, scope)
+            answered = await ask_on_terminal(session, question)
+    if answered is None:
+        return
+    try:
+        await session.respond(question.id, *answered.answers, by=answered.by)
+    except HelmsmanError as error:  # somebody was quicker, or the session is gone: the next one may be well
+        console.print(f"  {visible(error.message)}", style="yellow")
+
+
+async def _until_closed(session: Session, question: Question, scope: CancelScope) -> None:
+    while any(one.id == question.id for one in session.questions):
+        await session.feed.changed()
+    scope.cancel()
