@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.configuration import AgentConfiguration
     from helmsman.capabilities.limits import UsageLimits
     from helmsman.capabilities.notices import Notices
-    from helmsman.capabilities.outcomes import Outcomes
+    from helmsman.capabilities.outcomes.jobs import Outcomes
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.schedules import Schedules
@@ -79,7 +79,7 @@ class Extras:
     @cached_property
     def outcomes(self) -> Outcomes:
         """Ask for an outcome; Helmsman itself looks whether it was reached."""
-        from helmsman.capabilities.outcomes import Outcomes
+        from helmsman.capabilities.outcomes.jobs import Outcomes
 
         return Outcomes(self._helm, self._tasks)
 

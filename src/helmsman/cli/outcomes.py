@@ -16,7 +16,6 @@ import click
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.base.surroundings import from_here
-from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -129,6 +128,8 @@ def run_outcome(
     view = JsonJobView() if as_json else HumanJobView(settings)
 
     async def run(helm: Helmsman) -> int:
+        from helmsman.capabilities.outcomes.choosing import chosen_of
+
         if detach and not await helm.goes_on_alone():
             raise InvalidInput(
                 "Here it ends with this command, so there is nothing to leave running. Leave out --detach, or do without "

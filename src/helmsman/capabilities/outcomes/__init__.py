@@ -9,7 +9,6 @@ check in a session's worktree with other files: as they were before, or with sma
 
 from __future__ import annotations
 
-from helmsman.capabilities.outcomes.jobs import Outcomes
 from helmsman.capabilities.outcomes.wanted import Wanted
 
-__all__ = ["Outcomes", "Wanted"]
+__all__ = ["Wanted"]
