@@ -254,12 +254,12 @@ async def test_without_codex_the_exit_code_is_3_and_the_fix_is_said(bare_cli: Cl
     assert (await bare_cli.run("run", "--json", "Look")).json[-1]["error"]["code"] == "codex_not_found"
 
 
-async def test_a_codex_that_does_not_start_exits_with_3(cli: Cli, tmp_path: Path) -> None:
+async def test_a_configuration_that_codex_cannot_read_exits_with_2(cli: Cli, tmp_path: Path) -> None:
     broken = tmp_path / "broken-home"
     broken.mkdir()
     (broken / "config.toml").write_text("this is = = not toml", encoding="utf-8")
     done = await cli.run("run", "--attempts", "1", "Look", CODEX_HOME=str(broken))
-    assert done.exit_code == 3
+    assert done.exit_code == 2
     assert "config.toml" in done.stderr
 
 

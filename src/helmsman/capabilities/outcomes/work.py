@@ -20,7 +20,7 @@ from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
-from helmsman.model.inputs import turn_input
+from helmsman.model.inputs import takes_start_options, turn_input
 from helmsman.tasks.drafts import JobTurn, for_job
 from helmsman.tasks.model import SESSIONS
 from helmsman.tasks.running_task import TurnGate
@@ -144,6 +144,7 @@ class Work:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
+    @takes_start_options
     async def start(
         self,
         step: str,

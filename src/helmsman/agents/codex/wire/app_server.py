@@ -537,7 +537,8 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
             "This Codex can keep goals, but that is switched off. Set `goals = true` under [features] in its config.toml, "
             "or use Codex 0.145.0 and newer, where it is on."
         )
-    if (unread := _UNREAD_CONFIGURATION.search(text)) is not None:
+    # A file is named where it cannot be read; what a caller gave in its place is refused as Codex says it.
+    if (unread := _UNREAD_CONFIGURATION.search(text)) is not None and ".toml" in unread["said"]:
         said = unread["said"].rstrip(".")
         return InvalidSetting(
             f"Codex cannot read its own configuration: {said}. Correct it there; `helmsman doctor` says whether all "
