@@ -122,10 +122,13 @@ def question_of(helm: Helmsman, task: Task) -> PendingQuestion | None:
 
 def how_to_answer(helm: Helmsman, task: Task) -> str:
     """How the question of a task is answered, from where the client is."""
+    where = task.session_id if task.job is None else " or ".join(task.job_sessions)  # whichever of them asks
     if "agents" in helm.settings.tools:
-        return f"Answer its question with agent_respond in session {task.session_id}, then wait again"
+        return f"Answer its question with agent_respond in session {where}, then wait again"
     if "sessions" in helm.settings.tools:
-        return f"Answer its question with codex_respond in session {task.session_id}, then wait again"
+        return f"Answer its question with codex_respond in session {where}, then wait again"
+    if task.job is not None:
+        return f"A person has to answer its question, with `helmsman questions` or in the dashboard (session {where})"
     say = f"“check {task.id}”, then “approve {task.id}” or “deny {task.id}: …”"
     return f"Answer its question: {task.agent} with the request {say}"
 
