@@ -50,7 +50,6 @@ export function agentFilter(label, onchange) {
     select.hidden = agents.installed.length < 2;
   };
   agents.addEventListener("agents", fill);
-  fill();
-  agents.read();
+  fill(); // they are read once somebody is logged in: asked before, the answer would log out who has just come in
   return select;
 }
