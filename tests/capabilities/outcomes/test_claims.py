@@ -10,13 +10,13 @@ from helmsman.agents.protocol import Finding
 from helmsman.capabilities.outcomes.claims import (
     CitedLines,
     PlannedFile,
+    in_diff,
     places_exist,
-    places_in_diff,
     planned_files_exist,
     within_scope,
 )
 from helmsman.capabilities.outcomes.evidence import joined, verdict
-from helmsman.capabilities.outcomes.finding_checks import find_check, find_checks
+from helmsman.capabilities.outcomes.finding_checks import find_check
 from helmsman.capabilities.outcomes.findings import merge_findings, with_evidence
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
 from helmsman.capabilities.outcomes.own_files import as_before, own_kind
@@ -61,7 +61,7 @@ index 1111111..0000000
     ],
 )
 def test_findings_must_be_about_lines_of_the_diff(tmp_path: Path, place: CitedLines, ok: bool) -> None:
-    assert places_in_diff([place], DIFF, tmp_path).verified is ok
+    assert in_diff(place, DIFF, tmp_path).ok is ok
 
 
 def test_a_root_cause_names_lines_that_exist(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_check_of_a_repository_is_found_where_it_is_plain(
     write(tmp_path, files)
     found = find_check(tmp_path)
     assert (None if found is None else found.command) == command
-    assert all(one.why.endswith(".") for one in find_checks(tmp_path))
+    assert found is None or found.why.endswith(".")
 
 
 def test_which_files_are_a_checks_own() -> None:

@@ -79,11 +79,6 @@ def _exists(place: CitedLines, directory: Path) -> Evidence:
     return Evidence(ok=True, what=f"{path} has the lines {start} to {end}.", file=path, lines=lines, detail=shown)
 
 
-def places_in_diff(places: Iterable[CitedLines], diff: str, directory: Path) -> Verdict:
-    """Whether the files and lines of findings are part of a diff: shown in it, as lines of the new or the old file."""
-    return verdict(in_diff(place, diff, directory) for place in places)
-
-
 def in_diff(place: CitedLines, diff: str, directory: Path) -> Evidence:
     """Whether one place is part of a diff: at least one of its lines is shown there, and no line is beyond its file."""
     path = inside(directory, place.file)

@@ -40,11 +40,6 @@ def find_check(directory: Path) -> FoundCheck | None:
     return next((found for find in _WAYS for found in find(directory)), None)
 
 
-def find_checks(directory: Path) -> tuple[FoundCheck, ...]:
-    """Every check that is plain, the one that `find_check` gives first."""
-    return tuple(found for find in _WAYS for found in find(directory))
-
-
 def _make(directory: Path) -> Iterator[FoundCheck]:
     for name in _MAKEFILES:  # in make's own order: the first counts
         text = _text(directory / name)
