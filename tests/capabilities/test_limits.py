@@ -94,9 +94,9 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
 async def test_it_goes_on_by_itself_when_the_limit_is_there_again(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
-    agent.limit_is_there_at = datetime.now(UTC) + timedelta(seconds=0.3)
     async with Helmsman(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
+        agent.limit_is_there_at = datetime.now(UTC) + timedelta(seconds=0.3)  # still ahead when the turn ends
         agent.engines[-1].end("failed", REACHED)
         with anyio.fail_after(SECONDS):
             while not session.state.is_running:

@@ -296,7 +296,8 @@ async def test_a_cancelled_call_interrupts_the_turn_and_is_not_answered(bench: B
             thread = (await client.until_event("user_message", call))["params"]["_meta"]["threadId"]
             await client.cancel(call)
             await client.until_event("turn_aborted", call)
-            told.append(told_by(client))
+            # Whether the account's limits are told before the interrupt is a race, with either.
+            told.append([message for message in told_by(client) if message["type"] != "token_count"])
             if (
                 server.name == "helmsman"
             ):  # the original may never answer: its cancelled call takes the next turn's events
