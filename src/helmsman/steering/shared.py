@@ -11,13 +11,13 @@ import json
 import logging
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 
 from helmsman.agents.registry import Agents, EngineHolder, Owner, fingerprint
 from helmsman.approvals.audit import AuditLog
-from helmsman.base.concurrency import OnceEach, background_tasks
+from helmsman.base.concurrency import OnceEach, background_tasks, logging_failures
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
@@ -29,7 +29,7 @@ from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -97,7 +97,7 @@ class Shared:
         self._exit.callback(self.schedules.close)
         self._exit.callback(self.notices.close)
         self._exit.push_async_callback(self.ledger.close)  # the last of all: ends are told while the rest closes
-        self._tasks = cast("TaskGroup", _Telling(await self._exit.enter_async_context(background_tasks())))
+        self._tasks = logging_failures(await self._exit.enter_async_context(background_tasks()))
         self._tasks.start_soon(self.ledger.run)
         self._tasks.start_soon(self._let_go)
         self._tasks.start_soon(self._look_elsewhere)
@@ -220,27 +220,6 @@ class Shared:
                         session.engine.detach(session.id)  # nothing happens in it that anybody is to be told of
                         session.engine = None
                 holder.close()
-
-
-class _Telling:
-    """A task group whose tasks say why they fail when they do: a hub does not wait for the group to say it at its end."""
-
-    def __init__(self, tasks: TaskGroup) -> None:
-        self._tasks = tasks
-        self.cancel_scope = tasks.cancel_scope
-
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
-        self._tasks.start_soon(self._run, function, arguments)
-
-    async def start(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
-        return await self._tasks.start(function, *arguments)  # whoever waits for it is told
-
-    async def _run(self, function: Callable[..., Coroutine[Any, Any, Any]], arguments: tuple[Any, ...]) -> None:
-        try:
-            await function(*arguments)
-        except Exception:
-            log.exception("something in the background has failed")
-            raise
 
 
 def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
