@@ -1,6 +1,6 @@
 """The same stories on every real agent but Codex, through the library: what it can do, and in words what it cannot.
 
-Claude Code is told them with every run of the tests, the others by `make matrix`; docs/compatibility.md has what came of it.
+`make matrix` tells them; docs/compatibility.md has what came of it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class Stage:
 
 
 @pytest.fixture(
-    params=["claude", *(pytest.param(name, marks=[pytest.mark.matrix, pytest.mark.long]) for name in NAMES)]
+    params=[
+        pytest.param("claude", marks=pytest.mark.agents),
+        *(pytest.param(name, marks=[pytest.mark.matrix, pytest.mark.long]) for name in NAMES),
+    ]
 )
 def stage(request: pytest.FixtureRequest, tmp_path: Path, model: ScriptedModel) -> Stage:
     home = tmp_path / "home"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["place"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.agents]
 
 SCHEMA = {
     "type": "object",
