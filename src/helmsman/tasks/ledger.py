@@ -53,6 +53,7 @@ from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.tasks.running_task import RunningJob, RunningTask
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
@@ -109,6 +110,8 @@ class Ledger:
         self._changes: dict[str, TaskChanges] = {}
         self._outcomes: dict[str, TaskOutcome] = {}
         """What tasks that have ended did, until that is written."""
+        self.seen: set[str] = set()
+        """Tasks whose end somebody sees as it comes, until that is written: nobody is to be told of it."""
         self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
         """Tasks that ended and were taken over before, with their session and turn, and what they had used before that."""
         self._spent: dict[str, Usage] = {}
@@ -234,7 +237,7 @@ class Ledger:
             )
         task = await self._claim(task)
         if task.session_id is None:
-            await self.registry(partial(_free_key, task))
+            await self.registry(lambda registry: registry.free_key(task))
             return None
         return task
 
@@ -513,13 +516,17 @@ class Ledger:
                 await self._urgent.wait()
             await self.write()
 
-    async def write(self) -> None:
-        """Write all that is known by now. What somebody else is just writing is written too when this returns."""
+    async def write(self, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
+        """Write all that is known by now. What somebody else is just writing is written too when this returns.
+
+        What is to be written `also`, in the same transaction, is written, or `RegistryUnavailable` is raised.
+        """
         async with self._writing:
             changes, self._changes = self._changes, {}
             outcomes, self._outcomes = self._outcomes, {}
-            if not changes and not outcomes:
+            if not changes and not outcomes and also is None:
                 return  # and `run` goes on waiting for the event it knows
+            seen, self.seen = self.seen, set()
             self._wake, self._urgent, self._written_at = anyio.Event(), anyio.Event(), anyio.current_time()
             for running in self._running.values():
                 if running.id in changes:
@@ -527,13 +534,16 @@ class Ledger:
             try:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
-                    await self.registry(lambda registry: _write_all(registry, changes, outcomes))
+                    await self.registry(lambda registry: registry.update_all(changes, outcomes, seen, also))
             except RegistryUnavailable as error:
                 log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
                 self._keep_for_later(changes)
                 self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
+                self.seen |= seen & self._changes.keys()
                 self._is_in_trouble = True
                 self.on_trouble(error)
+                if also is not None:
+                    raise
             else:
                 if self._is_in_trouble:
                     self._is_in_trouble = False
@@ -576,23 +586,6 @@ class Ledger:
                 self.update(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
             await self.write()
             await anyio.to_thread.run_sync(self._registry.close)
-
-
-def _free_key(task: Task, registry: Registry) -> None:
-    """Nothing came of this task: the next one with its idempotency key is a new one."""
-    if task.is_running:
-        note = "Its process ended before it was known to have begun."
-        registry.update(task.id, status="unknown", note=note, idempotency_key=None)
-    else:
-        registry.update(task.id, idempotency_key=None)
-
-
-def _write_all(registry: Registry, changes: Mapping[str, TaskChanges], outcomes: Mapping[str, TaskOutcome]) -> None:
-    for task_id, change in changes.items():
-        # With its end, in one transaction: who hears of that may ask for what it did.
-        registry.update(task_id, outcome=outcomes.get(task_id), **change)
-    for task_id in outcomes.keys() - changes.keys():
-        registry.keep_outcome(task_id, outcomes[task_id])
 
 
 def _now() -> datetime:

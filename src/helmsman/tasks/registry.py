@@ -45,7 +45,7 @@ from helmsman.tasks.outcome import kept, to_keep
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from helmsman.tasks.database import Fence
@@ -147,24 +147,62 @@ class Registry:
         task_id: str,
         *,
         if_revision: int | None = None,
-        outcome: TaskOutcome | None = None,
         **changes: Unpack[TaskChanges],
     ) -> Task | None:
         """Change a task as `helmsman.tasks.model.changed` allows; the task as it now is, or None if there is none.
 
         With `if_revision`, only if nobody has changed it since that revision: for conclusions drawn from what was read.
-        What it did, its `outcome`, is kept in the same transaction.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
+        return self._database.write(self._updating(task_id, changes, if_revision=if_revision))
+
+    def update_all(
+        self,
+        changes: Mapping[str, TaskChanges],
+        outcomes: Mapping[str, TaskOutcome],
+        seen: Collection[str] = (),
+        also: Callable[[sqlite3.Connection], object] | None = None,
+    ) -> None:
+        """Change several tasks, as `update` does, and keep what they did, in one transaction; `also` is written with it.
+
+        Somebody has `seen` the end of these, so nobody is to be told of it.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        steps: list[Callable[[sqlite3.Connection], object]] = [
+            self._updating(task_id, change, outcome=outcomes.get(task_id)) for task_id, change in changes.items()
+        ]
+        steps += [_keeping(task_id, outcomes[task_id]) for task_id in outcomes.keys() - changes.keys()]
+        if seen:
+            told = [(f"task {task_id}",) for task_id in seen]
+            steps.append(lambda connection: connection.executemany("DELETE FROM notices_due WHERE about = ?", told))
+        if also is not None:
+            steps.append(also)
+
+        def work(connection: sqlite3.Connection) -> None:
+            for step in steps:
+                step(connection)
+
+        self._database.write(work)
+
+    def _updating(
+        self,
+        task_id: str,
+        changes: TaskChanges,
+        *,
+        outcome: TaskOutcome | None = None,
+        if_revision: int | None = None,
+    ) -> Callable[[sqlite3.Connection], Task | None]:
         now = self._clock()
         cleaned: Any = clean(changes)
         keep = None if outcome is None else _keeping(task_id, outcome)
 
         def work(connection: sqlite3.Connection) -> Task | None:
             if keep is not None:
-                keep(connection)
+                keep(connection)  # with its end: who hears of that may ask for what it did
             task = _one(connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)))
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
@@ -182,7 +220,15 @@ class Registry:
                 )
             return new
 
-        return self._database.write(work)
+        return work
+
+    def free_key(self, task: Task) -> None:
+        """Nothing came of this task: the next one with its idempotency key is a new one."""
+        if task.is_running:
+            note = "Its process ended before it was known to have begun."
+            self.update(task.id, status="unknown", note=note, idempotency_key=None)
+        else:
+            self.update(task.id, idempotency_key=None)
 
     def keep_outcome(self, task_id: str, outcome: TaskOutcome) -> None:
         """Keep what a task did, for as long as its result is kept.
