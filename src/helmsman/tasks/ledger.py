@@ -169,6 +169,7 @@ class Ledger:
 
     async def with_key(self, key: str) -> Task | None:
         """The task that an idempotency key stands for, as far as the registry can be asked."""
+        await self.write()
         try:
             return await self.registry(lambda registry: registry.with_key(key))
         except RegistryUnavailable as error:
@@ -352,6 +353,7 @@ class Ledger:
                 "last_event_at": _now(),
                 "spec": None,
             },
+            urgent=taken_over is not None,  # that an agent was about to hear of it is written down
         )
 
     def fail(self, task_id: str, error: HelmsmanError) -> None:
@@ -524,10 +526,11 @@ class Ledger:
         async with self._writing:
             changes, self._changes = self._changes, {}
             outcomes, self._outcomes = self._outcomes, {}
-            if not changes and not outcomes and also is None:
-                return  # and `run` goes on waiting for the event it knows
+            if changes or outcomes:  # or else `run` goes on waiting for the events it knows
+                self._wake, self._urgent, self._written_at = anyio.Event(), anyio.Event(), anyio.current_time()
+            elif also is None:
+                return
             seen, self.seen = self.seen, set()
-            self._wake, self._urgent, self._written_at = anyio.Event(), anyio.Event(), anyio.current_time()
             for running in self._running.values():
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()

@@ -12,7 +12,7 @@ import json
 import time
 from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
@@ -61,6 +61,7 @@ _ROWS_KEPT: Final = timedelta(days=365)
 """How long the row of a task outlives its result: it still counts for the usage of the year."""
 _COMPACT_EVERY: Final = 3600.0
 
+T = TypeVar("T")
 Tasks: TypeAlias = "tuple[Task, ...]"
 
 
@@ -294,7 +295,19 @@ class Registry:
 
         transaction(connection, work)
 
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Write what else is in the file, as one transaction.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        return self._database.write(work)
+
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read what else is in the file."""
+        return self._database.read(work)
 
     def get(self, task_id: str) -> Task | None:
         """The task with exactly this id."""
