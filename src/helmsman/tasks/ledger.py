@@ -107,6 +107,8 @@ class Ledger:
         """Those that run here, by their tasks; their turns are tasks of their own."""
         self._placed: set[str] = set()
         """Tasks of which such an engine may have heard, and that are not known to have begun."""
+        self._drafts: dict[str, TaskDraft] = {}
+        """Tasks that are entered with the next thing that is written of them."""
         self._changes: dict[str, TaskChanges] = {}
         self._outcomes: dict[str, TaskOutcome] = {}
         """What tasks that have ended did, until that is written."""
@@ -166,6 +168,12 @@ class Ledger:
         except RegistryUnavailable as error:
             log.warning("task %s is not registered: %s", draft.id, error)
             return draft.id or "", None
+
+    def enter_soon(self, task_id: str, draft: TaskDraft) -> None:
+        """Enter a task with what is written of it next: one that no other can be, and of which nobody hears before."""
+        self._drafts[task_id] = replace(draft, owner=self.me)
+        self._not_begun.add(task_id)
+        self.update(task_id, {}, urgent=False)
 
     async def with_key(self, key: str) -> Task | None:
         """The task that an idempotency key stands for, as far as the registry can be asked."""
@@ -477,14 +485,6 @@ class Ledger:
             self.update(running.id, {"metadata": {ANSWERED: [question_id, answer, str(by), by.through]}})
             await self.write()
 
-    async def answer_given(self, session_id: str, question_id: str) -> Sequence[str | None] | None:
-        """The answer that was about to be given to a question of a session, by whom and through which door; None: nobody
-        was about to give one.
-        """
-        tasks = await self.registry(lambda registry: registry.tasks_of_session(session_id))
-        kept = (task.metadata.get(ANSWERED) for task in tasks)
-        return next((told[1:] for told in kept if isinstance(told, list) and told[0] == question_id), None)
-
     def _after_the_end(self, session: Session) -> None:
         """Some versions of Codex tell of a command's end after its turn's: what was kept of the turn is completed."""
         if session.task_id is not None and session.task_id not in self._not_begun and not session.state.is_running:
@@ -530,19 +530,21 @@ class Ledger:
                 self._wake, self._urgent, self._written_at = anyio.Event(), anyio.Event(), anyio.current_time()
             elif also is None:
                 return
-            seen, self.seen = self.seen, set()
+            fresh, self._drafts, seen, self.seen = self._drafts, {}, self.seen, set()
             for running in self._running.values():
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()
             try:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
-                    await self.registry(lambda registry: registry.update_all(changes, outcomes, seen, also))
+                    write = partial(Registry.update_all, fresh=fresh.values(), seen=seen, also=also)
+                    await self.registry(lambda registry: write(registry, changes, outcomes))
             except RegistryUnavailable as error:
                 log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
                 self._keep_for_later(changes)
                 self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
                 self.seen |= seen & self._changes.keys()
+                self._drafts |= {task_id: fresh[task_id] for task_id in fresh.keys() & self._changes.keys()}
                 self._is_in_trouble = True
                 self.on_trouble(error)
                 if also is not None:

@@ -31,6 +31,7 @@ from helmsman.tasks.database import (
     transaction,
 )
 from helmsman.tasks.model import (
+    ANSWERED,
     GRANTED,
     OPENED,
     RUNNING,
@@ -45,7 +46,7 @@ from helmsman.tasks.outcome import kept, to_keep
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.tasks.database import Fence
@@ -116,6 +117,14 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
+        added = self._database.write(self._adding(draft, also))
+        if time.monotonic() - self._compacted > _COMPACT_EVERY:
+            self.compact()
+        return added
+
+    def _adding(
+        self, draft: TaskDraft, also: Callable[[sqlite3.Connection, Task], None] | None = None
+    ) -> Callable[[sqlite3.Connection], tuple[Task, bool]]:
         now = self._clock()
         values = clean({field.name: getattr(draft, field.name) for field in fields(draft)})
         values["id"] = values["id"] or new_task_id(draft.origin)
@@ -138,10 +147,7 @@ class Registry:
                 also(connection, task)
             return task, True
 
-        added = self._database.write(work)
-        if time.monotonic() - self._compacted > _COMPACT_EVERY:
-            self.compact()
-        return added
+        return work
 
     def update(
         self,
@@ -163,19 +169,21 @@ class Registry:
         self,
         changes: Mapping[str, TaskChanges],
         outcomes: Mapping[str, TaskOutcome],
+        *,
+        fresh: Iterable[TaskDraft] = (),
         seen: Collection[str] = (),
         also: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
         """Change several tasks, as `update` does, and keep what they did, in one transaction; `also` is written with it.
 
-        Somebody has `seen` the end of these, so nobody is to be told of it.
+        Those that are `fresh` are added first. Somebody has `seen` the end of some, so nobody is to be told of it.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        steps: list[Callable[[sqlite3.Connection], object]] = [
-            self._updating(task_id, change, outcome=outcomes.get(task_id)) for task_id, change in changes.items()
-        ]
+        steps: list[Callable[[sqlite3.Connection], object]] = [self._adding(draft) for draft in fresh]
+        for task_id, change in changes.items():
+            steps.append(self._updating(task_id, change, outcome=outcomes.get(task_id)))
         steps += [_keeping(task_id, outcomes[task_id]) for task_id in outcomes.keys() - changes.keys()]
         if seen:
             told = [(f"task {task_id}",) for task_id in seen]
@@ -374,6 +382,13 @@ class Registry:
         opened = f"+session_id IS NULL AND status IN ({running}) AND json_extract(metadata, '$.{OPENED}') = ?"
         wanted = encodable(session_id)
         return self._many(f"WHERE session_id = ? OR ({opened})", wanted, *RUNNING, wanted)
+
+    def answer_given(self, session_id: str, question_id: str) -> Sequence[str | None] | None:
+        """The answer that a hub was about to give to a question of a session, by whom and through which door; None: nobody
+        was about to give one.
+        """
+        kept = (task.metadata.get(ANSWERED) for task in self.tasks_of_session(session_id))
+        return next((told[1:] for told in kept if isinstance(told, list) and told[0] == question_id), None)
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""
