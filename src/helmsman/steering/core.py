@@ -514,7 +514,8 @@ class Steering(Turns):
         """Whether a hub that is gone has given just this answer to a question, when the same was asked of it."""
         if not is_repeated():
             return False
-        given, *who = await self._ledger.answer_given(session.id, question_id) or (None,)
+        told = await self._ledger.registry(lambda registry: registry.answer_given(session.id, question_id))
+        given, *who = told or (None,)
         if who != [str(by), by.through]:
             return False
         return given in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))

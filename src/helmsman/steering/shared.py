@@ -80,7 +80,7 @@ class Shared:
         """Who is told that something that waited may be able to run: a door has come, or a turn has ended."""
         self.is_recovered = anyio.Event()
         """Set once what an earlier hub left is known here: until then a session may lack what waits in it."""
-        self._needed: frozenset[str] | None = None
+        self._needed: dict[str, frozenset[str]] | None = None
         if fence is not None:
             self.roster.listeners.append(self._on_event)
         else:
@@ -174,19 +174,23 @@ class Shared:
         elif isinstance(event, TurnStarted) and self._needed:
             agent = self.agents.get(session.options.agent)
             if agent is not None:
-                agent.need_engines(self.state_dir, self._needed)  # a process may have been started for this turn
+                # A process may have been started for this turn.
+                agent.need_engines(self.state_dir, self._needed.get(agent.name, frozenset()))
 
     def need_engines(self, *, none: bool = False) -> None:
         """Tell the keepers of the engines in which something is under way, and no others, that a hub has to be there.
 
         With `none`, that none has to be: this one ends, and whatever runs goes on without.
         """
-        engines = () if none else (session.engine for session in self.roster.at_work.values())
-        needed = frozenset(engine.id for engine in engines if engine is not None and engine.id is not None)
-        if needed != self._needed:
-            self._needed = needed
-            for agent in self.agents.of_all_doors():
-                agent.need_engines(self.state_dir, needed)
+        needed: dict[str, frozenset[str]] = {}
+        for session in () if none else self.roster.at_work.values():
+            if session.engine is not None and session.engine.id is not None:
+                agent = session.options.agent
+                needed[agent] = needed.get(agent, frozenset()) | {session.engine.id}
+        before, self._needed = self._needed, needed
+        for one in self.agents.of_all_doors():
+            if before is None or needed.get(one.name) != before.get(one.name):
+                one.need_engines(self.state_dir, needed.get(one.name, frozenset()))
 
     async def _look_elsewhere(self) -> None:
         """See what becomes of turns that other processes run, for whoever looks at them here."""

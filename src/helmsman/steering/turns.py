@@ -46,6 +46,7 @@ from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, ended_by_limit, failed_turn, known_error, refuse_if_running
+from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.reconcile import may_go_on
@@ -262,11 +263,17 @@ class Turns(Answering, Verbs, Hooks):
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
-                await self._ledger.enter(replace(draft, spec=spec))
+                draft = replace(draft, spec=spec)
+                if on_task is None and not is_repeated():
+                    self._ledger.enter_soon(task_id, draft)
+                else:
+                    await self._ledger.enter(draft)
                 self._ledger.hold_to_cost(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
             is_held = await self.holds(session, task_id, begin_turn)
+            if is_held:
+                await self._ledger.write()
         except Exception as error:
             self._did_not_begin(session, task_id, error)
             raise
@@ -363,7 +370,8 @@ class Turns(Answering, Verbs, Hooks):
     def make_room(self) -> None:
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._shared.is_open:
-            self._shared.tasks.start_soon(self._run_queued)
+            if any(session.queue for session in self._shared.roster.at_work.values()):
+                self._shared.tasks.start_soon(self._run_queued)
             self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
