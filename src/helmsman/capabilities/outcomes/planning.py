@@ -98,6 +98,7 @@ class _Planning:
     def __init__(self, work: Work, root: Path) -> None:
         self._work = work
         self._root = root
+        self._state_dir = work.helm.settings.state_dir
         self._check: str | None = None
 
     async def run(self) -> Found:
@@ -106,7 +107,7 @@ class _Planning:
             self._check = (await find_the_check(work))["command"]
         except InvalidInput:
             self._check = None  # each step has to have its own
-        before = await work.once("snapshot", partial(look, work, self._root))
+        before = await work.once("snapshot", partial(anyio.to_thread.run_sync, look, self._root, self._state_dir))
         chosen = work.chosen
         begun = await first_able(work, "plan", chosen, self._begin)
         if begun.done is None:
@@ -168,7 +169,7 @@ class _Planning:
 
     async def _read(self, said: str, before: dict[str, str]) -> dict[str, Any]:
         """A plan as its agent told it, held to what is there."""
-        nothing = await untouched(self._work, self._root, before)
+        nothing = await untouched(self._root, self._state_dir, before)
         try:
             report = read_report(said)
             steps = [self._step(entry) for entry in entries_of(report, "steps")]
