@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from helmsman.base.shown_text import one_line
 from helmsman.capabilities.outcomes.wanted import Apply
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
@@ -120,8 +121,12 @@ async def _plan_and_work(
             return await on_question(session, question)
         if not has_terminal():
             not_approved = str(plan)
+            for seen in question.details.get("evidence", ()):
+                if not seen["ok"]:
+                    click.echo(f"Not verified: {one_line(seen['what'])}", err=True)
             return [STOP]
-        return await on_question(session, replace(question, details={}))  # the plan has just been shown
+        details = {name: value for name, value in question.details.items() if name in ("verified", "evidence")}
+        return await on_question(session, replace(question, details=details))  # the plan has just been shown
 
     try:
         return await run_step(prompt, plan=True, helm=helm, on_event=on_event, on_question=answer, **arguments)

@@ -176,6 +176,36 @@ def planned_files_exist(files: Iterable[PlannedFile], directory: Path) -> Verdic
     return verdict(map(look, files))
 
 
+_CODE: Final = "py|pyi|js|mjs|cjs|ts|tsx|jsx|vue|go|rs|java|kt|scala|c|h|cc|cpp|hpp|cs|rb|php|swift|sh|sql|html|css"
+_OTHER: Final = "md|rst|txt|toml|ya?ml|json|cfg|ini|lock|mk|proto|gradle|xml"
+_NAMED: Final = re.compile(rf"`((?:[\w.@+-]+/)*[\w.@+-]+\.(?:{_CODE}|{_OTHER}))(?::\d[\d:-]*)?`")
+_NEW: Final = re.compile(
+    r"\b(?:new|creat\w*|add(?:s|ing)?|introduc\w*|generat\w*|writ(?:e|es|ing)|mak(?:e|es|ing)|renam\w*|mov(?:e|es|ing))\b",
+    re.IGNORECASE,
+)
+
+
+def named_files_exist(plan: str, files: Sequence[str], root: Path) -> list[Evidence]:
+    """Whether the files that a plan in words names (in backticks) are among these, or the line says that they are new.
+
+    A plan may name a file by the end of its path alone.
+    """
+    known = {*files}
+    names: dict[str, bool] = {}
+    for line in plan.splitlines():
+        for match in _NAMED.finditer(line):
+            names[match[1]] = names.get(match[1], False) or _NEW.search(line) is not None
+    there = [name for name in names if inside(root, name) in known or any(one.endswith(f"/{name}") for one in files)]
+    missing = [name for name, new in names.items() if name not in there and not new]
+    told = [
+        Evidence(ok=False, what=f"There is no file {name}, and the plan does not say that it is new.", file=name)
+        for name in missing
+    ]
+    if there:
+        told.append(Evidence(ok=True, what=f"{len(there)} of the {len(names)} files that the plan names are there."))
+    return told
+
+
 def within_scope(changed: Collection[str], scope: Sequence[str]) -> Verdict:
     """Whether a change touches nothing outside of a scope: files, directories, or patterns (`*`, `**`, `?`, as git has
     them). An empty scope is all of the repository.
