@@ -61,7 +61,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 @click.option(
     "--verify",
     is_flag=True,
-    help="Hold the findings to the diff, tell those of several agents once, and have P0 and P1 put to a second look.",
+    help="As a job: tell the findings of several agents once, and have P0 and P1 put to a second look.",
 )
 @click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
@@ -107,8 +107,8 @@ def command(
     """Let Codex review a change, or with --agent another agent, and show what it found: priority, place, what is wrong, how
     sure it is.
 
-    With --verify it is a job, whose findings Helmsman itself checks. Nothing is changed. Findings alone do not make the exit
-    code 1: that is what --fail-on is for.
+    Helmsman itself looks whether the findings are about lines of that change, and whether nothing was changed (exit code 6
+    if it was). With --verify it is a job. Findings alone do not make the exit code 1: that is what --fail-on is for.
     """
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")

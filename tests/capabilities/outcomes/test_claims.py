@@ -19,7 +19,7 @@ from helmsman.capabilities.outcomes.evidence import joined, verdict
 from helmsman.capabilities.outcomes.finding_checks import find_check
 from helmsman.capabilities.outcomes.findings import Reviewed, merge_findings
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
-from helmsman.capabilities.outcomes.own_files import as_before, own_kind
+from helmsman.capabilities.outcomes.own_files import as_before, own_files_in, own_kind
 from tests.capabilities.outcomes.conftest import write
 
 if TYPE_CHECKING:
@@ -209,7 +209,11 @@ def test_which_files_are_a_checks_own() -> None:
         "tests/conftest.py": "A",
         "b_test.go": "D",
     }
-    assert as_before(changed, "BASE") == {"tests/test_a.py": "BASE", "tests/conftest.py": None, "b_test.go": "BASE"}
+    assert as_before(own_files_in(changed), "BASE") == {
+        "tests/test_a.py": "BASE",
+        "tests/conftest.py": None,
+        "b_test.go": "BASE",
+    }
 
 
 def test_nothing_is_verified_without_evidence() -> None:

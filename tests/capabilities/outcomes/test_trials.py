@@ -73,6 +73,25 @@ async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_not
     ]
 
 
+async def test_a_check_is_not_edited_under_another_name_nor_run_elsewhere(
+    bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    place = bench({**FILES, "build/rules": MAKE, "app/calc.py": ""}, links={"Makefile": "build/rules"})
+    place.put({"build/rules": "test:\n\ttrue\n"})
+    async with trial(place.runner) as checks:
+        assert not (await checks.after("make test")).passed, "with the rules as they were"
+        kept = await checks.check_kept()
+    assert [one.what for one in kept.against] == ["The check was edited: build/rules was changed."]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (place.tree.path / "app" / "calc.py").unlink()
+    (place.tree.path / "app").rmdir()
+    (place.tree.path / "app").symlink_to(elsewhere)
+    with pytest.raises(Unsupported, match="no directory of the worktree"):
+        await place.with_allowance(CommandAllowance(folder="app")).run("touch made.txt")
+    assert not [*elsewhere.iterdir()]
+
+
 async def test_a_fix_that_breaks_another_test_is_none(bench: Callable[..., Bench]) -> None:
     place = bench(FILES)
     place.put({"calc.py": FIXED.replace("2 * a", "a + 3")})
@@ -118,6 +137,13 @@ async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> No
         lie = await checks.can_fail(PYTEST, target)
     assert not lie.verified
     assert "No new test was seen to fail, whatever was wrong with the code." in [one.what for one in lie.against]
+    said = "FAILED tests/test_new.py::test_nothing - assert 1 == 2"
+    forged = f"{empty}    import sys\n    print({said!r}, file=sys.__stderr__)\n"
+    place.put({"tests/test_new.py": forged})
+    async with trial(place.runner) as checks:
+        assert (await checks.steady(f"{PYTEST} -s", runs=1))[0].verified
+        lie = await checks.can_fail(f"{PYTEST} -s", target)  # the old tests fail then, and so does the check
+    assert not lie.verified, "what a test prints is no failure of it"
     place.put({"tests/test_new.py": real})
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST, target)

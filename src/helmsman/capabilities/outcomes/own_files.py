@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 OwnKind = Literal["test", "how"]
 """A test, or something that says how tests are run and what they mean."""
@@ -57,16 +57,20 @@ def own_kind(path: str) -> OwnKind | None:
     return None
 
 
-def own_files_in(changed: Mapping[str, str]) -> tuple[OwnFile, ...]:
-    """The files of a check among those that a change touched (`Lent.changed`)."""
-    kinds = ((path, own_kind(path), status) for path, status in sorted(changed.items()))
+def own_files_in(changed: Mapping[str, str], links: Mapping[str, str] | None = None) -> tuple[OwnFile, ...]:
+    """The files of a check among those that a change touched (`Lent.changed`). What a link leads to (`Lent.links`) is what
+    the link is: or a Makefile that is one could be edited under its other name.
+    """
+    led = [(target, link) for link, target in (links or {}).items()]
+
+    def kind_of(path: str) -> OwnKind | None:
+        names = [path, *(link + path[len(target) :] for target, link in led if f"{path}/".startswith(f"{target}/"))]
+        return next((kind for kind in map(own_kind, names) if kind is not None), None)
+
+    kinds = ((path, kind_of(path), status) for path, status in sorted(changed.items()))
     return tuple(OwnFile(path, kind, status) for path, kind, status in kinds if kind is not None)
 
 
-def as_before(changed: Mapping[str, str], base: str) -> dict[str, str | None]:
+def as_before(own: Iterable[OwnFile], base: str) -> dict[str, str | None]:
     """What to change in a tree so that the check's own files are as in `base`, for `Lent.mixed`. New tests stay."""
-    return {
-        file.path: None if file.status == "A" else base
-        for file in own_files_in(changed)
-        if file.status != "A" or file.kind == "how"
-    }
+    return {file.path: None if file.status == "A" else base for file in own if file.status != "A" or file.kind == "how"}
