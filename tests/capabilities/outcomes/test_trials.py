@@ -20,6 +20,7 @@ from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.capabilities.outcomes.conftest import Bench
 
