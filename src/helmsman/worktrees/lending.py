@@ -100,6 +100,23 @@ class Lent:
         except OSError:
             return  # something else is in the directory
 
+    def drop_bytecode(self) -> None:
+        """Remove what Python would run in place of the sources, if it says that it need not be compared with them."""
+        folders = {posixpath.dirname(path) for path in self._git.names("ls-files", "-z") if path.endswith(".py")}
+        for path in self._git.names("ls-files", "-z", "--others", "--", "*.pyc"):
+            folder, name = posixpath.split(posixpath.dirname(path))
+            if name == "__pycache__" and folder in folders:
+                self._remove(path)
+
+    def unknown_since(self, moment: float) -> list[str]:
+        """The files that git ignores, and that were made or changed after a moment (seconds since 1970)."""
+        found: list[str] = []
+        for path in self._git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard"):
+            with suppress(OSError):
+                if (self.worktree.path / path).lstat().st_ctime > moment:
+                    found.append(path)
+        return found
+
     # --- trees -------------------------------------------------------------------------------------------------------
 
     def mixed(self, on: str, changes: Mapping[str, str | bytes | None]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import py_compile
 import shlex
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -91,6 +93,27 @@ async def test_a_check_is_not_edited_under_another_name_nor_run_elsewhere(
     with pytest.raises(Unsupported, match="no directory of the worktree"):
         await place.with_allowance(CommandAllowance(folder="app")).run("touch made.txt")
     assert not [*elsewhere.iterdir()]
+
+
+async def test_what_git_does_not_know_and_what_stands_for_the_runner_is_seen(bench: Callable[..., Bench]) -> None:
+    files = {"calc.py": CALC, "tests/test_calc.py": TESTS, ".gitignore": "__pycache__/\n.venv/\n"}
+    place = bench({**files, ".venv/bin/tool": "", "app/more.py": "A = 1\n"})
+    place.runner.since = time.time() - 1  # clocks of files are coarse
+    forge = "import os\nprint('2 passed in 0.01s')\nos._exit(0)\n"
+    place.put({"pytest.py": forge, ".gitignore": "__pycache__/\n.venv/\nconftest.py\n", "conftest.py": forge})
+    place.put({".venv/bin/pytest": "exit 0\n", "app/pytest/__init__.py": forge, "app/types.py": "", "types.py": ""})
+    compiled = place.tree.path / "__pycache__" / f"calc.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(
+        str(place.tree.path / "calc.py"),
+        str(compiled),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    async with trial(place.runner) as checks:
+        assert not compiled.exists()
+        for new_helpers in (False, True):  # a conftest.py would be fine there, if git knew of it
+            kept = await checks.check_kept(new_helpers=new_helpers)
+            seen = {"app/pytest/__init__.py", "pytest.py", "types.py", "conftest.py", ".venv/bin/pytest"}
+            assert {one.file for one in kept.against} == seen
 
 
 async def test_a_fix_that_breaks_another_test_is_none(bench: Callable[..., Bench]) -> None:

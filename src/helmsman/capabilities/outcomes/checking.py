@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -72,4 +73,18 @@ def runner_for(work: Work, session: Session, folder: str) -> CheckRunner:
         replace(CommandAllowance.of(session), folder=folder),
         settings=work.helm.settings,
         env=work.helm.environment,
+        since=work.known(_ready(session)),
     )
+
+
+async def note_ready(work: Work, session: Session) -> None:
+    """Write down when a session's worktree was ready for its agent: set up, and checked as it was."""
+
+    async def now() -> float:
+        return time.time()
+
+    await work.once(_ready(session), now)
+
+
+def _ready(session: Session) -> str:
+    return f"ready {session.id}"

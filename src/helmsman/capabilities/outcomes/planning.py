@@ -25,7 +25,7 @@ from helmsman.capabilities.outcomes.agent_reports import (
     texts_of,
 )
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
-from helmsman.capabilities.outcomes.checking import find_the_check, runner_for
+from helmsman.capabilities.outcomes.checking import find_the_check, note_ready, runner_for
 from helmsman.capabilities.outcomes.claims import PlannedFile, inside, planned_files_exist
 from helmsman.capabilities.outcomes.comparing import opinion_on
 from helmsman.capabilities.outcomes.evidence import Evidence
@@ -360,6 +360,7 @@ class _Planning:
         runner = runner_for(self._work, held.session, self._folder)
         for check in checks:
             await runner.allow(check, _WHY_ASKED)
+        await note_ready(self._work, held.session)
 
     async def _to_its_check(self, number: int, made: _Plan, turn: DoneTurn) -> bool:
         """Verify a step; what does not hold goes back to the agent."""

@@ -17,7 +17,7 @@ import anyio
 
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
-from helmsman.capabilities.outcomes.checking import runner_for
+from helmsman.capabilities.outcomes.checking import note_ready, runner_for
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.comparing import compare
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
@@ -220,9 +220,11 @@ class Solving:
             runner = runner_for(work, held.session, solver.check["folder"])
             await runner.allow(solver.command, _WHY_ASKED)
             if not solver.needs_before:
+                await note_ready(work, held.session)
                 return
             with held.at_work("the check before"):
                 before = CheckResult.of(await work.once("before", partial(self._run_before, runner)))
+            await note_ready(work, held.session)
         finally:
             self._at_gate.release()
         judged = solver.judge(before)

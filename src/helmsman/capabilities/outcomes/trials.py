@@ -20,7 +20,7 @@ from helmsman.capabilities.outcomes.claims import CitedLines, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.failures import failed_tests, not_checked
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
-from helmsman.capabilities.outcomes.own_files import as_before, own_files_in, own_kind
+from helmsman.capabilities.outcomes.own_files import as_before, own_files_in, own_kind, runs_with, stands_for_a_runner
 from helmsman.capabilities.outcomes.reproduction import is_same_test
 from helmsman.model.unified_diff import read_diff
 from helmsman.worktrees.lending import lend
@@ -109,7 +109,8 @@ class Trial:
         lent = self._lent
         told: list[Evidence] = []
         for file in await self.own_files():
-            if file.path in planned or (file.status == "A" and (file.kind == "test" or new_helpers)):
+            helps = new_helpers and not stands_for_a_runner(file.path)
+            if file.path in planned or (file.status == "A" and (file.kind == "test" or helps)):
                 continue
             if file.kind == "test" and file.status == "M":
                 patch = await _blocking(lambda path=file.path: lent.patch(lent.base, lent.now, path))  # type: ignore[misc]
@@ -117,6 +118,10 @@ class Trial:
                 if not gone:
                     continue
             told.append(Evidence(ok=False, what=f"The check was edited: {file.in_words}.", file=file.path))
+        if (since := self._runner.since) is not None:
+            for path in await _blocking(lambda: [one for one in lent.unknown_since(since) if runs_with(one)]):
+                what = f"The check runs with {path}, which git does not know, and which was made or changed meanwhile."
+                told.append(Evidence(ok=False, what=what, file=path))
         if not told:
             return Verdict(verified=True, evidence=(Evidence(ok=True, what="The check is what it was before."),))
         return Verdict(verified=False, evidence=tuple(told))
@@ -228,6 +233,7 @@ async def trial(runner: CheckRunner) -> AsyncIterator[Trial]:
     lending = lend(runner.worktree)
     lent = await _blocking(lending.__enter__)
     try:
+        await _blocking(lent.drop_bytecode)
         yield Trial(lent, runner)
     finally:
         with anyio.CancelScope(shield=True):
