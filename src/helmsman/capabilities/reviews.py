@@ -2,7 +2,8 @@
 
 A review runs in a session: one of its own, which can read and nothing more, or the session whose work it is about, which
 then knows the findings and can be told to fix them. It is a turn and a task like any other. An agent without a review of its
-own, or another than the one whose work it is about, reviews in a session of its own.
+own, or another than the one whose work it is about, reviews in a session of its own. What is reviewed is written down with
+the task: Helmsman itself holds the findings to it, and looks whether anything was changed meanwhile.
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ class Reviews:
         if resolved is None:
             return BegunReview(nothing=nothing_in_words(wanted))
         diff, reviewed = await anyio.to_thread.run_sync(_look_at, directory, resolved, state_dir)
-        text, review = await self.prepare(reviewer, directory, resolved, instructions, diff)
+        own = await self._has_own(reviewer)
+        text, review = await self.prepare(directory, resolved, instructions, diff, own=own)
         on_task = partial(self._keep, reviewed, on_task)
         if session is None or detached or is_other or review is None:
             session = await self._helm.start(
@@ -170,10 +172,10 @@ class Reviews:
         return BegunReview(session=session)
 
     async def prepare(
-        self, agent: str, directory: Path, target: ReviewTarget | None, instructions: str | None, diff: str | None
+        self, directory: Path, target: ReviewTarget | None, instructions: str | None, diff: str | None, *, own: bool
     ) -> tuple[str, ReviewTarget | None]:
-        """What an agent is told, and what its own review is to be about: None asks it for its findings as JSON. A `diff`
-        without a target came from elsewhere.
+        """What an agent is told, and what its `own` review is to be about, if it has one: None asks it for its findings as
+        JSON. A `diff` without a target came from elsewhere.
 
         Raises:
             InvalidInput: There is no diff, and the agent has no review of its own.
@@ -181,7 +183,7 @@ class Reviews:
         """
         state_dir = self._helm.settings.state_dir
         words = "Review this change." if target is None else in_words(target)
-        if target is None or not await self._has_own(agent):
+        if target is None or not own:
             if diff is None:
                 raise InvalidInput(_NEEDS_DIFF, parameter="target")
             return ask_for_review(directory, words, diff, instructions), None
@@ -208,6 +210,8 @@ class Reviews:
             await self.report(session.id)
         except HelmsmanError as error:
             log.info("the review in session %s cannot be read: %s", session.id, error)
+        except Exception:
+            log.exception("the review in session %s cannot be looked at", session.id)
 
     async def _in_session(
         self, session: Session, text: str, target: ReviewTarget, on_task: Callable[[str], None] | None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.protocol import Finding
+from helmsman.agents.protocol import Capability, Finding
 from helmsman.capabilities.outcomes.agent_reports import (
     ReportUnreadable,
     asked_for,
@@ -145,7 +145,8 @@ class _Reviewing:
         """Have an agent review; what it found is kept, its session and its verdict are told."""
         work, request = self._work, self._work.wanted.request
         work.tell(f"{agent} reviews.")
-        text, kind = await self._reviews.prepare(agent, self._root, self._target, request, self._diff)
+        own = Capability.REVIEW in await work.helm.capabilities(agent)
+        text, kind = await self._reviews.prepare(self._root, self._target, request, self._diff, own=own)
         turn = await work.start(
             f"review {number} {agent}",
             text,
