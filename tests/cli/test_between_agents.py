@@ -49,7 +49,7 @@ async def test_a_session_is_handed_over_and_its_work_reviewed(
     review = await cli.run("review", "--agent", "claude", "--session", first, "--fail-on", "P1")
     assert review.exit_code == 1, review.stderr
     assert "P1  begun.txt:1  Not x" in review.stdout
-    assert "1 finding was dropped" in review.stdout
+    assert "Dropped: other.txt is not part of the diff." in review.stdout
 
 
 async def test_an_agent_without_a_sandbox_reviews_when_told_so(

@@ -81,7 +81,7 @@ class Extras:
         """Ask for an outcome; Helmsman itself looks whether it was reached."""
         from helmsman.capabilities.outcomes.jobs import Outcomes
 
-        return Outcomes(self._helm, self._tasks)
+        return Outcomes(self._helm, self._tasks, self.budgets)
 
     @cached_property
     def limits(self) -> UsageLimits:
