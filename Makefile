@@ -93,8 +93,9 @@ images: $(VENV)/.dev ## Make the pictures of the documentation again
 	$(BIN)/python scripts/make_images.py
 	$(BIN)/python -m scripts.make_screenshots
 
-reference: $(VENV)/.dev ## Write docs/reference.md from the code
+reference: $(VENV)/.dev ## Write docs/reference.md and docs/events.md from the code
 	$(BIN)/python scripts/make_reference.py
+	$(BIN)/python scripts/make_events.py
 
 architecture: $(VENV)/.dev ## Draw the rooms of the code into docs/architecture.md
 	$(BIN)/python -m tests.architecture

@@ -48,6 +48,18 @@ class InvalidInput(HelmsmanError):
     code = "invalid_input"
 
 
+class NeedsAsyncio(HelmsmanError):
+    """The library is used without an event loop of asyncio: under trio, or outside of any."""
+
+    code = "needs_asyncio"
+
+
+class NotOpen(HelmsmanError):
+    """Something is asked of a Helmsman that was not opened, or was closed."""
+
+    code = "not_open"
+
+
 # --- the Codex binary and what it can do -----------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.configured import AgentConfig, ConfigEdit
+    from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
@@ -56,6 +57,7 @@ class Capability(Enum):
     ARCHIVE = "archive", "archive a session"
     GOALS = "goals", "keep a goal for a session"
     DETACH = "detach", "go on without the process that started it"
+    ATTACH = "attach", "open a session that is loaded here in its own terminal program"
 
     # --- about the agent ---
     MODELS = "models", "list its models"
@@ -313,6 +315,11 @@ class Engine(ABC):
         return None
 
     @property
+    def is_of_a_person(self) -> bool:
+        """Whether a person works in it, with the agent's own program: what they begin there is theirs to answer."""
+        return False
+
+    @property
     @abstractmethod
     def lost(self) -> HelmsmanError | None:
         """Why this engine is of no use any more, or None while it is."""
@@ -378,6 +385,10 @@ class Engine(ABC):
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
         """Take over a session that another process began: what its turn has done and asks comes as events."""
         raise self._refusal(Capability.DETACH)
+
+    async def own_terminal(self, session_id: str) -> OwnTerminal:
+        """How a session that is loaded is opened in the agent's own terminal program, beside us."""
+        raise self._refusal(Capability.ATTACH)
 
     # --- upkeep of sessions. Where one has to be loaded for it, the method says so; load it with `resume` first -----
 
@@ -550,6 +561,10 @@ class Agent(ABC):
             EngineLost: It has ended.
         """
         raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+
+    def persons_engine(self, settings: Settings) -> str | None:
+        """The engine in which a person's sessions of the agent's own program run (`reopen_engine`); None where none does."""
+        return None
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         """Whether `open_engine` would give this engine, which went on when somebody left it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import anyio
+
+from helmsman.errors import NeedsAsyncio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -16,6 +19,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ValueT = TypeVar("ValueT")
+
+
+def require_asyncio() -> None:
+    """Go on only in an event loop of asyncio: what is below (processes, WebSockets, the MCP SDK) needs one.
+
+    Raises:
+        NeedsAsyncio: There is none.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise NeedsAsyncio(
+            "Helmsman needs asyncio. Start your program with `asyncio.run(main())` or `anyio.run(main)`, not under trio; in "
+            "a script without an event loop use `with helmsman.SyncHelmsman() as helm`."
+        ) from None
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ _HELP_WIDTHS: Final = 50, 100
 """How narrow and how wide help is at most."""
 
 _HEADINGS: Final = {
-    "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "dashboard"),
+    "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "attach", "dashboard"),
     "Outcomes that are verified": ("debug", "refactor", "test"),
     "Answer and stop": ("questions", "respond", "steer", "interrupt", "rules"),
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),

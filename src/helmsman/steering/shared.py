@@ -19,7 +19,7 @@ from helmsman.agents.registry import Agents, EngineHolder, Owner, fingerprint
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.concurrency import OnceEach, background_tasks, logging_failures
 from helmsman.base.surroundings import environment
-from helmsman.errors import HelmsmanError
+from helmsman.errors import HelmsmanError, NotOpen
 from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
@@ -105,6 +105,7 @@ class Shared:
 
     async def __aexit__(self, *exc: Any) -> None:
         await self._exit.aclose()
+        self._tasks = None
         for session in self.roster.by_id.values():
             session.feed.close()
 
@@ -263,4 +264,6 @@ def is_of_hub(surroundings: str) -> bool:
     return surroundings.startswith(_OF_HUB)
 
 
-NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")
+NOT_OPEN: Final = NotOpen(
+    "This Helmsman is not open. Use `async with Helmsman() as helm:`, or `await helm.open()` first."
+)

@@ -291,7 +291,7 @@ class Turns(Answering, Verbs, Hooks):
         try:
             with self._surroundings.entered():  # not those of whoever has answered
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
-                running = await self._load(session, engine)
+                engine, running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
                 self._ledger.begin(task_id, session, engine=engine.id)
                 await self._ledger.write_intent(task_id)
@@ -328,26 +328,27 @@ class Turns(Answering, Verbs, Hooks):
         if session.state.is_running:
             raise busy(session.id)
         engine = await self.engine(*needed, agent=session.options.agent)
-        refuse_if_running(session.id, await self._load(session, engine))
+        engine, running = await self._load(session, engine)
+        refuse_if_running(session.id, running)
         return session, engine
 
-    async def _load(self, session: Session, engine: Engine) -> str | None:
-        """Have the engine load a session; the turn that was found running in it, if one was.
+    async def _load(self, session: Session, engine: Engine) -> tuple[Engine, str | None]:
+        """Have the engine load a session; which one has it then, and the turn that was found running in it, if one was.
 
         The session follows that turn from now on. The one that was requested of it is over before it hears of the other,
         or its task would be given the other's end.
         """
         if session.engine is engine:
-            return None
+            return engine, None
         engine.capabilities.require(Capability.RESUME)
-        opened = await engine.resume(session.id, session.options)
+        engine, opened = await self._engines.resume(engine, session.id, session.options)
         self._note_opened(session, opened)
         if opened.turn_id is not None and session.state.is_running:
             session.apply(failed_turn(session.id, busy(session.id)))
-        self._attach(session, engine)
-        if opened.turn_id is not None:
+        if opened.turn_id is not None:  # before what it asks, which waits to be told
             session.apply(TurnStarted(session_id=session.id, turn_id=opened.turn_id))
-        return opened.turn_id
+        self._attach(session, engine)
+        return engine, opened.turn_id
 
     def as_known(self, error: Exception, agent: str) -> HelmsmanError:
         """What went wrong with an agent, as one of our errors. What one that was plugged in raises is its engine's own."""
@@ -559,6 +560,9 @@ class Turns(Answering, Verbs, Hooks):
                 session.apply(event)
                 return
             if isinstance(event, QuestionAsked):
+                if session.engine is not None and session.engine.is_of_a_person and not self._is_task(session):
+                    session.apply(event)  # by a turn of the person's: no rule of ours, no deadline
+                    return
                 self._shared.tasks.start_soon(self.desk.receive(session, event))
                 return
             if isinstance(event, ToolCalled):
@@ -594,6 +598,9 @@ class Turns(Answering, Verbs, Hooks):
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)
         running = [session.id for session in at_work if session.elsewhere is None and self._is_ours(session)]
         self.room.refuse_if_full(running, self.settings.max_sessions)
+
+    def _is_task(self, session: Session) -> bool:
+        return self._ledger.running_task(session.id) is not None
 
     def _is_ours(self, session: Session) -> bool:
         return isinstance(session.verbs, Turns) and session.verbs.room is self.room

@@ -141,6 +141,7 @@ _CANNOT: Final = {
     Capability.ROLL_BACK: _USE_CODEX,
     Capability.ARCHIVE: _USE_CODEX,
     Capability.GOALS: _USE_CODEX,
+    Capability.ATTACH: "When nobody has the session loaded, `claude --resume ID` opens it.",
     Capability.LOGIN: "Run `claude auth login`.",
     Capability.SKILLS: _USE_CODEX,
     Capability.CONFIGURE: "Change its settings.json.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +24,15 @@ from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollout_history import read_history
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.found_programs import login_in
-from helmsman.agents.protocol import Agent, Capabilities, Engine, Installed, PastTurn, RecordedTurn, SessionInfo
+from helmsman.agents.protocol import (
+    Agent,
+    Capabilities,
+    Engine,
+    Installed,
+    PastTurn,
+    RecordedTurn,
+    SessionInfo,
+)
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import Settings, ensure_state_dir
@@ -122,6 +131,12 @@ class CodexAgent(Agent):
             async with open_remote_engine(settings) as remote:
                 yield remote
             return
+        if engine_id == self.persons_engine(settings):
+            from helmsman.agents.codex.daemon import open_daemon
+
+            async with open_daemon(settings) as daemon:
+                yield daemon
+            return
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None:
             raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
@@ -163,7 +178,14 @@ class CodexAgent(Agent):
 
         if engine_id == remote_id(settings):
             return remote_answers(settings)
-        return _record(settings, engine_id) is not None
+        return engine_id == self.persons_engine(settings) or _record(settings, engine_id) is not None
+
+    def persons_engine(self, settings: Settings) -> str | None:
+        if settings.codex_remote is not None or os.name != "posix":
+            return None
+        from helmsman.agents.codex.daemon import daemon_id, daemon_socket
+
+        return None if daemon_socket(settings.codex_home) is None else daemon_id(settings.codex_home)
 
     def resets_at(self, failure: Failure) -> datetime | None:
         from helmsman.agents.codex.normalise.failures import resets_at

@@ -157,6 +157,7 @@ async def open_recorded(
             allowed_roots=allowed_roots,
         )
         async with engine as opened:
+            opened.listens_at = None if record.on_pipe else (record.socket, Path(record.codex_home))
             yield opened
 
 
