@@ -38,6 +38,14 @@ class Hooks(ABC):
         """
 
     @abstractmethod
+    def before_turn(self, session: Session, task_id: str) -> Callable[[], Awaitable[None]]:
+        """Begin what has to be done before an agent hears of a turn; what is returned waits for it. Neither raises."""
+
+    @abstractmethod
+    def after_turn(self, session: Session) -> None:
+        """A turn has ended."""
+
+    @abstractmethod
     def check_spending(self, session: Session) -> None:
         """Look at what a session has spent: its turn may have to be stopped."""
 

@@ -209,8 +209,10 @@ class Turns(Answering, Verbs, Hooks):
         begun, runs = Begun(session_id=session.id), False
         try:
             if turn is not None:
+                ready = self.before_turn(session, task_id)
                 self._request_turn(session, turn, task_id)
                 await self._ledger.place(task_id, engine.id, session.id)
+                await ready()
                 begun = await engine.run_turn(session.id, session.options, turn)
                 runs = True
                 forget_copies(self._shared.state_dir, task_id, turn)
@@ -283,11 +285,13 @@ class Turns(Answering, Verbs, Hooks):
         running: str | None = None
         try:
             with self._surroundings.entered():  # not those of whoever has answered
+                ready = self.before_turn(session, task_id)
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
                 self._ledger.begin(task_id, session, engine=engine.id)
                 await self._ledger.write_intent(task_id)
+                await ready()
                 begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
@@ -560,6 +564,7 @@ class Turns(Answering, Verbs, Hooks):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
+                self.after_turn(session)
                 self.make_room()
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)

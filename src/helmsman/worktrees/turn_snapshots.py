@@ -193,12 +193,18 @@ def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, 
 @contextmanager
 def _reading(git: Git) -> Iterator[tuple[Git, Path]]:
     """Git with a view, and where what we know of a working tree is kept; one at a time."""
+    with _alone(git) as folder, git.with_settings(_SETTINGS).viewed() as seen:
+        (folder / "index.lock").unlink(missing_ok=True)  # of a git that was killed
+        yield seen, folder
+
+
+@contextmanager
+def _alone(git: Git) -> Iterator[Path]:
     folder = _folder(git.place) / f"tree-{_short(os.fspath(git.git_dir))}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        with file_lock(folder / "lock", timeout=_LOCK_SECONDS), git.with_settings(_SETTINGS).viewed() as seen:
-            (folder / "index.lock").unlink(missing_ok=True)  # of a git that was killed
-            yield seen, folder
+        with file_lock(folder / "lock", timeout=_LOCK_SECONDS):
+            yield folder
     except TimeoutError as error:
         raise WorktreeError(
             f"Another snapshot of {git.work_tree} takes very long. Try again when it is done."
@@ -276,9 +282,23 @@ def read_snapshots(state_dir: Path, session_id: str) -> SessionSnapshots | None:
     return known if known is not None and known.session_id == session_id else None
 
 
-def keep_snapshots(git: Git, known: SessionSnapshots | None, wanted: SessionSnapshots) -> None:
-    """Write down what is known of a session's snapshots. `git` is from `state_now`."""
-    _keep(git, known, wanted)
+def keep_undo(git: Git, session_id: str, undo: Undo) -> None:
+    """Write down how a rewind is taken back. `git` is from `state_now`, whose block this is in."""
+    known = read_snapshots(git.place, session_id)
+    fresh = SessionSnapshots(session_id=session_id, work_tree=git.work_tree, git_dir=git.git_dir)
+    _keep(git, known, replace(known or fresh, undo=undo))
+
+
+def change_undo(git: Git, session_id: str, undo: Undo, *, heir: str | None = None) -> None:
+    """The same outside of such a block; a session that goes on with the conversation is the `heir` of the snapshots.
+
+    Outside of git, where there are no snapshots, the git directory of `git` need not be there.
+    """
+    with _alone(git):
+        keep_undo(git, session_id, undo)
+        known = read_snapshots(git.place, session_id)
+        if heir is not None and known is not None:
+            _keep(git, read_snapshots(git.place, heir), replace(known, session_id=heir, undo=None))
 
 
 def forget_snapshots(state_dir: Path, session_id: str) -> None:
@@ -297,7 +317,7 @@ def _change_references(git: Git, session_id: str, verb: str, trees: Collection[s
     if trees:
         name = f"{_REFERENCES}/{_short(session_id)}"
         lines = (f"{verb} {name}/{tree}" + (f" {tree}" if verb == "update" else "") for tree in sorted(trees))
-        git.run("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
+        git.with_settings(_SETTINGS).run("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
 
 
 def _forget(state_dir: Path, known: SessionSnapshots | None) -> None:
@@ -308,7 +328,7 @@ def _forget(state_dir: Path, known: SessionSnapshots | None) -> None:
         shared = known.git_dir.parent.parent
         git = replace(git, git_dir=shared, work_tree=shared) if known.git_dir.parent.name == "worktrees" else git
     if git.git_dir.is_dir():
-        with suppress(WorktreeError), git.with_settings(_SETTINGS).viewed() as seen:  # one that is damaged keeps them
+        with suppress(WorktreeError), git.viewed() as seen:  # one that is damaged keeps them
             _change_references(seen, known.session_id, "delete", known.trees)
     _record(state_dir, known.session_id).unlink(missing_ok=True)
 
