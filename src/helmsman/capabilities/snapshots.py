@@ -109,7 +109,7 @@ class Snapshots:
         settings, options = self._helm.settings, session.options
         is_elsewhere = settings.codex_remote is not None and options.agent == DEFAULT_AGENT
         writes = options.writes or WRITES.get(session.state.sandbox or "")
-        return settings.snapshots and not is_elsewhere and writes != "nothing"
+        return settings.snapshots and not is_elsewhere and not session.planning and writes != "nothing"
 
     async def _run(self, session: Session, take: Callable[[], None]) -> None:
         try:

@@ -209,8 +209,8 @@ class Turns(Answering, Verbs, Hooks):
         begun, runs = Begun(session_id=session.id), False
         try:
             if turn is not None:
-                ready = self.before_turn(session, task_id)
                 self._request_turn(session, turn, task_id)
+                ready = self.before_turn(session, task_id)
                 await self._ledger.place(task_id, engine.id, session.id)
                 await ready()
                 begun = await engine.run_turn(session.id, session.options, turn)
