@@ -42,9 +42,9 @@ class Snapshots:
         """The turns that run, by their sessions: those of which there is a snapshot."""
         self._told: set[tuple[str, str]] = set()
 
-    def begin(self, session: Session, task_id: str) -> Callable[[], Awaitable[None]]:
+    def begin(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
         """Begin to take the snapshot before a turn. What is returned waits for it, and raises nothing."""
-        if not self._is_wanted(session):
+        if not self._is_wanted(session, sandbox):
             return _nothing
         done, is_late = anyio.Event(), False
 
@@ -105,10 +105,10 @@ class Snapshots:
         roots = self._helm.allowed_roots
         return git if git is None or not roots or is_inside(git.work_tree, roots) else None
 
-    def _is_wanted(self, session: Session) -> bool:
+    def _is_wanted(self, session: Session, sandbox: str | None) -> bool:
         settings, options = self._helm.settings, session.options
         is_elsewhere = settings.codex_remote is not None and options.agent == DEFAULT_AGENT
-        writes = options.writes or WRITES.get(session.state.sandbox or "")
+        writes = options.writes or WRITES.get(sandbox or "")
         return settings.snapshots and not is_elsewhere and not session.planning and writes != "nothing"
 
     async def _run(self, session: Session, take: Callable[[], None]) -> None:

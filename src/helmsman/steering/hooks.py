@@ -38,8 +38,11 @@ class Hooks(ABC):
         """
 
     @abstractmethod
-    def before_turn(self, session: Session, task_id: str) -> Callable[[], Awaitable[None]]:
-        """Begin what has to be done before an agent hears of a turn; what is returned waits for it. Neither raises."""
+    def before_turn(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
+        """Begin what has to be done before an agent hears of a turn; what is returned waits for it. Neither raises.
+
+        `sandbox` is what holds the session, as far as it is known.
+        """
 
     @abstractmethod
     def after_turn(self, session: Session) -> None:

@@ -210,7 +210,7 @@ class Turns(Answering, Verbs, Hooks):
         try:
             if turn is not None:
                 self._request_turn(session, turn, task_id)
-                ready = self.before_turn(session, task_id)
+                ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await self._ledger.place(task_id, engine.id, session.id)
                 await ready()
                 begun = await engine.run_turn(session.id, session.options, turn)
@@ -285,7 +285,7 @@ class Turns(Answering, Verbs, Hooks):
         running: str | None = None
         try:
             with self._surroundings.entered():  # not those of whoever has answered
-                ready = self.before_turn(session, task_id)
+                ready = self.before_turn(session, task_id, session.state.sandbox)
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
