@@ -1,8 +1,8 @@
 """A snapshot of the files before each turn, so that the turn can be taken back (`helmsman.capabilities.rewinding`).
 
-An agent must find it taken: it is begun when a turn is asked for, and waited for just before the agent hears of the turn.
-What is loaded and written down in between takes as long or longer. Where it cannot be taken, or takes too long, the turn
-begins all the same, and the session says so once.
+All files must have been read before an agent can change one: it is begun when a turn is asked for, and waited for just
+before the agent hears of the turn; what is written down and loaded in between takes about as long. Where it cannot be
+taken, or takes too long, the turn begins all the same, and the session says so once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 
 from helmsman.base.files import is_inside
@@ -48,13 +49,18 @@ class Snapshots:
             return _nothing
         done, is_late = anyio.Event(), False
 
+        def all_is_read() -> bool:
+            if not is_late:
+                done.set()
+            return not is_late
+
         def take() -> None:
             from helmsman.worktrees.turn_snapshots import take_before
 
             git = self.git_of(session)
             if git is not None:
-                leave_out = leave_out_of(session)
-                take_before(git, session.id, task_id, leave_out=leave_out, is_in_time=lambda: not is_late)
+                in_time = partial(anyio.from_thread.run_sync, all_is_read)
+                take_before(git, session.id, task_id, leave_out=leave_out_of(session), is_in_time=in_time)
 
         async def run() -> None:
             try:
@@ -66,8 +72,8 @@ class Snapshots:
             nonlocal is_late
             with anyio.move_on_after(_SECONDS) as scope:
                 await done.wait()
-            is_late = True
             if scope.cancelled_caught:
+                is_late = True
                 self._tell(session, f"it takes more than {_SECONDS:.0f} s")
             self._tasks[session.id] = task_id
 

@@ -71,6 +71,7 @@ _ASKED_AGAIN_SECONDS: Final = 2.0
 
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
+Ready = Callable[[], Awaitable[None]]
 
 
 class Turns(Answering, Verbs, Hooks):
@@ -261,6 +262,7 @@ class Turns(Answering, Verbs, Hooks):
         self._watch(session)
         session.begun = anyio.Event()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
+        ready = self.before_turn(session, task_id, session.state.sandbox)
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
@@ -275,17 +277,17 @@ class Turns(Answering, Verbs, Hooks):
         if is_held:
             session.begun.set()
         else:
-            await begin_turn()
+            await begin_turn(ready)
         return session
 
     async def _begin_turn(
-        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None = None
+        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None, ready: Ready | None = None
     ) -> None:
-        """Have an engine begin a turn that was requested."""
+        """Have an engine begin a turn that was requested. One that was held gets ready once more."""
         running: str | None = None
         try:
             with self._surroundings.entered():  # not those of whoever has answered
-                ready = self.before_turn(session, task_id, session.state.sandbox)
+                ready = ready or self.before_turn(session, task_id, session.state.sandbox)
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 running = await self._load(session, engine)
                 refuse_if_running(session.id, running)

@@ -140,7 +140,10 @@ def take_before(
     leave_out: Collection[str] = (),
     is_in_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Write down what is in a working tree before a turn; nothing, if by then that is no longer `is_in_time`.
+    """Write down what is in a working tree before a turn.
+
+    `is_in_time` is asked once all files were read, and says whether that was before the turn has begun; else nothing is
+    written down. From then on files may change.
 
     Raises:
         WorktreeError: There is too much in it, or git cannot read it.
@@ -148,9 +151,9 @@ def take_before(
     taken_at = datetime.now(UTC)
     with _reading(git) as (seen, folder):
         before = _tree_of(seen, folder, leave_out)
-        head = seen.commit("HEAD")
         if not is_in_time():
             return
+        head = seen.commit("HEAD")
         known = read_snapshots(git.place, session_id)
         if known is None:
             _forget_unused(git.place)
