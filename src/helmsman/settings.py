@@ -117,6 +117,7 @@ class Settings:
     hub_idle: float = 60.0
     inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
+    snapshots: bool = True
     on_limit: OnLimit = "ask"
     allowed_roots: tuple[Path, ...] = ()
     codex_remote: str | None = None
@@ -508,13 +509,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "event_buffer_size": _Setting(
         "EVENT_BUFFER_SIZE", 500, "events kept for each session", whole_number(1, 1_000_000), _smaller
     ),
-    "log_level": _Setting(
-        "LOG_LEVEL",
-        "info",
-        "what is logged; logs go to stderr",
-        _log_level,
-        only_yours,
-    ),
+    "log_level": _Setting("LOG_LEVEL", "info", "what is logged; logs go to stderr", _log_level, only_yours),
     "engine": _Setting(
         "HELMSMAN_ENGINE",
         "auto",
@@ -581,6 +576,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "auto",
         "whether Codex keeps a snapshot of the login shell for its commands; auto where the profile is not quick",
         one_of(*get_args(SnapshotChoice)),
+        only_yours,
+    ),
+    "snapshots": _Setting(
+        "HELMSMAN_SNAPSHOTS",
+        True,
+        "files are kept as they are before each turn, for `helmsman rewind`",
+        switch,
         only_yours,
     ),
     "expose_primitives": _Setting(

@@ -181,6 +181,12 @@ async def test_it_is_steered_like_any_other(stage: Stage, model: ScriptedModel, 
             assert (git_repo / "new.txt").read_text() == "hello\n"
             assert [item.changes[0].kind for item in items if isinstance(item, FileChange)] == ["add"]
 
+        for undo in (False, True):  # of every agent the files are taken back, and the rewind too
+            shown = await helm.extras.rewinding.preview(session.id, undo=undo)
+            assert (shown.part, shown.diff and [file.path for file in shown.diff.files]) == ("files", ["new.txt"])
+            await helm.extras.rewinding.rewind(session.id, undo=undo, digest=shown.digest)
+            assert (git_repo / "new.txt").exists() is undo
+
         await session.say("take a while")
         asked = await question_of(session)
         with story("steer", Unsupported):

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.jobs import Outcomes
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
+    from helmsman.capabilities.rewinding import Rewinding
     from helmsman.capabilities.schedules import Schedules
+    from helmsman.capabilities.snapshots import Snapshots
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
     from helmsman.capabilities.worktree_setup import WorktreeSetup
@@ -75,6 +77,20 @@ class Extras:
         from helmsman.capabilities.changes import Changes
 
         return Changes(self._helm, self._tasks)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """What was in the files before each turn."""
+        from helmsman.capabilities.snapshots import Snapshots
+
+        return Snapshots(self._helm)
+
+    @cached_property
+    def rewinding(self) -> Rewinding:
+        """Take a session back to before one of its turns: files, conversation, or both."""
+        from helmsman.capabilities.rewinding import Rewinding
+
+        return Rewinding(self._helm, self.snapshots, self.upkeep)
 
     @cached_property
     def outcomes(self) -> Outcomes:

@@ -66,6 +66,7 @@ _READING: Final = frozenset(
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
         *("extras.configuration.read", "extras.configuration.plan"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
+        "extras.rewinding.preview",
         *("extras.usage.report", "extras.budgets.states", "extras.reviews.report", "extras.upkeep.goal"),
         "extras.upkeep.own_terminal",
         *("extras.notices.ways", "extras.notices.log"),

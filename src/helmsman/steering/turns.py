@@ -72,6 +72,7 @@ _ASKED_AGAIN_SECONDS: Final = 2.0
 
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
+Ready = Callable[[], Awaitable[None]]
 
 
 class Turns(Answering, Verbs, Hooks):
@@ -211,7 +212,9 @@ class Turns(Answering, Verbs, Hooks):
         try:
             if turn is not None:
                 self._request_turn(session, turn, task_id)
+                ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await self._ledger.place(task_id, engine.id, session.id)
+                await ready()
                 begun = await engine.run_turn(session.id, session.options, turn)
                 runs = True
                 forget_copies(self._shared.state_dir, task_id, turn)
@@ -260,6 +263,7 @@ class Turns(Answering, Verbs, Hooks):
         self._watch(session)
         session.begun = anyio.Event()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
+        ready = self.before_turn(session, task_id, session.state.sandbox)
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
@@ -280,21 +284,23 @@ class Turns(Answering, Verbs, Hooks):
         if is_held:
             session.begun.set()
         else:
-            await begin_turn()
+            await begin_turn(ready)
         return session
 
     async def _begin_turn(
-        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None = None
+        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None, ready: Ready | None = None
     ) -> None:
-        """Have an engine begin a turn that was requested."""
+        """Have an engine begin a turn that was requested. One that was held gets ready once more."""
         running: str | None = None
         try:
             with self._surroundings.entered():  # not those of whoever has answered
+                ready = ready or self.before_turn(session, task_id, session.state.sandbox)
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 engine, running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
                 self._ledger.begin(task_id, session, engine=engine.id)
                 await self._ledger.write_intent(task_id)
+                await ready()
                 begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
@@ -572,6 +578,7 @@ class Turns(Answering, Verbs, Hooks):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
+                self.after_turn(session)
                 self.make_room()
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)

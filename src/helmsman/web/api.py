@@ -84,6 +84,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/sessions/{id}/diff → {files: [File], cut?}: what the current or last turn changed, as far as it is known.
 
+    GET /api/sessions/{id}/rewind?to&part&undo → what taking the session back to before a turn would come to: as `helmsman
+        rewind --show --json` says it, without the diff, and {lines: [str]}, the same in words
+
     GET /api/questions → {questions: [Question]}, oldest first, of all sessions.
         Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,
         asker (who asks: Codex), title, lines: [{label, text}], files?: [File],
@@ -148,6 +151,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/say {message*, whenBusy: error|steer|queue} → {sessionId, status, taskId?}
     POST /api/sessions/{id}/steer {message*} → {sessionId, status}
     POST /api/sessions/{id}/interrupt {} → {sessionId, status}, once Codex has stopped
+    POST /api/sessions/{id}/rewind {digest*, to, part: both|files|conversation, undo} → the same, done; 409 diff_changed
+        where it is no longer what was shown, cannot_rewind
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
         One answer a part: an option, `deny: the reason`, or free text. Somebody was faster: 409 question_not_open with
         {answer?, by?}: what was answered and by whom.
@@ -195,6 +200,7 @@ from helmsman.web.json_http import NotFound, answering
 from helmsman.web.live import Live
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
 from helmsman.web.reading import Reading
+from helmsman.web.rewinds import RewindRoutes
 from helmsman.web.rules import Rules
 from helmsman.web.schedules import ScheduleRoutes
 from helmsman.web.transcripts import Transcripts
@@ -217,6 +223,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
     rules = Rules(helm)
     schedules = ScheduleRoutes(helm)
     jobs = JobRoutes(helm)
+    rewinds = RewindRoutes(helm)
     entering = Entering(logins, challenges)
     looks: Mapping[str, Endpoint] = {
         "/api/overview": reading.overview,
@@ -226,6 +233,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/transcript": reading.transcript,
         "/api/sessions/{session_id}/transcript/{index:int}": reading.entry,
         "/api/sessions/{session_id}/diff": reading.diff,
+        "/api/sessions/{session_id}/rewind": rewinds.show,
         "/api/questions": reading.questions,
         "/api/tasks": reading.tasks,
         "/api/tasks/{task_id}": reading.task,
@@ -251,6 +259,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/steer": acting.steer,
         "/api/sessions/{session_id}/interrupt": acting.interrupt,
         "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
+        "/api/sessions/{session_id}/rewind": rewinds.do,
         "/api/shown": acting.shown,
         "/api/notices/{notice_id}/shown": acting.notice_shown,
         "/api/tasks/{task_id}/cancel": acting.cancel,

@@ -12,6 +12,7 @@ import { setPlace } from "/title.js";
 import { Composer } from "/views/composer.js";
 import { diffLines, fileHeading } from "/views/diff.js";
 import { questionCard } from "/views/question.js";
+import { rewindButton } from "/views/rewind.js";
 import { showTimeline } from "/views/timeline.js";
 import { Transcript } from "/views/transcript.js";
 
@@ -129,7 +130,7 @@ export class SessionView {
       this.tabs[0].select();
       this.transcript.jumpTo(index);
     };
-    showTimeline(this.turns, turns, open);
+    showTimeline(this.turns, turns, open, (turn) => rewindButton(this.id, turn));
   }
 
   // --- what changes ------------------------------------------------------------------------------------------------
