@@ -46,6 +46,8 @@ _STATUS: Final[Mapping[str, int]] = {
     "invalid_setting": 409,
     "dirty_tree": 409,
     "apply_conflict": 409,
+    "diff_changed": 409,
+    "worktree_error": 409,
     "unsupported": 409,
     "too_large": 413,
     "too_many_sessions": 429,
