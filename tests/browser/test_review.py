@@ -46,7 +46,7 @@ async def test_a_change_is_commented_on_sent_back_changed_and_applied(
     assert await page.text(".review-file[data-path='README.md'] .remove .word") == "Demo"
     assert await page.get("document.querySelector(\"[data-path='docs/long.txt'] .lines\").hidden")
     await page.click("[data-split='1']")
-    await page.until("document.querySelector(\"[data-path='README.md'] .pair\")?.innerText.includes('# Calculator')")
+    await page.until("document.querySelector(\"[data-path='README.md'] .two\")?.innerText.includes('# Calculator')")
     if AXE.exists():
         assert await findings(page) == []
 
@@ -87,7 +87,7 @@ async def test_a_change_is_commented_on_sent_back_changed_and_applied(
     await page.until_text(".user_message", "I have reviewed")
     assert await page.get("document.querySelector('[role=tab]').ariaSelected") == "true"
 
-    # What was shown is what is applied, and who writes about a line keeps it; what would be lost is shown before it is dropped.
+    # What was shown is what is applied, and who writes about a line keeps it. What would be lost is shown first.
     await page.get(f"location.hash = '#/s/{session.id}/changes'")
     assert session.worktree is not None
     await page.click("[data-path='src/calc.py'] [data-line='3'] .no")

@@ -99,13 +99,13 @@ class ReviewRoutes:
         return await self._helm.session(request.path_params["session_id"])
 
     def _root(self, session: Session) -> str | None:
-        """Where the paths of its diff begin. Blocks."""
+        """Where the paths of its diff begin, if that is certain: outside of git it is not. Blocks."""
         if session.worktree is not None:
             return str(session.worktree.path)
         if session.directory is None or not Path(session.directory).is_dir():
             return None
         git = find_git(Path(session.directory), self._helm.settings.state_dir)
-        return session.directory if git is None else str(git.work_tree)
+        return None if git is None else str(git.work_tree)
 
 
 def coloured_diff(diff: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ export class ReviewFile {
     for (const shown of this.body.querySelectorAll(".comment.kept")) shown.remove();
     for (const comment of this.comments.of(this.file.path)) {
       const index = this.file.lines.findIndex((line) => CODE.has(line[0]) && numberOn(line, comment.side) === comment.to && comment.quote.endsWith(line[1]));
-      if (index >= 0) this.#row(index)?.closest(".pair, .line").after(this.#kept(comment));
+      if (index >= 0) below(this.#row(index))?.after(this.#kept(comment));
     }
   }
 
@@ -88,7 +88,7 @@ export class ReviewFile {
     const { lines } = this.file;
     chunk.element.append(
       ...chunk.rows.map((row) =>
-        this.split && row.length > 1 ? h("div", { class: "pair" }, row.map((index, side) => (index === null ? h("div", { class: "line none" }) : this.#line(lines[index], index, ["old", "new"][side])))) : this.#line(lines[row[0]], row[0]),
+        this.split && row.length > 1 ? h("div", { class: "two" }, row.map((index, side) => (index === null ? h("div", { class: "line none" }) : this.#line(lines[index], index, ["old", "new"][side])))) : this.#line(lines[row[0]], row[0]),
       ),
     );
   }
@@ -165,7 +165,7 @@ export class ReviewFile {
       event.preventDefault();
       event.stopPropagation();
     });
-    this.#row(to).closest(".pair, .line").after(form);
+    below(this.#row(to)).after(form);
     field.focus();
   }
 
@@ -179,6 +179,11 @@ export class ReviewFile {
 function placeOf([, , before, after]) {
   const [side, number] = after === null ? ["old", before] : ["new", after];
   return { side, from: number, to: number };
+}
+
+/** What a comment on a line stands below: the line, or it and the one beside it. */
+function below(line) {
+  return line?.closest(".two") ?? line;
 }
 
 function numberOn([, , before, after], side) {
