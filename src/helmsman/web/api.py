@@ -64,9 +64,11 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         before N; `after=N`: from N on (so after=next is the following page, after=first re-reads this one). At most 500
         entries and about 1 MiB a page, so a page may be shorter than `limit`: go on at `first` or `next`. `cursor` is the
         session's, as in the live stream.
-        Entry = {index, turn, turnId?, item: Item, cut?}; an entry's index never changes while the session runs on.
+        Entry = {index, turn, turnId?, item: Item, by?: helmsman (who said it, where that was no person), cut?}; an entry's
+        index never changes while the session runs on.
         Item = {type, id, status: started|in_progress|completed|failed, summary, …by type:
-            user_message {text, images}, agent_message {text, phase?}, reasoning {text},
+            user_message {text, images} (in_progress: the agent has not read it yet), agent_message {text, phase?},
+            reasoning {text},
             command_execution {command, script, directory?, exitCode?, output, announced, declined, durationMs?},
             file_change {changes: [File], declined},
             mcp_tool_call {server, tool, arguments?, result?, error?}, dynamic_tool_call {tool, arguments?, result?},
@@ -226,8 +228,9 @@ if TYPE_CHECKING:
 
 def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
     """The routes above. The server decides who may use them."""
-    reading = Reading(helm, Transcripts(helm), Live(helm))
-    acting = Acting(helm)
+    transcripts = Transcripts(helm)
+    reading = Reading(helm, transcripts, Live(helm))
+    acting = Acting(helm, transcripts)
     rules = Rules(helm)
     schedules = ScheduleRoutes(helm)
     jobs = JobRoutes(helm)

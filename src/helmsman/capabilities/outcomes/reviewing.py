@@ -35,6 +35,7 @@ from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_wor
 from helmsman.capabilities.reviews import Reviews
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.options import ReviewKind, ReviewTarget
+from helmsman.model.own_words import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,7 +200,7 @@ class _Reviewing:
             except ReportUnreadable as error:
                 if attempt == _SENT_BACK:
                     raise TurnNotDone(error.message, sessionId=turn.session.id, agent=agent) from error
-                again = f"Your report cannot be read. {error.message} {asked_for(_FINDINGS)}"
+                again = f"{UNREADABLE} {error.message} {asked_for(_FINDINGS)}"
                 turn = await self._work.say(f"review {number} {agent} again {attempt}", turn.session.id, again)
         raise AssertionError
 
@@ -261,7 +262,7 @@ class _Reviewing:
             except ReportUnreadable as error:
                 if attempt == _SENT_BACK:
                     raise
-                again = f"Your report cannot be read. {error.message} {asked_for(_VERDICTS)}"
+                again = f"{UNREADABLE} {error.message} {asked_for(_VERDICTS)}"
                 turn = await work.say(f"second look {agent} again {attempt}", turn.session.id, again)
         raise AssertionError
 

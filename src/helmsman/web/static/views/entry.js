@@ -34,17 +34,18 @@ export function entryElement(entry, { directory, turnPlace, readWhole }) {
   const { item } = entry;
   const body = (BODIES[item.type] ?? unknown)(item, directory);
   const running = item.status === "started" || item.status === "in_progress";
+  const name = entry.by === "helmsman" ? "Helmsman" : (NAMES[item.type] ?? (item.name || item.type));
   return h(
     "article",
     {
       class: `entry ${item.type}`,
       dataset: { index: entry.index, state: running ? "running" : item.status },
-      "aria-label": NAMES[item.type] ?? item.type,
+      "aria-label": name,
     },
     h(
       "div",
       { class: "who" },
-      h("span", { class: "name" }, NAMES[item.type] ?? (item.name || item.type)),
+      h("span", { class: "name" }, name),
       item.type === "user_message" ? h("a", { class: "turn", href: turnPlace(entry.turn), title: "Link to this turn" }, `Turn ${entry.turn}`) : null,
       running ? h("span", { class: "spinner", role: "img", "aria-label": "under way" }) : null,
     ),
@@ -64,6 +65,7 @@ function cutNote(entry, readWhole) {
 const BODIES = {
   user_message: (item) => [
     h("p", { class: "said" }, item.text),
+    item.status === "completed" ? null : h("p", { class: "quiet" }, item.status === "failed" ? "The turn ended before the agent read this." : "The agent reads this as soon as it can."),
     item.images?.length ? h("p", { class: "quiet" }, count(item.images.length, "image")) : null,
   ],
   agent_message: (item) => prose(item),
