@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.testing import add, patch, say, update
+from helmsman.testing import add, patch, run, say, update
 from tests.browser.chromium import SECONDS
 from tests.browser.test_appearance import AXE, findings
 from tests.browser.test_sessions import settled
@@ -71,7 +71,16 @@ async def test_a_change_is_commented_on_sent_back_changed_and_applied(
     assert "This must add, not subtract." in said
     assert not await page.get("document.querySelector('.tray').checkVisibility()")
 
-    # What stands in the way of applying is named, with what to do about it.
+    # What stands in the way of applying is named, with what to do about it: a conflict, and somebody's own changes.
+    (git_repo / "README.md").write_text("# Another\n", encoding="utf-8")
+    await commit(git_repo)
+    await page.click("[data-apply]")
+    await page.until_text(".obstacle.bad", "README.md: ")
+    await page.until_text(".obstacle.bad pre", "# Another")
+    await page.click("[data-fit]")
+    assert "no longer fit" in await page.get("document.querySelector('.composer textarea').value")
+    (git_repo / "README.md").write_text("# Demo\n", encoding="utf-8")
+    await commit(git_repo)
     (git_repo / "NOTES.md").write_text("mine, changed\n", encoding="utf-8")
     await page.click("[data-apply]")
     await page.until_text(".obstacle.bad", "NOTES.md")
@@ -108,6 +117,25 @@ async def commit(repository: Path) -> None:
     for arguments in (["add", "."], [*named, "commit", "-q", "-m", "files"]):
         with anyio.fail_after(SECONDS):
             await anyio.run_process(["git", *arguments], cwd=repository)
+
+
+async def test_output_follows_its_tail_until_somebody_scrolls_up(
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+) -> None:
+    counts = "for n in $(seq 5000); do echo line $n; [ -e enough ] && break; sleep 0.02; done"
+    model.on("count", run(counts, yield_ms=30_000), say("Counted."))
+    session = await helm.start("count", cwd=folder, full_auto=True)
+    await page.get(f"location.hash = '#/s/{session.id}'")
+    output = "document.querySelector('.command_execution .output')"
+    lines = f"({output}?.innerText.split('\\n').length ?? 0)"
+    left = f"({output}.scrollHeight - {output}.scrollTop - {output}.clientHeight)"
+    await page.until(f"{lines} > 40 && {output}.scrollTop > 50 && {left} < 8")
+    shown = await page.get(f"({output}.scrollTop = 20, {lines})")
+    await page.until(f"{lines} > {shown} + 10")
+    assert await page.get(f"{output}.scrollTop") == 20
+    await page.until_text(".elapsed", "running for")
+    (folder / "enough").touch()
+    await settled(session)
 
 
 HOSTILE = """## Findings <b>bold</b> <script>window.hacked = 1</script>

@@ -30,7 +30,7 @@ async def test_a_message_into_a_running_turn_stands_where_it_was_said_before_and
     browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     waits = f"while [ ! -e {folder}/go ]; do sleep 0.05; done; echo first"
-    model.on("begin", run(waits), say("never said"))
+    model.on("begin", run(waits, yield_ms=30_000), say("never said"))
     model.on("be brief", run("echo second"), say("brief"))
     session_id = await browser.start("begin", **asks)
     path = f"/api/sessions/{session_id}/transcript"
