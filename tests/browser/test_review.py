@@ -184,7 +184,7 @@ async def test_markdown_is_shown_in_full_and_nothing_in_it_can_act(
     await page.call("Browser.grantPermissions", permissions=["clipboardReadWrite"], browserContextId=page.context)
     for button, copied in (
         ("pre + .copy", 'def f(): return "'),
-        (".what > .copy", "## Findings"),
+        (".who .copy", "## Findings"),
         (".facts .copy", session.id),
     ):
         await page.get(f"document.querySelector({json.dumps(button)}).click()")

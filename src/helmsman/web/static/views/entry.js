@@ -47,9 +47,10 @@ export function entryElement(entry, { directory, turnPlace, readWhole }) {
       { class: "who" },
       h("span", { class: "name" }, name),
       item.type === "user_message" ? h("a", { class: "turn", href: turnPlace(entry.turn), title: "Link to this turn" }, `Turn ${entry.turn}`) : null,
+      item.type === "agent_message" && !running ? copyButton("answer", () => item.text) : null,
       running ? h("span", { class: "spinner", role: "img", "aria-label": "under way" }) : null,
     ),
-    h("div", { class: "what" }, body, item.type === "agent_message" && !running ? copyButton("answer", () => item.text) : null, entry.cut ? cutNote(entry, readWhole) : null),
+    h("div", { class: "what" }, body, entry.cut ? cutNote(entry, readWhole) : null),
   );
 }
 

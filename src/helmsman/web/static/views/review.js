@@ -27,7 +27,7 @@ export class Review {
     this.place = place;
     this.comments = new Comments(sessionId);
     this.applying = new Applying(sessionId, { reread: () => this.read(), write: (text) => composer.write(text) });
-    this.about = h("p", { class: "about quiet" }, "Reading…");
+    this.about = h("p", { class: "scope quiet" }, "Reading…");
     this.views = h("div", { class: "segments", role: "group", "aria-label": "How to show changes" }, ["Unified", "Side by side"].map((name, at) => h("button", { type: "button", "aria-pressed": String(isSplit() === Boolean(at)), dataset: { split: at }, onclick: () => this.#choose(Boolean(at)) }, name)));
     this.editors = h("select", { "aria-label": "Open files in", hidden: !hasEditors(), onchange: () => this.#chooseEditor() }, Object.entries(EDITORS).map(([name, title]) => h("option", { value: name, selected: name === chosenEditor() }, title)));
     this.newer = h("p", { class: "newer", role: "status", hidden: true }, "The changes have moved on. ", actionButton("Show them", {}, () => this.read()));
