@@ -28,6 +28,7 @@ from bench import (
     routing,
     run_request,
     schemas,
+    scrolling,
     startup,
     turns,
     usage,
@@ -55,6 +56,7 @@ MEASUREMENTS = (
     run_request,
     usage,
     schemas,
+    scrolling,
 )
 """Each gives rows for the table."""
 

@@ -30,6 +30,7 @@ from helmsman.errors import (
 from helmsman.model.events import USAGE_LIMIT
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
+from helmsman.model.own_words import CONTINUE
 from helmsman.model.questions import refusal
 from helmsman.service import Helmsman
 from helmsman.sessions.watchdog import shows_life
@@ -50,7 +51,6 @@ log = logging.getLogger(__name__)
 FIRST_EVENT_TIMEOUT: Final = 60.0
 INACTIVITY_TIMEOUT: Final = 600.0
 ATTEMPTS: Final = 3
-CONTINUE: Final = "Continue where you left off."
 FAILED_PREFIX: Final = "FAILED:"
 
 _STOP_TIMEOUT: Final = 40.0

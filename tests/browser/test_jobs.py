@@ -60,6 +60,8 @@ async def test_an_outcome_is_asked_for_answered_and_shown_with_before_after_and_
     await page.until_text(".job .diff", "+    return a + b")
     await page.until_text(".job .evidence", "✓")
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
+    await page.click(".job a[href$='/changes']")  # the change of a candidate is reviewed as any other is
+    await page.until_text(".changes .lines", "+    return a + b")
 
 
 async def test_findings_steps_and_candidates_are_shown(

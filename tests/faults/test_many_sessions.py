@@ -13,7 +13,6 @@ from helmsman.testing import always, hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
 
 if TYPE_CHECKING:
-
     from helmsman import Helmsman
 
 pytestmark = [pytest.mark.anyio, bound, pytest.mark.long]

@@ -72,7 +72,7 @@ async def test_a_transcript_has_messages_commands_and_diffs(
     assert (await browser.get(f"/api/sessions/{session_id}"))["hasDiff"]
     (file,) = (await browser.get(f"/api/sessions/{session_id}/diff"))["files"]
     assert (file["path"], file["added"], file["removed"]) == ("README.md", 1, 1)
-    assert ["add", "+# Changed", None, 1] in file["lines"]
+    assert ["add", "+# Changed", None, 1, [[2, ""], [7, "word"]]] in file["lines"]  # the word that changed is marked
 
 
 async def test_the_transcript_of_a_running_turn_grows_where_it_is(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -15,10 +16,13 @@ from helmsman.shapes.session_status import started
 from helmsman.web.json_http import body
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from starlette.requests import Request
 
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
+    from helmsman.web.transcripts import Transcripts
 
 
 class NewSessionInput(StartInput):
@@ -58,8 +62,9 @@ class ResumeInput(Input):
 class Acting:
     """Answers requests that change something."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: Helmsman, transcripts: Transcripts) -> None:
         self._helm = helm
+        self._transcripts = transcripts
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -69,15 +74,26 @@ class Acting:
 
     async def say(self, request: Request) -> dict[str, Any]:
         given = await body(request, MessageInput)
-        session = await self._helm.say(
-            _session_id(request), given.message, images=given.images, when_busy=given.when_busy
-        )
+        if given.when_busy == "steer":
+            async with self._saying(request, given.message):
+                session = await self._say(request, given)
+        else:
+            session = await self._say(request, given)
         return _state(session) | present({"taskId": session.task_id})
 
     async def steer(self, request: Request) -> dict[str, Any]:
         given = await body(request, SteerInput)
-        await self._helm.steer(_session_id(request), given.message)
+        async with self._saying(request, given.message):
+            await self._helm.steer(_session_id(request), given.message)
         return _state(await self._helm.session(_session_id(request)))
+
+    async def _say(self, request: Request, given: MessageInput) -> Session:
+        return await self._helm.say(_session_id(request), given.message, images=given.images, when_busy=given.when_busy)
+
+    @asynccontextmanager
+    async def _saying(self, request: Request, message: str) -> AsyncIterator[None]:
+        async with self._transcripts.saying(await self._helm.session(_session_id(request)), message):
+            yield
 
     async def interrupt(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)

@@ -64,9 +64,11 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         before N; `after=N`: from N on (so after=next is the following page, after=first re-reads this one). At most 500
         entries and about 1 MiB a page, so a page may be shorter than `limit`: go on at `first` or `next`. `cursor` is the
         session's, as in the live stream.
-        Entry = {index, turn, turnId?, item: Item, cut?}; an entry's index never changes while the session runs on.
+        Entry = {index, turn, turnId?, item: Item, by?: helmsman (who said it, where that was no person), cut?}; an entry's
+        index never changes while the session runs on.
         Item = {type, id, status: started|in_progress|completed|failed, summary, …by type:
-            user_message {text, images}, agent_message {text, phase?}, reasoning {text},
+            user_message {text, images} (in_progress: the agent has not read it yet), agent_message {text, phase?},
+            reasoning {text},
             command_execution {command, script, directory?, exitCode?, output, announced, declined, durationMs?},
             file_change {changes: [File], declined},
             mcp_tool_call {server, tool, arguments?, result?, error?}, dynamic_tool_call {tool, arguments?, result?},
@@ -74,7 +76,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
             plan {text}, collab_tool_call {tool, prompt?, agents: [{id, status, message?}]}, image_view {path},
             context_compaction {}, review {text, finished}, error {message}, unknown {name, payload},
             decision {question, answer?, by, door?, outcome}: what became of a question, where this server saw it}
-        `script` is the command without the shell around it.
+        `script` is the command without the shell around it. What is Markdown (agent_message, plan, review, reasoning) has
+        `html` beside its text: from nh3, with no script, style or image in it, and links that lead only to the web.
         File = {path, oldPath?, kind: added|deleted|modified|renamed|copied|mode, added?, removed?, lines: [Line], missing?}
         Line = [add|remove|same|hunk|note|raw, text with its sign, number before or null, number after or null]; `missing`
         says how many lines there is no room for.
@@ -82,7 +85,15 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/sessions/{id}/transcript/{index} → Entry, whole (up to some MiB).
 
-    GET /api/sessions/{id}/diff → {files: [File], cut?}: what the current or last turn changed, as far as it is known.
+    GET /api/sessions/{id}/diff?unless → {files: [File], cut?, about: what this is of, in a sentence, scope?:
+        worktree|turn|uncommitted, digest?, nested? [str] (git repositories inside, which are no part of it), root? (where
+        its paths begin), repository? (of a worktree: where it is applied), canApply?}: what the session changed. With
+        `unless`, a digest, of the same changes only {digest, unchanged: true}.
+        Lines here have a fifth value where something is to be told apart in them: [[length, class], …] behind the sign, a
+        class being some of kw, str, com, num, fn, bi, word (changed in the line), or none.
+
+    GET /api/sessions/{id}/unsaved → {commits: [str], files: [{path, kind, …}], nested: [str], unreadable, key}: what
+        discarding the session's worktree would lose
 
     GET /api/sessions/{id}/rewind?to&part&undo → what taking the session back to before a turn would come to: as `helmsman
         rewind --show --json` says it, without the diff, and {lines: [str]}, the same in words
@@ -156,6 +167,10 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
         One answer a part: an option, `deny: the reason`, or free text. Somebody was faster: 409 question_not_open with
         {answer?, by?}: what was answered and by whom.
+    POST /api/sessions/{id}/apply {digest*, allowDirty} → {repository, files, how: clean|three-way, digest, stat, ended?}:
+        brings what was changed in its worktree into the main tree, unstaged: all that was shown, or nothing. 409
+        session_busy, diff_changed, dirty_tree {files}, apply_conflict {conflicts, reasons, hunks}
+    POST /api/sessions/{id}/discard {losing*: the key of `unsaved`} → {worktree, branchKept?}
     POST /api/shown {page*, questions: [questionId], sessions: [sessionId], hidden: [either]} → {questions: [{id, deadline}]}
         `page` names a window (random). `questions` are on its screen, visible to a person: their deadlines stand still for
         15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open. Nobody is told
@@ -200,6 +215,7 @@ from helmsman.web.json_http import NotFound, answering
 from helmsman.web.live import Live
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
 from helmsman.web.reading import Reading
+from helmsman.web.review import ReviewRoutes
 from helmsman.web.rewinds import RewindRoutes
 from helmsman.web.rules import Rules
 from helmsman.web.schedules import ScheduleRoutes
@@ -218,12 +234,14 @@ if TYPE_CHECKING:
 
 def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
     """The routes above. The server decides who may use them."""
-    reading = Reading(helm, Transcripts(helm), Live(helm))
-    acting = Acting(helm)
+    transcripts = Transcripts(helm)
+    reading = Reading(helm, transcripts, Live(helm))
+    acting = Acting(helm, transcripts)
     rules = Rules(helm)
     schedules = ScheduleRoutes(helm)
     jobs = JobRoutes(helm)
     rewinds = RewindRoutes(helm)
+    review = ReviewRoutes(helm)
     entering = Entering(logins, challenges)
     looks: Mapping[str, Endpoint] = {
         "/api/overview": reading.overview,
@@ -232,8 +250,9 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/turns": reading.turns,
         "/api/sessions/{session_id}/transcript": reading.transcript,
         "/api/sessions/{session_id}/transcript/{index:int}": reading.entry,
-        "/api/sessions/{session_id}/diff": reading.diff,
         "/api/sessions/{session_id}/rewind": rewinds.show,
+        "/api/sessions/{session_id}/diff": review.diff,
+        "/api/sessions/{session_id}/unsaved": review.unsaved,
         "/api/questions": reading.questions,
         "/api/tasks": reading.tasks,
         "/api/tasks/{task_id}": reading.task,
@@ -260,6 +279,8 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/interrupt": acting.interrupt,
         "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
         "/api/sessions/{session_id}/rewind": rewinds.do,
+        "/api/sessions/{session_id}/apply": review.apply,
+        "/api/sessions/{session_id}/discard": review.discard,
         "/api/shown": acting.shown,
         "/api/notices/{notice_id}/shown": acting.notice_shown,
         "/api/tasks/{task_id}/cancel": acting.cancel,

@@ -14,13 +14,12 @@ from helmsman.base.surroundings import current
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
-from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.agents import all_agents
 from helmsman.shapes.listed_sessions import listed_session, listed_sessions
 from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
-from helmsman.web.safe_values import safe, shown_files
+from helmsman.web.safe_values import safe
 from helmsman.web.views import entry, in_list, one_line, question_in_full, session_in_full, turn_in_timeline
 
 if TYPE_CHECKING:
@@ -170,11 +169,6 @@ class Reading:
         }
         return session_in_full(session, output_lines=lines) | present(about)
 
-    async def diff(self, request: Request) -> dict[str, Any]:
-        session = await self._session(request)
-        files, missing = shown_files(read_diff(session.state.diff or ""), _WHOLE_CHARS)
-        return present({"files": files, "cut": missing or None})
-
     async def turns(self, request: Request) -> dict[str, Any]:
         session = await self._session(request)
         transcript = await self._transcripts.of(session)
@@ -220,7 +214,7 @@ class Reading:
         kept = _fitting(shown if forward else shown[::-1])
         shown = kept if forward else kept[::-1]
         return {
-            "entries": shown,
+            "entries": await anyio.to_thread.run_sync(_with_html, shown),
             "first": shown[0]["index"] if shown else first,
             "next": shown[-1]["index"] + 1 if shown else end,
             "total": total,
@@ -232,7 +226,8 @@ class Reading:
         index: int = request.path_params["index"]
         transcript = await self._transcripts.of(session)
         for one in transcript.entries(index, index + 1):
-            return entry(*one, text_limit=_WHOLE_CHARS)
+            (whole,) = await anyio.to_thread.run_sync(_with_html, [entry(*one, text_limit=_WHOLE_CHARS)])
+            return whole
         raise NotFound(
             f"Session {session.id} has {transcript.total} entries and no number {index}. Read its transcript."
         )
@@ -357,6 +352,14 @@ def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if room < 0:
             return entries[: max(1, place)]
     return entries
+
+
+def _with_html(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    from helmsman.web.markdown import (
+        with_html,
+    )  # with a parser and Pygments: whoever only serves the API has no need of it
+
+    return list(map(with_html, entries))
 
 
 def _is_short(path: Path) -> bool:

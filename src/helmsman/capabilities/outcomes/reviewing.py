@@ -35,6 +35,7 @@ from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_wor
 from helmsman.capabilities.reviews import Reviews
 from helmsman.errors import HelmsmanError, InvalidInput, ReviewUnreadable
 from helmsman.model.options import ReviewKind, ReviewTarget
+from helmsman.model.own_words import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +49,7 @@ if TYPE_CHECKING:
 _URGENT: Final = 1
 _SENT_BACK: Final = 3
 _DIFF_CHARS: Final = 400_000
-_UNREADABLE: Final = (
-    "Your report cannot be read. Answer with the JSON object that you were asked for, and nothing else."
-)
+_UNREADABLE: Final = f"{UNREADABLE} Answer with the JSON object that you were asked for, and nothing else."
 _VERDICTS: Final = '{"verdicts": [{"finding": 1, "refuted": false, "why": "one sentence", "confidence": 0.9}]}'
 
 
@@ -238,7 +237,7 @@ class _Reviewing:
             except ReportUnreadable as error:
                 if attempt == _SENT_BACK:
                     raise
-                again = f"Your report cannot be read. {error.message} {asked_for(_VERDICTS)}"
+                again = f"{UNREADABLE} {error.message} {asked_for(_VERDICTS)}"
                 turn = await work.say(f"second look {agent} again {attempt}", turn.session.id, again)
         raise AssertionError
 

@@ -23,7 +23,7 @@ export function showTimeline(place, turns, open, more) {
   for (const [index, turn] of turns.entries()) {
     if (!list.children[index]) list.append(h("li", {}, h("button", { type: "button", class: "turn-row", dataset: { row: "" } }), more(turn)));
     const button = list.children[index].firstChild;
-    button.onclick = () => open(turn.firstIndex);
+    button.onclick = () => open(turn);
     redraw(button, [turn, begin, end], () => parts(turn, begin, Math.max(1, end - begin)));
   }
 }
