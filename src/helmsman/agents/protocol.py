@@ -494,8 +494,8 @@ class SessionIndex(Protocol):
         """All that is recorded of a session's turns, last first."""
         ...
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        """All turns of a session with what was said and done, oldest first; None if it is not on disk.
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        """All turns of a session as it was just listed, with what was said and done, oldest first; None if it is gone.
 
         Prompts, messages, commands and changed files are in it; an engine's `history` may know more.
         """

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.schedules import Schedules
+    from helmsman.capabilities.search import Search
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
     from helmsman.capabilities.worktree_setup import WorktreeSetup
@@ -96,6 +97,13 @@ class Extras:
         from helmsman.capabilities.schedules import Schedules
 
         return Schedules(self._helm)
+
+    @cached_property
+    def search(self) -> Search:
+        """Words in what was said and done, in all sessions."""
+        from helmsman.capabilities.search import Search
+
+        return Search(self._helm)
 
     @cached_property
     def notices(self) -> Notices:

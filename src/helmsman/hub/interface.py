@@ -67,6 +67,7 @@ _READING: Final = frozenset(
         *("extras.configuration.read", "extras.configuration.plan"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
         *("extras.usage.report", "extras.budgets.states", "extras.reviews.report", "extras.upkeep.goal"),
+        "extras.search.find",
         *("extras.notices.ways", "extras.notices.log"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }

@@ -138,8 +138,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         `tellsOfQuestions`: new questions come here too, when nobody has answered them for a while. `nextInSec`: ask again
         then.
 
-    GET /api/search?q&limit=20 → {sessions: [Listed], tasks: [Task]}: words in sessions, and in the instructions, aliases and
-        ids of tasks
+    GET /api/search?q&agent&directory&archived=0&limit=20 → {sessions: [Listed with excerpt: [str]], tasks: [Task], unread?}
+        Words in all that was said and done in sessions, newest first, and in the instructions, aliases and ids of tasks.
+        Every second part of `excerpt` is a word that was looked for. `unread` sessions are not indexed yet: ask again.
 
 **Acting** (bodies are JSON objects; unknown fields are refused)
 

@@ -16,7 +16,7 @@ from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.agents import all_agents
-from helmsman.shapes.listed_sessions import listed_session, listed_sessions
+from helmsman.shapes.listed_sessions import found_sessions, listed_session, listed_sessions
 from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
@@ -48,6 +48,8 @@ _ROLLOUT_BYTES: Final = 64 * 1024 * 1024
 """A larger file is not read for the times of its turns; those that were tasks have them anyway."""
 _DIRECTORIES: Final = 20
 _TASKS_SEARCHED: Final = 1000
+_SEARCH_PATIENCE: Final = 0.05
+"""Somebody is typing: what is not indexed yet they are told of, and the page asks again."""
 _USAGE_ROWS: Final = 400
 
 
@@ -335,12 +337,23 @@ class Reading:
         if query is None:
             return {"sessions": [], "tasks": []}
         count = limit(request, 20, _MAX_SESSIONS)
-        sessions, _ = await self._list(query=query, count=count)
+        agent, directory = text(request, "agent"), text(request, "directory")
+        result = await self._helm.extras.search.find(
+            query,
+            agent=agent,
+            directory=directory,
+            limit=count,
+            include_archived=switch(request, "archived"),
+            patience=_SEARCH_PATIENCE,
+        )
+        sessions = await found_sessions(self._helm, result)
         words = query.casefold().split()
         await self._helm.ledger.write()
         tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
-        found = await self._helm.tasks.local.inside(task for task in tasks if _mentions(task, words))
-        return {"sessions": sessions, "tasks": list(map(self._listed_task, found[:count]))}
+        matching = (task for task in tasks if _mentions(task, words) and agent in (None, task.agent))
+        found = await self._helm.tasks.local.inside(matching)
+        shown = {"sessions": list(map(in_list, sessions)), "tasks": list(map(self._listed_task, found[:count]))}
+        return shown | ({"unread": result.unread} if result.unread else {})
 
     def _listed_task(self, task: Task) -> dict[str, Any]:
         """A task in a list, with long texts cut: the page of the task has them."""
