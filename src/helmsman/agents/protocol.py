@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from helmsman.agents.configured import AgentConfig, ConfigEdit
+    from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
     from helmsman.agents.spending import SpendingFiles
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
@@ -440,6 +440,10 @@ class Engine(ABC):
 
     async def read_config(self, directory: Path | None) -> AgentConfig:
         """Its configuration for work in a directory."""
+        raise self._refusal(Capability.CONFIGURE)
+
+    async def in_force(self, directory: Path) -> InForce:
+        """What its configuration comes to for work in a directory."""
         raise self._refusal(Capability.CONFIGURE)
 
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.schedules import Schedules
-    from helmsman.capabilities.search import Search
+    from helmsman.capabilities.search import TranscriptSearch
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
     from helmsman.capabilities.worktree_setup import WorktreeSetup
@@ -99,11 +99,11 @@ class Extras:
         return Schedules(self._helm)
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> TranscriptSearch:
         """Words in what was said and done, in all sessions."""
-        from helmsman.capabilities.search import Search
+        from helmsman.capabilities.search import TranscriptSearch
 
-        return Search(self._helm)
+        return TranscriptSearch(self._helm)
 
     @cached_property
     def notices(self) -> Notices:

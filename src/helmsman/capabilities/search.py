@@ -45,8 +45,7 @@ _LOCK_NAME: Final = "search.lock"
 _LOCK_SECONDS: Final = 60.0
 """How long another process may take over the index before one looks again, at the next search."""
 _LOOK_SECONDS: Final = 0.05
-_FRESH_SECONDS: Final = 1.0
-"""What was brought up to date so lately is not looked at again."""
+_LATELY_SECONDS: Final = 30.0
 _BATCH_SECONDS: Final = 0.25
 _MOST_SESSIONS: Final = 1_000_000
 _SESSION_CHARS: Final = 400_000
@@ -59,7 +58,7 @@ _WORD: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSession:
     """A session that has the words. `excerpt` is a place where they are: every second part of it is one of them."""
 
     session: SessionInfo
@@ -68,13 +67,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What was found, newest first. `unread` is how many sessions were not looked at yet: ask again."""
+    """What was found, newest first. `unread` is how many sessions were not looked at yet, as far as that is known: ask
+    again. None: all were.
+    """
 
-    found: tuple[Found, ...]
-    unread: int = 0
+    found: tuple[FoundSession, ...]
+    unread: int | None = None
 
 
-class Search:
+class TranscriptSearch:
     """`Helmsman.extras.search`."""
 
     def __init__(self, helm: Steering) -> None:
@@ -85,7 +86,7 @@ class Search:
         """All sessions, as they were when the index was last brought up to date."""
         self._is_listed = anyio.Event()
         self._unread = 0
-        self._updated_at = -_FRESH_SECONDS
+        self._updated_at = -_LATELY_SECONDS
         self._updating: anyio.Event | None = None
 
     async def find(
@@ -119,37 +120,40 @@ class Search:
             return is_there and (not roots or (where is not None and is_inside(where, roots)))
 
         if has_full_text():
-            self.keep_up()
-            if self._updating is not None:
-                with anyio.move_on_after(patience):
-                    await self._updating.wait()
+            with anyio.move_on_after(patience):
+                await self._begin().wait()
             with anyio.move_on_after(PATIENCE):
                 await self._is_listed.wait()
             try:
                 found = await anyio.to_thread.run_sync(self._find, wanted, is_wanted, limit)
-                return SearchResult(tuple(found), self._unread)
+                return SearchResult(tuple(found), None if self._updating is None else self._unread)
             except (sqlite3.Error, OSError) as error:
                 log.warning("the search index cannot be used: %s", error)
         return await anyio.to_thread.run_sync(self._read_all, await self._all(), wanted, is_wanted, limit)
 
     def keep_up(self) -> None:
-        """Begin to bring the index up to date, unless that was just done."""
-        if self._updating is None and time.monotonic() - self._updated_at >= _FRESH_SECONDS and has_full_text():
+        """Begin to bring the index up to date, unless that was done lately: who searches then need not wait for it."""
+        if time.monotonic() - self._updated_at >= _LATELY_SECONDS and has_full_text():
+            self._begin()
+
+    def _begin(self) -> anyio.Event:
+        if self._updating is None:
             self._updating = anyio.Event()
             self._helm.in_background(self._update)
+        return self._updating
 
     async def _all(self) -> list[SessionInfo]:
         return (await self._helm.list(limit=_MOST_SESSIONS, include_archived=True))[0]
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def _find(self, wanted: Words, is_wanted: IsWanted, limit: int) -> list[Found]:
-        found: list[Found] = []
+    def _find(self, wanted: Words, is_wanted: IsWanted, limit: int) -> list[FoundSession]:
+        found: list[FoundSession] = []
         for hit in self._index.find(match_of(wanted)):
             info = self._listed.get(hit.session_id)
             if info is None or not is_wanted(info) or (info.path is not None and not info.path.exists()):
                 continue  # it is gone, or in another home than this door's
-            found.append(Found(info, _excerpt(hit.read(), wanted)))
+            found.append(FoundSession(info, _excerpt(hit.read(), wanted)))
             if len(found) == limit:
                 break
         return found
@@ -159,7 +163,7 @@ class Search:
     ) -> SearchResult:
         """The same without an index."""
         deadline = time.monotonic() + _READ_SECONDS
-        found: list[Found] = []
+        found: list[FoundSession] = []
         for place, info in enumerate(sessions):
             if len(found) == limit:
                 break
@@ -169,7 +173,7 @@ class Search:
                 entry = self._read(info)
                 text = f"{entry.about}\n{entry.text}"
                 if all(_pattern(word).search(text) for word, _ in wanted):
-                    found.append(Found(info, _excerpt(text, wanted)))
+                    found.append(FoundSession(info, _excerpt(text, wanted)))
         return SearchResult(tuple(found))
 
     # --- the index ---------------------------------------------------------------------------------------------------

@@ -55,17 +55,17 @@ def command(
 
     place = None if directory is None else str(from_here(directory).resolve())
 
-    async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], int]:
+    async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], int | None]:
         result = await helm.extras.search.find(
             " ".join(words), agent=agent, directory=place, limit=limit, include_archived=include_archived
         )
         return await found_sessions(helm, result), result.unread
 
     sessions, unread = with_helmsman(find)
-    note = f"{unread} sessions are not indexed yet. Search again in a moment." if unread else None
+    note = f"{unread} sessions are not indexed yet. Search again in a moment." if unread is not None else None
     nothing = "No session has these words. Use fewer of them, or their beginnings."
     print_list(
-        present({"sessions": sessions, "unread": unread or None}),
+        present({"sessions": sessions, "unread": unread}),
         list(map(_row, sessions)),
         (*COLUMNS, _WHERE),
         lambda width: [(*cells(session, width), _marked(session["excerpt"])) for session in sessions],

@@ -117,7 +117,11 @@ async def _searched(
     wanted = {name: options[name] for name in ("agent", "limit", "include_archived")}
     result = await call.helm.extras.search.find(words, directory=directory, **wanted)
     rows = await found_sessions(call.helm, result)
-    unread = f"{result.unread} sessions are not indexed yet. Search again in a moment." if result.unread else None
+    unread = (
+        f"{result.unread} sessions are not indexed yet. Search again in a moment."
+        if result.unread is not None
+        else None
+    )
     return contract.ListOutput(sessions=list(map(contract.ListedSession.of, rows)), note=unread)
 
 
