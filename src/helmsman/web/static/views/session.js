@@ -9,6 +9,7 @@ import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
+import { openActions } from "/views/actions.js";
 import { Composer } from "/views/composer.js";
 import { diffLines, fileHeading } from "/views/diff.js";
 import { questionCard } from "/views/question.js";
@@ -31,6 +32,7 @@ export class SessionView {
     this.facts = h("p", { class: "facts quiet" });
     this.note = h("p", { class: "note", hidden: true });
     this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => this.#interrupt());
+    this.more = h("button", { type: "button", dataset: { part: "actions" }, onclick: () => this.#session && openActions(this.#session) }, "Actions…");
     this.questions = h("div", { class: "questions" });
     this.changes = h("div", { class: "changes scroller", tabindex: "0" });
     this.turns = h("div", { class: "turns scroller", tabindex: "0" });
@@ -42,7 +44,7 @@ export class SessionView {
         { class: "session-head" },
         h("a", { class: "back", href: "#/", "aria-label": "Back to the sessions" }, "‹"),
         h("div", { class: "title" }, this.heading, this.facts),
-        h("div", { class: "actions" }, this.state, this.interrupt),
+        h("div", { class: "actions" }, this.state, this.interrupt, this.more),
       ),
       this.note,
       this.#tabs(),
