@@ -83,6 +83,7 @@ async def test_sessions_are_found_by_what_was_said_and_filtered_in_the_address(
     assert await serious(page) == []
 
 
+@pytest.mark.long
 async def test_a_session_is_renamed_reviewed_forked_compacted_taken_back_and_archived(
     page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
@@ -132,7 +133,7 @@ async def test_a_session_is_renamed_reviewed_forked_compacted_taken_back_and_arc
     await page.click("dialog [data-yes]")
     await page.until(f"location.hash === '#/' && !document.querySelector('[data-session=\"{forked}\"]')")
     await page.get(f"location.hash = '#/s/{forked}'")
-    await page.until_text("h1", "words")
+    await page.until_text(".user_message", "Third words")
     await page.click("[data-part=actions]")
     await page.click("[data-action=unarchive]")
     await page.until(f"document.querySelector('[data-session=\"{forked}\"]') !== null")
@@ -187,6 +188,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.long
 async def test_every_question_is_answered_on_a_phone_and_approve_is_on_its_first_screen(
     page: Page,
     codex_home: CodexHome,
@@ -233,9 +235,7 @@ async def test_every_question_is_answered_on_a_phone_and_approve_is_on_its_first
 
 async def answer(page: Page, prompt: str) -> None:
     if prompt == "choice":
-        await page.click(".question [data-answer=Blue], .question input[value=Blue]")
-        if await page.count(".question [type=submit]"):
-            await page.click(".question [type=submit]")
+        await page.click(".question [data-answer=Blue]")
     elif prompt == "form" and await page.count(".question input"):
         await page.click(".question input")
         await page.write("Ada")

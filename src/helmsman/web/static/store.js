@@ -98,7 +98,9 @@ class Store extends EventTarget {
       const newest = new Map(page.sessions.map((session) => [session.sessionId, session]));
       if (!this.#readAll) this.#nextCursor = page.nextCursor ?? null;
       this.#readAll = true; // from now on the cursor is that of the oldest page that was read
-      this.#recent = new Map([...newest, ...[...this.#recent].filter(([id]) => !newest.has(id))]);
+      const last = page.nextCursor ? page.sessions.at(-1)?.timestamp : ""; // what is newer and not on the page is gone
+      const older = [...this.#recent].filter(([id, { timestamp }]) => !newest.has(id) && timestamp <= last);
+      this.#recent = new Map([...newest, ...older]);
       this.#tell("sessions");
     });
   }
