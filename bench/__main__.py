@@ -28,6 +28,7 @@ from bench import (
     routing,
     run_request,
     schemas,
+    search,
     startup,
     turns,
     usage,
@@ -54,6 +55,7 @@ MEASUREMENTS = (
     routing,
     run_request,
     usage,
+    search,
     schemas,
 )
 """Each gives rows for the table."""
