@@ -11,6 +11,7 @@ import logging
 import re
 import sqlite3
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -54,6 +55,8 @@ _READ_SECONDS: Final = 5.0
 """How long sessions themselves are read, where there is no index."""
 _EXCERPT_BEFORE: Final = 60
 _EXCERPT_CHARS: Final = 200
+_PLACES: Final = 100
+"""So many places with a word are compared for an excerpt."""
 _WORD: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 
@@ -153,7 +156,7 @@ class TranscriptSearch:
             info = self._listed.get(hit.session_id)
             if info is None or not is_wanted(info) or (info.path is not None and not info.path.exists()):
                 continue  # it is gone, or in another home than this door's
-            found.append(FoundSession(info, _excerpt(hit.read(), wanted)))
+            found.append(FoundSession(info, _excerpt(*hit.read(), wanted)))
             if len(found) == limit:
                 break
         return found
@@ -171,9 +174,8 @@ class TranscriptSearch:
                 return SearchResult(tuple(found), len(sessions) - place)
             if is_wanted(info):
                 entry = self._read(info)
-                text = f"{entry.about}\n{entry.text}"
-                if all(_pattern(word).search(text) for word, _ in wanted):
-                    found.append(FoundSession(info, _excerpt(text, wanted)))
+                if all(_pattern(word).search(f"{entry.about}\n{entry.text}") for word, _ in wanted):
+                    found.append(FoundSession(info, _excerpt(entry.text, entry.about, wanted)))
         return SearchResult(tuple(found))
 
     # --- the index ---------------------------------------------------------------------------------------------------
@@ -273,11 +275,18 @@ def _pattern(word: str) -> re.Pattern[str]:
     return re.compile(r"(?<!\w)" + re.escape(word), re.IGNORECASE)
 
 
-def _excerpt(text: str, wanted: Words) -> tuple[str, ...]:
-    """A place in a text where the words are; every second part is one of them."""
+def _excerpt(text: str, about: str, wanted: Words) -> tuple[str, ...]:
+    """A place where most of the words are, in the text or else in what is known of it; every second part is one of them."""
     words = re.compile("|".join(_pattern(word).pattern for word, _ in wanted), re.IGNORECASE)
-    found = words.search(text)
-    begin = max(0, found.start() - _EXCERPT_BEFORE) if found is not None else 0
+    text = text if words.search(text) else about
+    places = list(islice(words.finditer(text), _PLACES))
+
+    def there(first: int) -> int:
+        end = places[first].start() + _EXCERPT_CHARS - _EXCERPT_BEFORE
+        return len({one.group().lower() for one in places[first:] if one.end() <= end})
+
+    best = max(range(len(places)), key=there, default=None)
+    begin = 0 if best is None else max(0, places[best].start() - _EXCERPT_BEFORE)
     shown = " ".join(text[begin : begin + _EXCERPT_CHARS].split())
     if begin:
         shown = f"…{shown}"

@@ -45,10 +45,12 @@ class Entry(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A session that has all the words; `read` gives the text it was found by, before the next hit is asked for."""
+    """A session that has all the words; `read` gives what it was found by, before the next hit is asked for: its text, and
+    what is known about it.
+    """
 
     session_id: str
-    read: Callable[[], str]
+    read: Callable[[], tuple[str, str]]
 
 
 def has_full_text() -> bool:
@@ -98,7 +100,7 @@ class SearchIndex:
                 (match,),
             )
             for number, session_id in found:
-                yield Hit(session_id, partial(_text, connection, number))
+                yield Hit(session_id, partial(_texts, connection, number))
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -156,9 +158,9 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _text(connection: sqlite3.Connection, number: int) -> str:
-    row = connection.execute("SELECT about || char(10) || text FROM transcript WHERE rowid = ?", (number,)).fetchone()
-    return str(row[0]).replace(_BLANK, "")
+def _texts(connection: sqlite3.Connection, number: int) -> tuple[str, str]:
+    text, about = connection.execute("SELECT text, about FROM transcript WHERE rowid = ?", (number,)).fetchone()
+    return text.replace(_BLANK, ""), about.replace(_BLANK, "")
 
 
 def _forget(connection: sqlite3.Connection, session_id: str) -> None:

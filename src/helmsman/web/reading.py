@@ -382,7 +382,10 @@ class Reading:
         tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
         matching = (task for task in tasks if _mentions(task, words) and agent in (None, task.agent))
         found = await self._helm.tasks.local.inside(matching)
-        shown = {"sessions": list(map(in_list, sessions)), "tasks": list(map(self._listed_task, found[:count]))}
+        shown = {
+            "sessions": await self._spent(list(map(in_list, sessions))),
+            "tasks": list(map(self._listed_task, found[:count])),
+        }
         return shown | present({"unread": result.unread})
 
     def _listed_task(self, task: Task) -> dict[str, Any]:

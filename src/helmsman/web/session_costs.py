@@ -60,9 +60,13 @@ class SessionSpendings:
         shown: dict[str, Any] = {"seconds": round(seconds, 1) if turns else None}
         spent = known.get(session_id)
         if spent is not None and spent.turns >= sum(task.usage is not None for task in turns):
-            return shown | {"tokens": spent.usage.input_tokens + spent.usage.output_tokens, "costUsd": spent.cost_usd}
+            return shown | _spent(spent.usage.input_tokens + spent.usage.output_tokens, spent.cost_usd)
         costs = [self._helm.tasks.prices.cost(task.model, task.usage) for task in turns if task.usage is not None]
         usages = [task.usage or Usage() for task in turns]
         tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages)
         cost = None if None in costs or not costs else sum(cost for cost in costs if cost is not None)
-        return shown | {"tokens": tokens or None, "costUsd": cost}
+        return shown | _spent(tokens, cost)
+
+
+def _spent(tokens: int, cost: float | None) -> dict[str, Any]:
+    return {"tokens": tokens, "costUsd": cost} if tokens else {}

@@ -153,7 +153,7 @@ async function tellConfigured(line, agent, directory) {
   }
   const sandbox = SANDBOXES.find(([value]) => value === found.sandbox)?.[1] ?? found.sandbox;
   const policy = POLICIES.find(([value]) => value === found.approvalPolicy)?.[1] ?? found.approvalPolicy;
-  const parts = [`model ${found.model ?? "of its own choice"}`, found.effort ? `effort ${found.effort}` : "", `it may: ${sandbox}`, `it asks: ${policy}`];
+  const parts = [`model ${found.model ?? "of its own choice"}`, found.effort ? `effort ${found.effort}` : "", `sandbox: ${sandbox}`, `it asks: ${policy}`];
   line.textContent = `As configured here: ${parts.filter(Boolean).join("; ")}.`;
 }
 
