@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from helmsman.agents.configured import AgentConfig, ConfigEdit
+    from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
     from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
     from helmsman.model.client_tools import ToolResult
@@ -453,6 +453,10 @@ class Engine(ABC):
         """Its configuration for work in a directory."""
         raise self._refusal(Capability.CONFIGURE)
 
+    async def in_force(self, directory: Path) -> InForce:
+        """What its configuration comes to for work in a directory."""
+        raise self._refusal(Capability.CONFIGURE)
+
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
         """Change the user's configuration, if it still is of this version; what overrides that, if something does."""
         raise self._refusal(Capability.CONFIGURE)
@@ -505,8 +509,8 @@ class SessionIndex(Protocol):
         """All that is recorded of a session's turns, last first."""
         ...
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        """All turns of a session with what was said and done, oldest first; None if it is not on disk.
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        """All turns of a session as it was just listed, with what was said and done, oldest first; None if it is gone.
 
         Prompts, messages, commands and changed files are in it; an engine's `history` may know more.
         """

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.rewinding import Rewinding
     from helmsman.capabilities.schedules import Schedules
+    from helmsman.capabilities.search import TranscriptSearch
     from helmsman.capabilities.snapshots import Snapshots
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
@@ -112,6 +113,13 @@ class Extras:
         from helmsman.capabilities.schedules import Schedules
 
         return Schedules(self._helm)
+
+    @cached_property
+    def search(self) -> TranscriptSearch:
+        """Words in what was said and done, in all sessions."""
+        from helmsman.capabilities.search import TranscriptSearch
+
+        return TranscriptSearch(self._helm)
 
     @cached_property
     def notices(self) -> Notices:

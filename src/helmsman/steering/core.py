@@ -144,7 +144,12 @@ class Steering(Turns):
             checked, runners = replace(checked, tools=definitions_of(tools)), runners_of(tools)
         _ = self.agents[checked.agent]  # or it is refused before anything is registered
         turn = turn_input(
-            prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
+            prompt,
+            images=images,
+            output_schema=output_schema,
+            effort=effort,
+            kind=kind,
+            allowed_roots=self.settings.image_roots,
         )
         limits = self._limits(limits, on_limit)
         worktrees_in = self.settings.state_dir if worktree else None
@@ -355,7 +360,9 @@ class Steering(Turns):
         if before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
         roots = self.allowed_roots
-        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=roots)
+        turn = turn_input(
+            message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.settings.image_roots
+        )
         limits = self._limits(session.limits if limits is None else limits, on_limit)
         session.limits = session.limits if limits is None else limits
         require_place(session.id, session.directory)

@@ -181,7 +181,7 @@ class ClaudeEngine(Engine):
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         self._check()
-        turns = await anyio.to_thread.run_sync(self._stored.history, session_id)
+        turns = await anyio.to_thread.run_sync(self._stored.past_turns, session_id)
         if turns is not None:
             return turns
         session = self._sessions.get(session_id)

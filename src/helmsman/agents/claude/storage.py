@@ -111,7 +111,10 @@ class ClaudeSessions:
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
         return [turn.recorded() for turn in reversed(self._turns(session_id))]
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        return self.past_turns(info.session_id)
+
+    def past_turns(self, session_id: str) -> tuple[PastTurn, ...] | None:
         """All turns with their items, oldest first; None if there is no such session."""
         if self.path(session_id) is None:
             return None

@@ -60,9 +60,8 @@ class CodexSessions(RolloutIndex):
         path = self._path(session_id)
         return () if path is None else turns_of(path)
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        path = self._path(session_id)
-        return None if path is None else read_history(path, self._home)
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        return None if info.path is None else read_history(info.path, self._home)
 
     def _path(self, session_id: str) -> Path | None:
         info = self.find(session_id)
