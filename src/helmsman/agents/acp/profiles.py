@@ -325,8 +325,11 @@ def _with_all_above(directory: Path) -> Iterator[Path]:
     """A directory and those above it, up to the user's home, which is no repository's.
 
     Not up to the repository's root: where that is a repository can lie about, with a `.git` of no use in a directory below.
+    They are those that the agent finds, whatever links led here. Files in them are asked for by name, so that upper and
+    lower case are what the file system takes them for.
     """
-    for above in (directory, *directory.parents):
+    real = directory.resolve()
+    for above in (real, *real.parents):
         if above == Path.home():
             return
         yield above

@@ -33,6 +33,7 @@ from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.agents.sandbox import find_sandbox, refuse_planted
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
+from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import text
 from helmsman.base.processes import kill
 from helmsman.errors import (
@@ -385,6 +386,8 @@ class ClaudeEngine(Engine):
         session.cost = await anyio.to_thread.run_sync(self._stored.cost, session.id) if is_stored else 0.0
         identity = ("--resume", session.id) if is_stored else session.identity
         argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
+        if not options.trust_repository:
+            env = await anyio.to_thread.run_sync(careful_environment, env, directory)
         if launch.confined is not None:
             sandbox = await find_sandbox(means.settings, means.env)
             confined = launch.confined
