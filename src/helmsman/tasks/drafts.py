@@ -1,10 +1,11 @@
-"""A turn as a task that has not begun."""
+"""A turn as a task that has not begun, and the idempotency key by which it is begun once."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.errors import InvalidInput
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, OF_JOB, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.model.options import SessionOptions
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.registry import Registry
 
 
 class JobTurn:
@@ -62,3 +65,31 @@ def draft_task(
         },
         spec=spec,
     )
+
+
+# --- idempotency keys ------------------------------------------------------------------------------------------------
+
+
+def of_agents(task: Task, *agents: str) -> Task:
+    """The task of an idempotency key, if it is one of these agents, or none is asked for.
+
+    Raises:
+        InvalidInput: It is not: whoever asks would take the work of one agent for that of another.
+    """
+    if agents and task.agent not in agents:
+        raise InvalidInput(
+            f"This idempotency key stands for task {task.id} of the agent {task.agent}, and {agents[0]} is asked for. Use "
+            "another key for another agent.",
+            parameter="idempotency_key",
+            task_id=task.id,
+        )
+    return task
+
+
+def free_key(task: Task, registry: Registry) -> None:
+    """Nothing came of this task: the next one with its idempotency key is a new one."""
+    if task.is_running:
+        note = "Its process ended before it was known to have begun."
+        registry.update(task.id, status="unknown", note=note, idempotency_key=None)
+    else:
+        registry.update(task.id, idempotency_key=None)

@@ -31,6 +31,7 @@ from helmsman.model.events import (
     Usage,
     UsageReported,
 )
+from helmsman.tasks.drafts import free_key, of_agents
 from helmsman.tasks.model import (
     ANSWERED,
     ASKED,
@@ -148,7 +149,8 @@ class Ledger:
         One with the same key that waits, because its hub ended before it began, is the one to run.
 
         Raises:
-            EngineStartFailed: The other is being started, and that takes too long.
+            InvalidInput: The other is another agent's.
+            EngineStartFailed: It is being started, and that takes too long.
         """
         draft = replace(draft, owner=self.me)
         try:
@@ -156,6 +158,7 @@ class Ledger:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
                 if fresh:
                     self._not_begun.add(task.id)
+                of_agents(task, draft.agent)
                 if fresh or await self.take(task):
                     return task.id, None
                 if (begun := await self._with_session(task)) is not None:
@@ -164,13 +167,14 @@ class Ledger:
             log.warning("task %s is not registered: %s", draft.id, error)
             return draft.id or "", None
 
-    async def with_key(self, key: str) -> Task | None:
-        """The task that an idempotency key stands for, as far as the registry can be asked."""
+    async def with_key(self, key: str, *agents: str) -> Task | None:
+        """The task of these agents that an idempotency key stands for, as far as the registry can be asked."""
         try:
-            return await self.registry(lambda registry: registry.with_key(key))
+            task = await self.registry(lambda registry: registry.with_key(key))
         except RegistryUnavailable as error:
             log.warning("nobody can tell whether something was begun with this key: %s", error)
             return None
+        return None if task is None else of_agents(task, *agents)
 
     async def take(self, task: Task) -> bool:
         """Be the one to run a task that waits; False where somebody is at it, or it waits no more.
@@ -234,7 +238,7 @@ class Ledger:
             )
         task = await self._claim(task)
         if task.session_id is None:
-            await self.registry(partial(_free_key, task))
+            await self.registry(partial(free_key, task))
             return None
         return task
 
@@ -576,15 +580,6 @@ class Ledger:
                 self.update(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
             await self.write()
             await anyio.to_thread.run_sync(self._registry.close)
-
-
-def _free_key(task: Task, registry: Registry) -> None:
-    """Nothing came of this task: the next one with its idempotency key is a new one."""
-    if task.is_running:
-        note = "Its process ended before it was known to have begun."
-        registry.update(task.id, status="unknown", note=note, idempotency_key=None)
-    else:
-        registry.update(task.id, idempotency_key=None)
 
 
 def _write_all(registry: Registry, changes: Mapping[str, TaskChanges], outcomes: Mapping[str, TaskOutcome]) -> None:
