@@ -213,6 +213,13 @@ async def test_it_is_steered_like_any_other(stage: Stage, model: ScriptedModel, 
             assert (listed["sessionId"], listed["agent"]) == (session.id, stage.name)
             history = await helm.history(session.id)
             assert [item.type for item in history[1].items] == ["user_message", "command_execution", "agent_message"]
+        await session.say("run long")
+        await question_of(session)
+        await session.interrupt()
+    async with stage.opened() as later:  # which has only what is written down
+        found, _ = await later.list(directory=git_repo, agent=stage.name)
+        (listed,) = await listed_sessions(later, found)
+        assert (listed["sessionId"], listed["status"]) == (session.id, "interrupted")
     model.problems.clear()  # what a killed one had asked for
 
 
