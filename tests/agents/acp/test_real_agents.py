@@ -190,7 +190,12 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
     secret = tmp_path / "state" / "secret"
     outside = [tmp_path / "outside", agent.home / "outside", home.path / "planted", home.path / "settings.json"]
     outside += [home.path / name / "planted" for name in home.kept]
-    evil = home.path / home.shared[0] / "evil"
+    project = profile.own_project(home.path, git_repo)
+    if project is not None:  # others' sessions cannot be written
+        other = home.path / home.shared[0] / "other"
+        other.mkdir(parents=True)
+        outside.append(other / "planted")
+    evil = (project or home.path / home.shared[0]) / "evil"
     tries = "; ".join((*(f"echo planted > {path}" for path in outside), f"ln -s {outside[0]} {evil}"))
     model.on("say hello", say("Hi there"))
     model.on("try it", run(f"touch inside; {tries}; cat {secret}"), say("tried"))

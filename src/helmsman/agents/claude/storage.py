@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.claude.binary import CLAUDE
+from helmsman.agents.claude.binary import CLAUDE, PROJECTS
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
 from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from helmsman.model.events import Failure, Item, TurnOutcome
 
-PROJECTS: Final = "projects"
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
 _SAID: Final = re.compile(rb'"type":"(?:user|assistant)"')
