@@ -139,8 +139,11 @@ async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_th
 
     careful = await ended(await helm.say(busy.id, "Go on", agent="claude"))
     assert careful.options.writes == "nothing"
+    assert "The network is open to Claude Code. To what Codex ran it was closed" in " ".join(careful.notes)
     wider = await ended(await helm.say(careful.id, "Hello", agent="codex", sandbox="workspace-write"))
     assert (wider.options.agent, wider.options.writes) == ("codex", "workspace")
+    assert "network" not in " ".join(wider.notes)
+    assert [session.state.about for session in (careful, wider)] == ["Go on", "Hello"]
 
     plain = await ended(await helm.start("Hello", cwd=git_repo))
     async with Helmsman(here, env=env, inside=True) as later:  # nobody knows what the configuration allowed it

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
+from helmsman.model.handover_text import own_words
 from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
@@ -190,6 +191,11 @@ class SessionInfo:
     archived: bool = False
     open_elsewhere: bool = False
     path: Path | None = None
+
+    @property
+    def about(self) -> str | None:
+        """What it is about, in a name or in the words of the person who began it."""
+        return own_words(self.name or self.first_prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -529,6 +535,9 @@ class Agent(ABC):
     def title(self) -> str:
         """What it is called in sentences."""
         return self.name.capitalize()
+
+    closes_network: bool = False
+    """Whether its own sandbox keeps commands off the network, unless its configuration says otherwise."""
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed | None:
         """Which program of it is used; None of an agent that is no program of its own.

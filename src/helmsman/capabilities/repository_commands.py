@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.child_process import open_child
-from helmsman.agents.sandbox import Confined, find_sandbox
+from helmsman.agents.sandbox import Confined, find_sandbox, remove_scratch
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, Unsupported
@@ -206,10 +206,13 @@ async def run_command(
     known = environment() if env is None else env
     passed = {name: value for name, value in known.items() if not _is_secret(name)} | dict(more or {})
     argv = ["/bin/sh", "-c", _SHELL, "sh", command]
+    confined = None
     if allowance.writes != "anything":
         sandbox = await find_sandbox(settings, env)
         writable = (directory, *allowance.writable_roots)
-        confined = Confined(writable=writable, own_home=directory, network=allowance.network)
+        confined = Confined(
+            writable=writable, own_home=directory, scratch=secrets.token_hex(8), network=allowance.network
+        )
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
     began, output, code = time.monotonic(), _Tail(), None
     async with anyio.create_task_group() as tasks:
@@ -225,6 +228,8 @@ async def run_command(
                     child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
             said = child.stderr_tail
         tasks.cancel_scope.cancel()
+    if confined is not None:
+        await anyio.to_thread.run_sync(remove_scratch, confined.scratch)
     text = output.text() or said
     return CommandResult(
         command=command, exit_code=code, output=text, seconds=time.monotonic() - began, cut=output.is_cut

@@ -66,7 +66,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 @click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @click.option("--unenforced", is_flag=True, help="Let an agent review that no sandbox can hold to reading.")
-@click.option("--trust", is_flag=True, help="Let it also run what the repository tells it to run.")
+@click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option(
     "--session",
     "session_id",
@@ -98,7 +98,7 @@ def command(
     detach: bool,
     model: str | None,
     unenforced: bool,
-    trust: bool,
+    trust_repository: bool,
     session_id: str | None,
     fail_on: str | None,
     timeout: float,
@@ -113,8 +113,8 @@ def command(
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
     if verify:
-        if session_id is not None or model is not None or unenforced or trust:
-            raise click.UsageError("--verify takes no --session, --model, --unenforced or --trust.")
+        if session_id is not None or model is not None or unenforced or trust_repository:
+            raise click.UsageError("--verify takes no --session, --model, --unenforced or --trust-repository.")
         from helmsman.shapes.outcomes import WHOLE_REVIEW, reviewed
 
         return run_outcome(
@@ -155,7 +155,7 @@ def command(
             agent=agent,
             model=model,
             unenforced=unenforced,
-            trust_repository=trust,
+            trust_repository=trust_repository,
         )
         if begun.session is None:
             shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing, "verified": True}

@@ -59,7 +59,7 @@ def listed_session(
         shown |= {"enforced": False if tasks[0].is_unenforced else None}
     if session is not None:
         state = session.state
-        shown |= present({"directory": session.directory, "name": state.name, "summary": state.name or state.prompt})
+        shown |= present({"directory": session.directory, "name": state.name, "summary": state.about})
         shown |= present({"enforced": state.enforced})
         shown |= {"sessionId": session.id, "agent": session.options.agent, "model": session.model}
         shown |= {"timestamp": iso_time(session.changed_at.astimezone(UTC)), "questions": len(state.questions) or None}
@@ -71,7 +71,7 @@ def listed_session(
                 "agent": info.agent,
                 "directory": info.directory,
                 "name": info.name,
-                "summary": info.name or info.first_prompt,
+                "summary": info.about,
                 "timestamp": iso_time(info.updated_at),
                 "createdAt": iso_time(info.created_at),
                 "source": info.source,

@@ -178,15 +178,15 @@ class Steering(Turns):
 
         if idempotency_key is None:
             return await self._see_through(begin)
-        return await self._start_once(idempotency_key, begin, on_task)
+        return await self._start_once(idempotency_key, checked.agent, begin, on_task)
 
     async def _start_once(
-        self, key: str, begin: Callable[[], Awaitable[Session]], on_task: Callable[[str], None] | None
+        self, key: str, agent: str, begin: Callable[[], Awaitable[Session]], on_task: Callable[[str], None] | None
     ) -> Session:
         """The session that a key stands for, begun if there is none. What is in the registry is not kept here as well."""
 
         async def once() -> Session:
-            task = await self._ledger.with_key(key)
+            task = await self._ledger.with_key(key, agent)
             if task is None or task.session_id is None:
                 return await self._see_through(begin)
             if on_task is not None:
@@ -194,7 +194,7 @@ class Steering(Turns):
             return await self.session(task.session_id)
 
         session = await self._shared.keys.get(key, once)
-        if await self._ledger.with_key(key) is not None:
+        if await self._ledger.with_key(key, agent) is not None:
             self._shared.keys.forget(key)
         self._memory.refuse_outside(session)  # another door may have been the one that used the key first
         return session

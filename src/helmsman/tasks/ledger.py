@@ -31,6 +31,7 @@ from helmsman.model.events import (
     Usage,
     UsageReported,
 )
+from helmsman.tasks.drafts import of_agents
 from helmsman.tasks.model import (
     ANSWERED,
     ASKED,
@@ -153,7 +154,8 @@ class Ledger:
         One with the same key that waits, because its hub ended before it began, is the one to run.
 
         Raises:
-            EngineStartFailed: The other is being started, and that takes too long.
+            InvalidInput: The other is another agent's.
+            EngineStartFailed: It is being started, and that takes too long.
         """
         draft = replace(draft, owner=self.me)
         try:
@@ -161,6 +163,7 @@ class Ledger:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
                 if fresh:
                     self._not_begun.add(task.id)
+                of_agents(task, draft.agent)
                 if fresh or await self.take(task):
                     return task.id, None
                 if (begun := await self._with_session(task)) is not None:
@@ -175,14 +178,15 @@ class Ledger:
         self._not_begun.add(task_id)
         self.update(task_id, {}, urgent=False)
 
-    async def with_key(self, key: str) -> Task | None:
-        """The task that an idempotency key stands for, as far as the registry can be asked."""
+    async def with_key(self, key: str, *agents: str) -> Task | None:
+        """The task of these agents that an idempotency key stands for, as far as the registry can be asked."""
         await self.write()
         try:
-            return await self.registry(lambda registry: registry.with_key(key))
+            task = await self.registry(lambda registry: registry.with_key(key))
         except RegistryUnavailable as error:
             log.warning("nobody can tell whether something was begun with this key: %s", error)
             return None
+        return None if task is None else of_agents(task, *agents)
 
     async def take(self, task: Task) -> bool:
         """Be the one to run a task that waits; False where somebody is at it, or it waits no more.

@@ -277,7 +277,7 @@ class Reading:
     async def _summary(self, session: Session) -> str | None:
         """What a session is about, as the list has it. Where another process began it, only its file says so."""
         info = await self._helm.truth.find(session.id)
-        return None if info is None else one_line(info.name or info.first_prompt)
+        return None if info is None else one_line(info.about)
 
     async def _session(self, request: Request) -> Session:
         return await self._helm.session(request.path_params["session_id"])

@@ -98,7 +98,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
             "alwaysRule": shown_text.visible(str(question.details.get("alwaysRule") or "")) or None,
             "deadline": None if deadline is None else deadline.as_dict(),
             "directory": session.directory,
-            "summary": one_line(session.state.name or session.state.prompt),
+            "summary": one_line(session.state.about),
             "agentId": question.agent_id,
         }
     )

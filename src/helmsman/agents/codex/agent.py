@@ -71,6 +71,8 @@ class CodexSessions(RolloutIndex):
 class CodexAgent(Agent):
     """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose engines outlive it; without one they end with us."""
 
+    closes_network = True
+
     def __init__(self, owner: Owner | None = None) -> None:
         self._owner = owner
         self._needed: frozenset[str] | None = None

@@ -80,8 +80,10 @@ class Outcomes:
         session_options(
             wanted.directory, {}, self._helm.allowed_roots
         )  # or it is refused before anything is registered
-        if idempotency_key is not None and (known := await self._helm.ledger.with_key(idempotency_key)) is not None:
-            return known
+        if idempotency_key is not None:
+            known = await self._helm.ledger.with_key(idempotency_key, *wanted.agents)
+            if known is not None:
+                return known
         if wanted.kind == "review" and "diff" not in wanted.more:
             target_of(wanted.more)
         root = await require_repository(self._helm, wanted)

@@ -21,8 +21,8 @@ from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
 from helmsman.model.inputs import takes_start_options, turn_input
-from helmsman.tasks.drafts import JobTurn, for_job
-from helmsman.tasks.model import SESSIONS
+from helmsman.tasks.drafts import NextTurn, next_turn
+from helmsman.tasks.model import OF_JOB, SESSIONS
 from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
@@ -210,14 +210,14 @@ class Work:
     async def _with_room(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Begin something as soon as there is room for another turn."""
         while True:
-            turn = JobTurn(self.task.id)
-            before = for_job.set(turn)
+            turn = NextTurn(**{OF_JOB: self.task.id})
+            before = next_turn.set(turn)
             try:
                 return await begin()
             except TooManySessions:
                 await anyio.sleep(_LOOK_SECONDS)
             finally:
-                for_job.reset(before)
+                next_turn.reset(before)
                 turn.take()
 
     def _note_session(self, session: Session) -> None:
