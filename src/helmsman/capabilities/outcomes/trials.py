@@ -176,7 +176,7 @@ class Trial:
         tried: list[Evidence] = []
         if base is not None:
             tree = await _blocking(lambda: self._with_code_of(base))
-            if (hit := await self._fails(tree, command, tests, names, f"the code of {base}", tried)) is not None:
+            if (hit := await self._fails(tree, command, tests, names, f"the code of {base[:12]}", tried)) is not None:
                 return Verdict(verified=True, evidence=(*tried, hit))
         if code:
             tree = await _blocking(lambda: lent.mixed(lent.now, dict.fromkeys(code, lent.base)))
