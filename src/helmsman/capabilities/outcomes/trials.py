@@ -119,7 +119,8 @@ class Trial:
                     continue
             told.append(Evidence(ok=False, what=f"The check was edited: {file.in_words}.", file=file.path))
         if (since := self._runner.since) is not None:
-            for path in await _blocking(lambda: [one for one in lent.unknown_since(since) if runs_with(one)]):
+            folders = {path.rpartition("/")[0] for path in await _blocking(lambda: lent.files(lent.now))} | {""}
+            for path in await _blocking(lambda: [one for one in lent.unknown_since(since) if runs_with(one, folders)]):
                 what = f"The check runs with {path}, which git does not know, and which was made or changed meanwhile."
                 told.append(Evidence(ok=False, what=what, file=path))
         if not told:
