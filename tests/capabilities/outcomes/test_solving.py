@@ -168,7 +168,8 @@ async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: Scri
     task, report = await done(helm, job, Answers())
     assert (task.status, report["attempts"], report["applied"]) == ("completed", 3, "not_asked"), report
     assert report["tests"] == ["test_sum.py"]
-    assert "Against the code of HEAD~1 a new test fails: test_sum.Add.test_sum." in [
+    broken = git(root, "rev-parse", "HEAD~1")[:12]
+    assert f"Against the code of {broken} a new test fails: test_sum.Add.test_sum." in [
         one["what"] for one in report["evidence"]
     ]
     assert not (root / "test_sum.py").exists()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 
 MAKE = f"test:\n\t{PYTEST}\n"
+IGNORED = "__pycache__/\n.venv/\nbin/\nbuild/\nnode_modules/\n"
 FILES = {"calc.py": CALC, "tests/test_calc.py": TESTS, "conftest.py": "", "Makefile": MAKE}
 
 
@@ -96,12 +97,22 @@ async def test_a_check_is_not_edited_under_another_name_nor_run_elsewhere(
 
 
 async def test_what_git_does_not_know_and_what_stands_for_the_runner_is_seen(bench: Callable[..., Bench]) -> None:
-    files = {"calc.py": CALC, "tests/test_calc.py": TESTS, ".gitignore": "__pycache__/\n.venv/\n"}
+    files = {"calc.py": CALC, "tests/test_calc.py": TESTS, ".gitignore": IGNORED}
     place = bench({**files, ".venv/bin/tool": "", "app/more.py": "A = 1\n"})
     place.runner.since = time.time() - 1  # clocks of files are coarse
     forge = "import os\nprint('2 passed in 0.01s')\nos._exit(0)\n"
-    place.put({"pytest.py": forge, ".gitignore": "__pycache__/\n.venv/\nconftest.py\n", "conftest.py": forge})
-    place.put({".venv/bin/pytest": "exit 0\n", "app/pytest/__init__.py": forge, "app/types.py": "", "types.py": ""})
+    place.put({"pytest.py": forge, ".gitignore": f"{IGNORED}conftest.py\n", "conftest.py": forge})
+    built = {"bin/app": "built\n", "build/Makefile": "made by cmake\n", "node_modules/.cache/x.js": ""}
+    place.put(
+        {
+            **built,
+            "node_modules/.bin/jest": "exit 0\n",
+            ".venv/bin/pytest": "exit 0\n",
+            "app/pytest/__init__.py": forge,
+            "app/types.py": "",
+            "types.py": "",
+        }
+    )
     compiled = place.tree.path / "__pycache__" / f"calc.{sys.implementation.cache_tag}.pyc"
     py_compile.compile(
         str(place.tree.path / "calc.py"),
@@ -113,6 +124,7 @@ async def test_what_git_does_not_know_and_what_stands_for_the_runner_is_seen(ben
         for new_helpers in (False, True):  # a conftest.py would be fine there, if git knew of it
             kept = await checks.check_kept(new_helpers=new_helpers)
             seen = {"app/pytest/__init__.py", "pytest.py", "types.py", "conftest.py", ".venv/bin/pytest"}
+            seen.add("node_modules/.bin/jest")
             assert {one.file for one in kept.against} == seen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -88,7 +89,8 @@ class Outcomes:
             target_of(wanted.more)
         root = await require_repository(self._helm, wanted)
         if (base := wanted.more.get("base")) is not None:
-            await anyio.to_thread.run_sync(commit_named, root, base, self._helm.settings.state_dir)
+            commit = await anyio.to_thread.run_sync(commit_named, root, base, self._helm.settings.state_dir)
+            wanted = replace(wanted, more={**wanted.more, "base": commit})  # in a worktree the name may mean another
         used_up = [state for state in await self._budgets.states(wanted.directory) if state.is_used_up]
         chosen = await choose(self._helm, wanted, used_up)
         called = call_key.get()

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 OwnKind = Literal["test", "how"]
 """A test, or something that says how tests are run and what they mean."""
@@ -35,7 +35,7 @@ _SCRIPT_FOLDERS: Final = frozenset({"scripts", "ci", ".github", ".cargo"})
 _RUNNERS: Final = frozenset(
     {"pytest", "_pytest", "pluggy", "unittest", "coverage", "tox", "nox", "nose2", "hypothesis"}
 )
-_TOOL_FOLDERS: Final = frozenset({"bin", ".bin", "node_modules", "site-packages", "Scripts", "vendor"})
+_TOOL_FOLDERS: Final = frozenset({"site-packages", ".venv", "venv", "env", ".tox", ".nox"})
 _CACHES: Final = frozenset({"__pycache__", ".cache", ".vite", ".pytest_cache"})
 
 
@@ -62,16 +62,26 @@ def stands_for_a_runner(path: str) -> bool:
     return name in _RUNNERS or (len(pure.parts) == 1 and name in sys.stdlib_module_names)
 
 
-def runs_with(path: str) -> bool:
-    """Whether a check runs with a file that git does not know: installed programs, and what says how tests are run."""
-    parts = {*PurePosixPath(path).parts}
-    return not parts & _CACHES and bool(own_kind(path) == "how" or parts & _TOOL_FOLDERS)
+def runs_with(path: str, folders: Container[str]) -> bool:
+    """Whether a check runs with a file that git does not know: installed programs, or what says how tests are run and lies
+    in one of the folders that git knows. What was built elsewhere (`bin`, `build`) is not meant: agents build, too.
+    """
+    pure = PurePosixPath(path)
+    parts = pure.parts[:-1]
+    if _CACHES & {*parts}:
+        return False
+    if "node_modules" in parts:
+        package = pure.parts[pure.parts.index("node_modules") + 1]
+        return package == ".bin" or not package.startswith(".")
+    if _TOOL_FOLDERS & {*parts} or parts[-2:] == ("vendor", "bin"):
+        return True
+    return (own_kind(path) == "how" or stands_for_a_runner(path)) and "/".join(parts) in folders
 
 
 def own_kind(path: str) -> OwnKind | None:
     """Whether a file is a check's own, by its name and place; None of what is checked."""
     pure = PurePosixPath(path)
-    if _HOW.fullmatch(pure.name) or _SCRIPT_FOLDERS & {*pure.parts[:-1]} or stands_for_a_runner(path):
+    if _HOW.fullmatch(pure.name) or _SCRIPT_FOLDERS & {*pure.parts[:-1]}:
         return "how"
     if _TEST.fullmatch(pure.name) or _TEST_FOLDERS & {*pure.parts[:-1]}:
         return "test"
@@ -84,11 +94,13 @@ def own_files_in(changed: Mapping[str, str], links: Mapping[str, str] | None = N
     """
     led = [(target, link) for link, target in (links or {}).items()]
 
-    def kind_of(path: str) -> OwnKind | None:
+    def kind_of(path: str, status: str) -> OwnKind | None:
+        if status == "A" and stands_for_a_runner(path):  # one that was there before is code like any other
+            return "how"
         names = [path, *(link + path[len(target) :] for target, link in led if f"{path}/".startswith(f"{target}/"))]
         return next((kind for kind in map(own_kind, names) if kind is not None), None)
 
-    kinds = ((path, kind_of(path), status) for path, status in sorted(changed.items()))
+    kinds = ((path, kind_of(path, status), status) for path, status in sorted(changed.items()))
     return tuple(OwnFile(path, kind, status) for path, kind, status in kinds if kind is not None)
 
 

@@ -119,7 +119,8 @@ class Trial:
                     continue
             told.append(Evidence(ok=False, what=f"The check was edited: {file.in_words}.", file=file.path))
         if (since := self._runner.since) is not None:
-            for path in await _blocking(lambda: [one for one in lent.unknown_since(since) if runs_with(one)]):
+            folders = {path.rpartition("/")[0] for path in await _blocking(lambda: lent.files(lent.now))} | {""}
+            for path in await _blocking(lambda: [one for one in lent.unknown_since(since) if runs_with(one, folders)]):
                 what = f"The check runs with {path}, which git does not know, and which was made or changed meanwhile."
                 told.append(Evidence(ok=False, what=what, file=path))
         if not told:
@@ -176,7 +177,7 @@ class Trial:
         tried: list[Evidence] = []
         if base is not None:
             tree = await _blocking(lambda: self._with_code_of(base))
-            if (hit := await self._fails(tree, command, tests, names, f"the code of {base}", tried)) is not None:
+            if (hit := await self._fails(tree, command, tests, names, f"the code of {base[:12]}", tried)) is not None:
                 return Verdict(verified=True, evidence=(*tried, hit))
         if code:
             tree = await _blocking(lambda: lent.mixed(lent.now, dict.fromkeys(code, lent.base)))
