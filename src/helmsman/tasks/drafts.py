@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.errors import InvalidInput
 from helmsman.model.handover_text import own_words
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.model.options import SessionOptions
-    from helmsman.tasks.model import Task
 
 
 class NextTurn:
@@ -64,22 +62,3 @@ def draft_task(
         },
         spec=spec,
     )
-
-
-# --- idempotency keys ------------------------------------------------------------------------------------------------
-
-
-def of_agents(task: Task, *agents: str) -> Task:
-    """The task of an idempotency key, if it is one of these agents, or none is asked for.
-
-    Raises:
-        InvalidInput: It is not: whoever asks would take the work of one agent for that of another.
-    """
-    if agents and task.agent not in agents:
-        raise InvalidInput(
-            f"This idempotency key stands for task {task.id} of the agent {task.agent}, and {agents[0]} is asked for. Use "
-            "another key for another agent.",
-            parameter="idempotency_key",
-            task_id=task.id,
-        )
-    return task

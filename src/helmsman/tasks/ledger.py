@@ -31,7 +31,6 @@ from helmsman.model.events import (
     Usage,
     UsageReported,
 )
-from helmsman.tasks.drafts import of_agents
 from helmsman.tasks.model import (
     ANSWERED,
     ASKED,
@@ -48,6 +47,7 @@ from helmsman.tasks.model import (
     TaskChanges,
     TaskDraft,
     changed,
+    of_agents,
 )
 from helmsman.tasks.outcome import outcome_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
