@@ -297,17 +297,18 @@ class Rewinding:
 
     async def _refuse_others(self, session: Session, git: Git, since: datetime, ours: Collection[str]) -> None:
         """Make sure that nobody else's work is in the tree: no other session may have worked in it since."""
-        tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(origin="local", limit=_MANY_TASKS))
-        others: dict[str, Task] = {}
-        for task in tasks:
-            ended = task.completed_at or task.updated_at
-            is_later = task.is_running or ended > since
-            if task.session_id in (None, session.id) or task.turn_id in ours or not is_later or _only_reads(task):
-                continue
-            if task.directory is not None and await anyio.to_thread.run_sync(
-                _is_in, Path(task.directory), git.work_tree
-            ):
-                others.setdefault(str(task.session_id), task)
+
+        def look(registry: Registry) -> dict[str, Task]:
+            tasks, _ = registry.list(origin="local", limit=_MANY_TASKS)
+            later = (task for task in tasks if task.is_running or (task.completed_at or task.updated_at) > since)
+            writing = (task for task in later if task.turn_id not in ours and not _only_reads(task))
+            return {
+                task.session_id: task
+                for task in writing
+                if task.session_id not in (None, session.id) and _is_in(task.directory, git.work_tree)
+            }
+
+        others = await self._helm.ledger.registry(look)
         if others:
             named = "; ".join(f"{one} ({task.alias})" for one, task in others.items())
             raise CannotRewind(
@@ -334,6 +335,8 @@ class Rewinding:
         """Take the files back. Blocks."""
 
         def agree(found: FilesRewind, git: Git) -> None:
+            if plan.session.state.is_running:  # since just now
+                raise busy(plan.session.id)
             self._check(_named(_with_files(plan.shown, files, found)), digest)
             keep_undo(git, plan.session.id, _undo_of(plan, found))
 
@@ -446,6 +449,6 @@ def _only_reads(task: Task) -> bool:
     return isinstance(options, dict) and options.get("sandbox") == "read-only"
 
 
-def _is_in(directory: Path, work_tree: Path) -> bool:
-    root = repository_root(directory)
+def _is_in(directory: str | None, work_tree: Path) -> bool:
+    root = None if directory is None else repository_root(Path(directory))
     return root is not None and root.resolve() == work_tree.resolve()
