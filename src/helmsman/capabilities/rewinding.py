@@ -166,10 +166,10 @@ class Rewinding:
                 await self._bring_back(conversation)
             elif plan.shown.forgotten:
                 conversation = await self._keep_conversation(plan)
+                await anyio.to_thread.run_sync(partial(self._note, plan, files, conversation, is_done=False))
                 await self._upkeep.roll_back(session_id, len(plan.shown.forgotten))
         except HelmsmanError:
-            if files is not None and plan.files is not None:
-                await anyio.to_thread.run_sync(self._put_back, plan, plan.files, files)
+            await anyio.to_thread.run_sync(self._put_back, plan, files)
             raise
         await anyio.to_thread.run_sync(self._note, plan, files, conversation)
         return replace(plan.shown, conversation=conversation)
@@ -342,17 +342,25 @@ class Rewinding:
 
         return rewind_files(files.git, files.wanted, after=files.after, leave_out=files.leave_out, agree=agree)
 
-    def _put_back(self, plan: _Plan, files: _Files, done: FilesRewind) -> None:
-        rewind_files(files.git, done.now, after=None, leave_out=files.leave_out, agree=lambda _plan, _git: None)
+    def _put_back(self, plan: _Plan, done: FilesRewind | None) -> None:
+        """Have all as it was before. Blocks."""
+        if plan.files is not None and done is not None:
+            leave_out = plan.files.leave_out
+            rewind_files(plan.files.git, done.now, after=None, leave_out=leave_out, agree=lambda _plan, _git: None)
+        change_undo(self._place(plan), plan.session.id, None if plan.known is None else plan.known.undo)
 
-    def _note(self, plan: _Plan, files: FilesRewind | None, conversation: str | None) -> None:
-        """Write down that it is done, and how it is taken back. Blocks."""
-        is_undo, known = plan.shown.is_undo, plan.known if plan.files is None else plan.files.git
+    def _note(self, plan: _Plan, files: FilesRewind | None, conversation: str | None, *, is_done: bool = True) -> None:
+        """Write down how it is taken back, and whether it is done. Blocks."""
+        is_undo = plan.shown.is_undo
+        undo = replace(_undo_of(plan, files), conversation=None if is_undo else conversation, is_done=is_done)
+        change_undo(self._place(plan), plan.session.id, undo, heir=conversation if is_undo else None)
+
+    def _place(self, plan: _Plan) -> Git:
+        """Where snapshots are written down; of a session without any it is its directory."""
+        known = plan.known if plan.files is None else plan.files.git
         place = Path(plan.session.directory or "/")
         work_tree, git_dir = (place, place / ".git") if known is None else (known.work_tree, known.git_dir)
-        git = Git(work_tree=work_tree, git_dir=git_dir, place=self._helm.settings.state_dir)
-        undo = replace(_undo_of(plan, files), conversation=None if is_undo else conversation, is_done=True)
-        change_undo(git, plan.session.id, undo, heir=conversation if is_undo else None)
+        return Git(work_tree=work_tree, git_dir=git_dir, place=self._helm.settings.state_dir)
 
     # --- conversations -----------------------------------------------------------------------------------------------
 
@@ -361,10 +369,7 @@ class Rewinding:
         return Capability.FORK not in lacking and Capability.ARCHIVE not in lacking
 
     async def _keep_conversation(self, plan: _Plan) -> str | None:
-        """Keep the whole conversation as a session of its own, in the archive, unless a rewind that was cut off has."""
-        undo = None if plan.known is None else plan.known.undo
-        if undo is not None and not undo.is_done and undo.conversation is not None:
-            return undo.conversation
+        """Keep the whole conversation as a session of its own, in the archive."""
         if not await self._keeps_conversations(plan.session):
             return None
         kept = await self._helm.fork(plan.session.id)
@@ -382,7 +387,7 @@ def _undo_of(plan: _Plan, files: FilesRewind | None) -> Undo:
     begun = None if plan.known is None else plan.known.undo
     if files is None:
         return Undo(taken_at=datetime.now(UTC))
-    if begun is not None and not begun.is_done and begun.wanted == files.wanted and not plan.shown.is_undo:
+    if begun is not None and not begun.is_done and begun.wanted == files.wanted == files.now.tree:
         return begun
     return Undo(taken_at=datetime.now(UTC), before=files.now, wanted=files.wanted)
 

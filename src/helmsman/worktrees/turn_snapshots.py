@@ -289,14 +289,14 @@ def read_snapshots(state_dir: Path, session_id: str) -> SessionSnapshots | None:
     return known if known is not None and known.session_id == session_id else None
 
 
-def keep_undo(git: Git, session_id: str, undo: Undo) -> None:
+def keep_undo(git: Git, session_id: str, undo: Undo | None) -> None:
     """Write down how a rewind is taken back. `git` is from `state_now`, whose block this is in."""
     known = read_snapshots(git.place, session_id)
     fresh = SessionSnapshots(session_id=session_id, work_tree=git.work_tree, git_dir=git.git_dir)
     _keep(git, known, replace(known or fresh, undo=undo))
 
 
-def change_undo(git: Git, session_id: str, undo: Undo, *, heir: str | None = None) -> None:
+def change_undo(git: Git, session_id: str, undo: Undo | None, *, heir: str | None = None) -> None:
     """The same outside of such a block; a session that goes on with the conversation is the `heir` of the snapshots.
 
     Outside of git, where there are no snapshots, the git directory of `git` need not be there.
