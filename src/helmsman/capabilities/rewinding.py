@@ -166,10 +166,10 @@ class Rewinding:
                 await self._bring_back(conversation)
             elif plan.shown.forgotten:
                 conversation = await self._keep_conversation(plan)
+                await anyio.to_thread.run_sync(partial(self._note, plan, files, conversation, is_done=False))
                 await self._upkeep.roll_back(session_id, len(plan.shown.forgotten))
         except HelmsmanError:
-            if files is not None and plan.files is not None:
-                await anyio.to_thread.run_sync(self._put_back, plan, plan.files, files)
+            await anyio.to_thread.run_sync(self._put_back, plan, files)
             raise
         await anyio.to_thread.run_sync(self._note, plan, files, conversation)
         return replace(plan.shown, conversation=conversation)
@@ -297,17 +297,18 @@ class Rewinding:
 
     async def _refuse_others(self, session: Session, git: Git, since: datetime, ours: Collection[str]) -> None:
         """Make sure that nobody else's work is in the tree: no other session may have worked in it since."""
-        tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(origin="local", limit=_MANY_TASKS))
-        others: dict[str, Task] = {}
-        for task in tasks:
-            ended = task.completed_at or task.updated_at
-            is_later = task.is_running or ended > since
-            if task.session_id in (None, session.id) or task.turn_id in ours or not is_later or _only_reads(task):
-                continue
-            if task.directory is not None and await anyio.to_thread.run_sync(
-                _is_in, Path(task.directory), git.work_tree
-            ):
-                others.setdefault(str(task.session_id), task)
+
+        def look(registry: Registry) -> dict[str, Task]:
+            tasks, _ = registry.list(origin="local", limit=_MANY_TASKS)
+            later = (task for task in tasks if task.is_running or (task.completed_at or task.updated_at) > since)
+            writing = (task for task in later if task.turn_id not in ours and not _only_reads(task))
+            return {
+                task.session_id: task
+                for task in writing
+                if task.session_id not in (None, session.id) and _is_in(task.directory, git.work_tree)
+            }
+
+        others = await self._helm.ledger.registry(look)
         if others:
             named = "; ".join(f"{one} ({task.alias})" for one, task in others.items())
             raise CannotRewind(
@@ -334,22 +335,32 @@ class Rewinding:
         """Take the files back. Blocks."""
 
         def agree(found: FilesRewind, git: Git) -> None:
+            if plan.session.state.is_running:  # since just now
+                raise busy(plan.session.id)
             self._check(_named(_with_files(plan.shown, files, found)), digest)
             keep_undo(git, plan.session.id, _undo_of(plan, found))
 
         return rewind_files(files.git, files.wanted, after=files.after, leave_out=files.leave_out, agree=agree)
 
-    def _put_back(self, plan: _Plan, files: _Files, done: FilesRewind) -> None:
-        rewind_files(files.git, done.now, after=None, leave_out=files.leave_out, agree=lambda _plan, _git: None)
+    def _put_back(self, plan: _Plan, done: FilesRewind | None) -> None:
+        """Have all as it was before. Blocks."""
+        if plan.files is not None and done is not None:
+            leave_out = plan.files.leave_out
+            rewind_files(plan.files.git, done.now, after=None, leave_out=leave_out, agree=lambda _plan, _git: None)
+        change_undo(self._place(plan), plan.session.id, None if plan.known is None else plan.known.undo)
 
-    def _note(self, plan: _Plan, files: FilesRewind | None, conversation: str | None) -> None:
-        """Write down that it is done, and how it is taken back. Blocks."""
-        is_undo, known = plan.shown.is_undo, plan.known if plan.files is None else plan.files.git
+    def _note(self, plan: _Plan, files: FilesRewind | None, conversation: str | None, *, is_done: bool = True) -> None:
+        """Write down how it is taken back, and whether it is done. Blocks."""
+        is_undo = plan.shown.is_undo
+        undo = replace(_undo_of(plan, files), conversation=None if is_undo else conversation, is_done=is_done)
+        change_undo(self._place(plan), plan.session.id, undo, heir=conversation if is_undo else None)
+
+    def _place(self, plan: _Plan) -> Git:
+        """Where snapshots are written down; of a session without any it is its directory."""
+        known = plan.known if plan.files is None else plan.files.git
         place = Path(plan.session.directory or "/")
         work_tree, git_dir = (place, place / ".git") if known is None else (known.work_tree, known.git_dir)
-        git = Git(work_tree=work_tree, git_dir=git_dir, place=self._helm.settings.state_dir)
-        undo = replace(_undo_of(plan, files), conversation=None if is_undo else conversation, is_done=True)
-        change_undo(git, plan.session.id, undo, heir=conversation if is_undo else None)
+        return Git(work_tree=work_tree, git_dir=git_dir, place=self._helm.settings.state_dir)
 
     # --- conversations -----------------------------------------------------------------------------------------------
 
@@ -358,10 +369,7 @@ class Rewinding:
         return Capability.FORK not in lacking and Capability.ARCHIVE not in lacking
 
     async def _keep_conversation(self, plan: _Plan) -> str | None:
-        """Keep the whole conversation as a session of its own, in the archive, unless a rewind that was cut off has."""
-        undo = None if plan.known is None else plan.known.undo
-        if undo is not None and not undo.is_done and undo.conversation is not None:
-            return undo.conversation
+        """Keep the whole conversation as a session of its own, in the archive."""
         if not await self._keeps_conversations(plan.session):
             return None
         kept = await self._helm.fork(plan.session.id)
@@ -379,7 +387,7 @@ def _undo_of(plan: _Plan, files: FilesRewind | None) -> Undo:
     begun = None if plan.known is None else plan.known.undo
     if files is None:
         return Undo(taken_at=datetime.now(UTC))
-    if begun is not None and not begun.is_done and begun.wanted == files.wanted and not plan.shown.is_undo:
+    if begun is not None and not begun.is_done and begun.wanted == files.wanted == files.now.tree:
         return begun
     return Undo(taken_at=datetime.now(UTC), before=files.now, wanted=files.wanted)
 
@@ -446,6 +454,6 @@ def _only_reads(task: Task) -> bool:
     return isinstance(options, dict) and options.get("sandbox") == "read-only"
 
 
-def _is_in(directory: Path, work_tree: Path) -> bool:
-    root = repository_root(directory)
+def _is_in(directory: str | None, work_tree: Path) -> bool:
+    root = None if directory is None else repository_root(Path(directory))
     return root is not None and root.resolve() == work_tree.resolve()

@@ -21,7 +21,9 @@ import os
 import shutil
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -256,8 +258,10 @@ def _list_changes(git: Git, *, fresh: bool) -> list[str]:
         with suppress(FileNotFoundError):  # nothing was ever added
             # With its time: by that git knows which files may have changed since without showing it.
             shutil.copy2(git.git_dir / "index", git.index)
-    listed = git.names("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
-    return list(dict.fromkeys(listed))
+    with ThreadPoolExecutor(1) as beside:  # both look at every file of a large tree
+        new = beside.submit(copy_context().run, git.names, "ls-files", "-z", "--others", "--exclude-standard")
+        changed = git.names("diff-files", "-z", "--name-only")
+        return list(dict.fromkeys((*changed, *new.result())))
 
 
 def _index_version(git: Git) -> list[int] | None:
@@ -285,14 +289,14 @@ def read_snapshots(state_dir: Path, session_id: str) -> SessionSnapshots | None:
     return known if known is not None and known.session_id == session_id else None
 
 
-def keep_undo(git: Git, session_id: str, undo: Undo) -> None:
+def keep_undo(git: Git, session_id: str, undo: Undo | None) -> None:
     """Write down how a rewind is taken back. `git` is from `state_now`, whose block this is in."""
     known = read_snapshots(git.place, session_id)
     fresh = SessionSnapshots(session_id=session_id, work_tree=git.work_tree, git_dir=git.git_dir)
     _keep(git, known, replace(known or fresh, undo=undo))
 
 
-def change_undo(git: Git, session_id: str, undo: Undo, *, heir: str | None = None) -> None:
+def change_undo(git: Git, session_id: str, undo: Undo | None, *, heir: str | None = None) -> None:
     """The same outside of such a block; a session that goes on with the conversation is the `heir` of the snapshots.
 
     Outside of git, where there are no snapshots, the git directory of `git` need not be there.
