@@ -61,6 +61,7 @@ async def test_a_review_shows_its_findings_once(helm: Helmsman, model: ScriptedM
     model.on("", say(json.dumps({"findings": [FINDING | {"code_location": place}], **VERDICT})))
     listening = Transcripts(helm)
     session = (await helm.extras.reviews.start(ReviewTarget(kind="uncommitted"), cwd=git_repo)).session
+    assert session is not None
     with anyio.fail_after(SECONDS):
         await session.wait()
     for transcripts in (listening, Transcripts(helm)):  # as it was seen, and as Codex has written it down
