@@ -29,6 +29,7 @@ from bench import (
     run_request,
     schemas,
     scrolling,
+    search,
     startup,
     turns,
     usage,
@@ -55,6 +56,7 @@ MEASUREMENTS = (
     routing,
     run_request,
     usage,
+    search,
     schemas,
     scrolling,
 )

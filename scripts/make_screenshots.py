@@ -255,6 +255,24 @@ async def spent(page: Page, _stage: Stage) -> None:
     await page.until("document.querySelectorAll('.chart svg').length === 3")
 
 
+async def found(page: Page, _stage: Stage) -> None:
+    await page.until("document.querySelectorAll('.home .question').length === 2")
+    await page.press("/")
+    await page.write("tide tables")
+    await page.until(
+        "document.querySelectorAll('.row .excerpt').length > 5 && !document.querySelector('.rows-end').innerText"
+    )
+
+
+async def begun(page: Page, _stage: Stage) -> None:
+    await page.until("document.querySelectorAll('.home .question').length === 2")
+    await page.press("n")
+    await page.until("document.activeElement.name === 'prompt'")
+    await page.write("Draw the depth contours in the colours of the old charts")
+    await page.until_text(".configured", "it asks")
+    await page.until("document.querySelectorAll('dialog select[name=model] option').length > 1")
+
+
 Show: TypeAlias = "Callable[[Page, Stage], Awaitable[None]]"
 
 PICTURES: dict[str, tuple[Show, str, int, int]] = {
@@ -262,6 +280,8 @@ PICTURES: dict[str, tuple[Show, str, int, int]] = {
     "dark": (session, "dark", 1280, 800),
     "session": (session, "light", 1280, 800),
     "review": (reviewed, "light", 1280, 800),
+    "search": (found, "light", 1280, 800),
+    "new": (begun, "light", 1280, 800),
     "usage": (spent, "light", 1280, 800),
     "narrow": (asked, "light", 390, 780),
     "narrow-dark": (overview, "dark", 390, 780),

@@ -18,6 +18,7 @@ BEGIN, END = "<!-- drawn by tests/architecture.py -->", "<!-- end of the drawing
 ROOMS = (
     *("cli", "httpd", "web", "mcp", "terminal", "testing", "clients", "shapes", "router"),
     *(
+        "sync",
         "step",
         "service",
         "hub",

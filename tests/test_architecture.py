@@ -96,6 +96,7 @@ def test_in_the_root_is_only_what_a_user_of_the_library_looks_for() -> None:
         "service.py",
         "settings.py",
         "step.py",
+        "sync.py",
     }
 
 

@@ -8,6 +8,8 @@
 
     answer = await run_step("Review this diff", cwd=repo, output_schema=schema, on_question=ask)
 
+It needs asyncio. A script without an event loop has `SyncHelmsman` and `run_step_sync`.
+
 Events and items are in `helmsman.model.events`, errors in `helmsman.errors`, the test kit in `helmsman.testing`.
 """
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings, load_settings
     from helmsman.step import StepResult, run_step, run_step_sync
+    from helmsman.sync import SyncHelmsman, SyncSession
 
 __all__ = [
     "ClientTool",
@@ -43,6 +46,8 @@ __all__ = [
     "StepOutputInvalid",
     "StepResult",
     "StepTimedOut",
+    "SyncHelmsman",
+    "SyncSession",
     "Wanted",
     "__version__",
     "load_settings",
@@ -59,6 +64,7 @@ _HOMES = {
     "sessions.session": ("QuestionHandler", "Session"),
     "settings": ("Settings", "load_settings"),
     "step": ("StepResult", "run_step", "run_step_sync"),
+    "sync": ("SyncHelmsman", "SyncSession"),
 }
 
 

@@ -48,6 +48,18 @@ class InvalidInput(HelmsmanError):
     code = "invalid_input"
 
 
+class NeedsAsyncio(HelmsmanError):
+    """The library is used without an event loop of asyncio: under trio, or outside of any."""
+
+    code = "needs_asyncio"
+
+
+class NotOpen(HelmsmanError):
+    """Something is asked of a Helmsman that was not opened, or was closed."""
+
+    code = "not_open"
+
+
 # --- the Codex binary and what it can do -----------------------------------------------------------------------------
 
 
@@ -382,6 +394,15 @@ class WorktreeError(HelmsmanError):
     """Git could not make, read or remove a worktree."""
 
     code = "worktree_error"
+
+
+class CannotRewind(HelmsmanError):
+    """A session cannot be taken back; nothing was touched.
+
+    Details: `reason` (`no_git`, `no_snapshot`, `shared_tree`, `no_rewind`), and with it `turns` or `sessions`.
+    """
+
+    code = "cannot_rewind"
 
 
 class ConfirmationNeeded(HelmsmanError):

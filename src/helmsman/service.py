@@ -6,12 +6,16 @@ format. It is the same class whether it holds the service itself, as in a hub, o
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import os
+import sys
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, cast
 
+from helmsman.base.concurrency import require_asyncio
+from helmsman.errors import NotOpen
 from helmsman.hub.verbs import VERBS
 from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.steering.core import Steering
@@ -39,7 +43,9 @@ Holder: TypeAlias = "Callable[[Session, str, Callable[[], Awaitable[None]]], Awa
 
 
 class Helmsman(Steering):
-    """Runs agents. Use it as an async context manager.
+    """Runs agents, under asyncio. Use it as an async context manager; in notebooks, `await open()` and `await close()`.
+
+    In a script without an event loop use `helmsman.SyncHelmsman`.
 
     Where agents may outlive this process (`Settings.detach`, the default where Codex can), the user's hub has the service,
     and whatever is started goes on there when the block is left. Else, or with `inside`, or with agents of your own, it runs
@@ -71,8 +77,66 @@ class Helmsman(Steering):
         )
         self._may_ask_hub = self._is_alone and self.settings.detach and not agents and not inside and os.name == "posix"
         self._hub: HubClient | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._leaving = asyncio.Event()
+
+    def __enter__(self) -> Never:
+        raise TypeError(
+            "Use `async with Helmsman()`, or `with helmsman.SyncHelmsman()` in a script without an event loop."
+        )
+
+    def __exit__(self, *exc: object) -> None:
+        """There for Python to get to `__enter__`, which says what to use."""
+
+    async def open(self) -> Self:
+        """Open it without a block, as in one cell of a notebook; `close` closes it in another. Once is enough.
+
+        Raises:
+            NeedsAsyncio: There is no event loop of asyncio.
+            NotOpen: It was closed, and is of no use any more.
+        """
+        require_asyncio()
+        if self._leaving.is_set():
+            raise NotOpen("This Helmsman was closed. Make a new one: Helmsman().")
+        if self._life is None:
+            opened = asyncio.get_running_loop().create_future()
+            self._life = asyncio.create_task(self._live(opened), name="helmsman")
+            try:
+                await asyncio.shield(opened)
+            except asyncio.CancelledError:
+                await self.close()
+                raise
+            except BaseException:
+                self._life = None
+                raise
+        return self
+
+    async def close(self) -> None:
+        """Close what `open` opened. Closed already, or never opened, nothing happens."""
+        life, self._life = self._life, None
+        if life is not None:
+            self._leaving.set()
+            await asyncio.shield(life)
+
+    async def _live(self, opened: asyncio.Future[None]) -> None:
+        """Be open until somebody closes it, in a task of its own: what is open here has to be left where it was entered."""
+        try:
+            await self.__aenter__()
+        except BaseException as error:
+            if not opened.done():
+                opened.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        try:
+            opened.set_result(None)
+            await self._leaving.wait()
+        finally:
+            self._leaving.set()
+            await self.__aexit__(*sys.exc_info())
 
     async def __aenter__(self) -> Self:
+        require_asyncio()
         if self._may_ask_hub:
             from helmsman.hub.client import HubClient
 
@@ -161,6 +225,12 @@ class Helmsman(Steering):
 
     async def needs_session_first(self, task_id: str, directory: Path) -> bool:
         return self.ledger.gate(task_id) is not None or await self.extras.worktree_setup.is_due(directory)
+
+    def before_turn(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
+        return self.extras.snapshots.begin(session, task_id, sandbox)
+
+    def after_turn(self, session: Session) -> None:
+        self.extras.snapshots.ended(session)
 
     def check_spending(self, session: Session) -> None:
         self.extras.budgets.check(session)

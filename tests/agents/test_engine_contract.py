@@ -331,6 +331,7 @@ ASKED_OF_A_SESSION: dict[Capability, Callable[[Helmsman, Session], Awaitable[Any
     Capability.RENAME: lambda helm, session: helm.extras.upkeep.rename(session.id, "a name"),
     Capability.ARCHIVE: lambda helm, session: helm.extras.upkeep.archive(session.id),
     Capability.GOALS: lambda helm, session: helm.extras.upkeep.goal(session.id),
+    Capability.ATTACH: lambda helm, session: helm.extras.upkeep.own_terminal(session.id),
     Capability.REVIEW: lambda helm, session: helm.run_other_turn(session.id, turn_input("look", kind=ReviewTarget())),
     Capability.PLAN: lambda helm, session: helm.run_other_turn(session.id, turn_input("plan", kind="plan")),
 }

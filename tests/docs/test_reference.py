@@ -1,4 +1,4 @@
-"""docs/reference.md is what the code says."""
+"""docs/reference.md and docs/events.md are what the code says."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make_reference.py"
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
-def test_the_reference_is_up_to_date() -> None:
+@pytest.mark.parametrize("script", ["make_reference.py", "make_events.py"])
+def test_the_reference_is_up_to_date(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--check"], capture_output=True, encoding="utf-8", timeout=60, check=False
+        [sys.executable, SCRIPTS / script, "--check"], capture_output=True, encoding="utf-8", timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -19,12 +19,12 @@ from helmsman.model.events import (
 )
 from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Prompt, Question
-from helmsman.shapes.rendering import event_as_dict, event_name, fields_as_dict, json_line
+from helmsman.shapes.rendering import fields_as_dict, json_line
 
 
 def test_an_event_has_its_type_and_its_fields_in_camel_case() -> None:
     item = CommandExecution(id="c", command="ls", exit_code=0, output="x\n", duration_ms=5)
-    assert event_as_dict(ItemEnded(session_id="s", turn_id="t", item=item)) == {
+    assert ItemEnded(session_id="s", turn_id="t", item=item).to_json() == {
         "type": "item_ended",
         "sessionId": "s",
         "turnId": "t",
@@ -45,13 +45,13 @@ def test_an_event_has_its_type_and_its_fields_in_camel_case() -> None:
 
 def test_values_inside_an_event_are_plain_too() -> None:
     change = FileChange(id="f", changes=(PathChange(path="a", kind="add", added=1, removed=0),))
-    assert event_as_dict(ItemEnded(session_id="s", item=change))["item"]["changes"] == [
+    assert ItemEnded(session_id="s", item=change).to_json()["item"]["changes"] == [
         {"path": "a", "kind": "add", "added": 1, "removed": 0}
     ]
     failed = TurnEnded(session_id="s", outcome="failed", failure=Failure(code="x", message="no", http_status=429))
-    assert event_as_dict(failed)["failure"] == {"code": "x", "message": "no", "retryable": False, "httpStatus": 429}
+    assert failed.to_json()["failure"] == {"code": "x", "message": "no", "retryable": False, "httpStatus": 429}
     spent = UsageReported(session_id="s", total=Usage(1, 2, 3, 4))
-    assert event_as_dict(spent)["total"] == fields_as_dict(Usage(1, 2, 3, 4))
+    assert spent.to_json()["total"] == fields_as_dict(Usage(1, 2, 3, 4))
 
 
 def test_a_question_is_shown_as_pending_question_is() -> None:
@@ -59,21 +59,21 @@ def test_a_question_is_shown_as_pending_question_is() -> None:
     question = Question(
         id="q", type="command_approval", session_id="s", turn_id="t", prompts=(prompt,), details={"command": "ls"}
     )
-    assert event_as_dict(QuestionAsked(session_id="s", question=question))["question"] == question_as_dict(question)
+    assert QuestionAsked(session_id="s", question=question).to_json()["question"] == question_as_dict(question)
 
 
 def test_every_event_has_a_name_of_its_own() -> None:
     kinds = [
         kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind != Event
     ]
-    names = {event_name(kind.__new__(kind)) for kind in kinds}
+    names = {kind.event_type() for kind in kinds}
     assert len(names) == len(kinds) >= 15
     assert {"turn_requested", "engine_gone", "unknown"} <= names
 
 
 def test_a_line_is_one_line_of_ascii_whatever_is_in_it() -> None:
     odd = {"text": "a\nb\x1b[2J\u202e\ud800", "path": Path("x")}
-    line = json_line(event_as_dict(Unknown(session_id="s", name="n", payload=odd)))
+    line = json_line(Unknown(session_id="s", name="n", payload=odd).to_json())
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["payload"]["text"] == odd["text"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
+from helmsman.model.handover_text import own_words
 from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from helmsman.agents.configured import AgentConfig, ConfigEdit
+    from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
+    from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
@@ -56,6 +58,7 @@ class Capability(Enum):
     ARCHIVE = "archive", "archive a session"
     GOALS = "goals", "keep a goal for a session"
     DETACH = "detach", "go on without the process that started it"
+    ATTACH = "attach", "open a session that is loaded here in its own terminal program"
 
     # --- about the agent ---
     MODELS = "models", "list its models"
@@ -189,6 +192,11 @@ class SessionInfo:
     open_elsewhere: bool = False
     path: Path | None = None
 
+    @property
+    def about(self) -> str | None:
+        """What it is about, in a name or in the words of the person who began it."""
+        return own_words(self.name or self.first_prompt)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
@@ -313,6 +321,11 @@ class Engine(ABC):
         return None
 
     @property
+    def is_of_a_person(self) -> bool:
+        """Whether a person works in it, with the agent's own program: what they begin there is theirs to answer."""
+        return False
+
+    @property
     @abstractmethod
     def lost(self) -> HelmsmanError | None:
         """Why this engine is of no use any more, or None while it is."""
@@ -379,6 +392,10 @@ class Engine(ABC):
         """Take over a session that another process began: what its turn has done and asks comes as events."""
         raise self._refusal(Capability.DETACH)
 
+    async def own_terminal(self, session_id: str) -> OwnTerminal:
+        """How a session that is loaded is opened in the agent's own terminal program, beside us."""
+        raise self._refusal(Capability.ATTACH)
+
     # --- upkeep of sessions. Where one has to be loaded for it, the method says so; load it with `resume` first -----
 
     async def roll_back(self, session_id: str, turns: int) -> None:
@@ -442,6 +459,10 @@ class Engine(ABC):
         """Its configuration for work in a directory."""
         raise self._refusal(Capability.CONFIGURE)
 
+    async def in_force(self, directory: Path) -> InForce:
+        """What its configuration comes to for work in a directory."""
+        raise self._refusal(Capability.CONFIGURE)
+
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
         """Change the user's configuration, if it still is of this version; what overrides that, if something does."""
         raise self._refusal(Capability.CONFIGURE)
@@ -494,8 +515,8 @@ class SessionIndex(Protocol):
         """All that is recorded of a session's turns, last first."""
         ...
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        """All turns of a session with what was said and done, oldest first; None if it is not on disk.
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        """All turns of a session as it was just listed, with what was said and done, oldest first; None if it is gone.
 
         Prompts, messages, commands and changed files are in it; an engine's `history` may know more.
         """
@@ -514,6 +535,9 @@ class Agent(ABC):
     def title(self) -> str:
         """What it is called in sentences."""
         return self.name.capitalize()
+
+    closes_network: bool = False
+    """Whether its own sandbox keeps commands off the network, unless its configuration says otherwise."""
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed | None:
         """Which program of it is used; None of an agent that is no program of its own.
@@ -550,6 +574,10 @@ class Agent(ABC):
             EngineLost: It has ended.
         """
         raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+
+    def persons_engine(self, settings: Settings) -> str | None:
+        """The engine in which a person's sessions of the agent's own program run (`reopen_engine`); None where none does."""
+        return None
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         """Whether `open_engine` would give this engine, which went on when somebody left it."""

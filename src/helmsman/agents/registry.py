@@ -7,11 +7,13 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.agents.acp.agent import AcpAgent, known_agents, read_own_agents
 from helmsman.agents.claude.agent import ClaudeAgent
@@ -19,7 +21,7 @@ from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.keeper.owner import Owner
 from helmsman.base.surroundings import environment
 from helmsman.base.unknown_names import nearest
-from helmsman.errors import ClientAway, HelmsmanError, InvalidInput
+from helmsman.errors import ClientAway, EngineLost, EngineTimeout, HelmsmanError, InvalidInput, SessionLocked
 
 __all__ = [
     "HOMES",
@@ -28,6 +30,7 @@ __all__ = [
     "Owner",
     "Spendings",
     "agent_in_use",
+    "engine_in_use",
     "engine_overviews",
     "find_agent",
     "fingerprint",
@@ -44,9 +47,10 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.agents.acp.agent import OwnWords
-    from helmsman.agents.protocol import Agent, Engine, SessionIndex
+    from helmsman.agents.protocol import Agent, Engine, Opened, SessionIndex
     from helmsman.agents.spending import SessionSpending, SpendingIndex
     from helmsman.base.processes import Process
+    from helmsman.model.options import SessionOptions
     from helmsman.settings import ConfigFile, Settings
 
 log = logging.getLogger(__name__)
@@ -193,6 +197,17 @@ def stop_engine(state_dir: Path, engine_id: str) -> None:
             kept.stop()
 
 
+@contextmanager
+def engine_in_use(state_dir: Path, engine_id: str | None) -> Iterator[None]:
+    """Keep an engine of Codex from ending for want of anybody who uses it, for the length of the block."""
+    from helmsman.agents.codex.detached.records import read_records
+    from helmsman.agents.keeper.places import try_attach
+
+    record = next((one for one in read_records(state_dir) if one.id == engine_id), None)
+    with nullcontext() if record is None else try_attach(record.directory):
+        yield
+
+
 def keepers(state_dir: Path) -> Collection[Process]:
     """The processes that own what outlives us, of every agent."""
     from helmsman.agents.codex.detached.records import read_records
@@ -259,6 +274,8 @@ class EngineHolder:
         self._engines: dict[str, Engine] = {}
         self._opening: dict[str, anyio.Event] = {}
         self._others: dict[str, Engine] = {}
+        self._persons: dict[str, Engine] = {}
+        """Those of agents' own programs: never for new sessions."""
         self._keeping = set[anyio.CancelScope]()
         self.users = 0
 
@@ -274,7 +291,8 @@ class EngineHolder:
 
     def holds(self, engine: Engine | None) -> bool:
         """Whether an engine is one of these."""
-        return engine is not None and (engine in self._engines.values() or engine in self._others.values())
+        held = (*self._engines.values(), *self._others.values(), *self._persons.values())
+        return engine is not None and engine in held
 
     def close(self) -> None:
         """Let go of all of them; those that outlive us go on, and end when nobody has needed them for a while."""
@@ -327,17 +345,37 @@ class EngineHolder:
 
     async def reach(self, name: str, engine_id: str) -> Engine | None:
         """A detached engine of an agent in which something runs; None if it has ended."""
-        for known in (self._engines.get(name), self._others.get(engine_id)):
+        for known in (self._engines.get(name), self._others.get(engine_id), self._persons.get(engine_id)):
             if known is not None and known.id == engine_id and usable(known):
                 return known
         try:
             agent = self._agents.get(name) or self._agents[name]
             opening = agent.reopen_engine(self._settings, engine_id)
-            self._others[engine_id] = await self._tasks.start(self._keep, opening)
+            engine: Engine = await self._tasks.start(self._keep, opening)
         except HelmsmanError as error:
             log.debug("engine %s is not reached: %s", engine_id, error)
             return None
-        return self._others[engine_id]
+        (self._persons if engine.is_of_a_person else self._others)[engine_id] = engine
+        return engine
+
+    async def resume(self, engine: Engine, session_id: str, options: SessionOptions) -> tuple[Engine, Opened]:
+        """Have an engine load a session; one that a person has open in the agent's own program is joined there instead.
+
+        Raises:
+            SessionLocked: Another process has it, and it cannot be joined.
+        """
+        try:
+            return engine, await engine.resume(session_id, options)
+        except SessionLocked as locked:
+            name = engine.capabilities.agent
+            engine_id = await anyio.to_thread.run_sync(self._agents[name].persons_engine, self._settings)
+            persons = None if engine_id is None else await self.reach(name, engine_id)
+            if persons is None:
+                raise
+            try:
+                return persons, await persons.resume(session_id, options)
+            except (EngineLost, EngineTimeout, SessionLocked):
+                raise locked from None
 
     async def _keep(self, opening: AbstractAsyncContextManager[Engine], *, task_status: TaskStatus[Engine]) -> None:
         opened = False

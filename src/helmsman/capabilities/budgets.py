@@ -299,6 +299,8 @@ class Budgets:
         if session.id in self._checking:
             self._again.add(session.id)
             return
+        if not self._budget(session.directory).amounts():
+            return
         self._checking.add(session.id)
         self._helm.in_background(partial(self._check, session))
 

@@ -10,17 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.agents.protocol import Begun, Capability, Engine, Goal, PastTurn
-from helmsman.errors import EngineTimeout, InvalidInput, SessionNotFound
+from helmsman.agents.registry import usable
+from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
 from helmsman.model.events import AgentMessage, Event, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import busy
 from helmsman.tasks.drafts import draft_task
+from helmsman.worktrees.turn_snapshots import forget_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
 
@@ -115,6 +119,7 @@ class Upkeep:
         if session.state.is_running or session.queue:
             raise busy(session.id)
         await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).archive(session.id)
+        await anyio.to_thread.run_sync(forget_snapshots, self._helm.settings.state_dir, session.id)
         self._helm.forget(session.id)
 
     async def unarchive(self, session_id: str) -> Session:
@@ -129,6 +134,25 @@ class Upkeep:
             raise InvalidInput(f"Session {session.id} is not archived. Go on with it as it is.", parameter="session_id")
         await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).unarchive(session.id)
         return session
+
+    async def own_terminal(self, session_id: str) -> OwnTerminal:
+        """How a session is opened in its agent's own terminal program, by the side of this: both see all, both can answer.
+
+        One that is not loaded is loaded first, as for its next turn. Nothing is stopped when the program is left.
+
+        Raises:
+            Unsupported: It cannot be joined there.
+            SessionLocked: Another process has it.
+        """
+        session = await self._helm.session(session_id)
+        engine = session.engine
+        if not usable(engine):
+            if session.state.is_running and session.elsewhere is not None:
+                raise SessionLocked(session.elsewhere)
+            await self._helm.truth.refuse_archived(session.id)
+            session, engine = await self._helm.load(session.id, Capability.ATTACH)
+        assert engine is not None
+        return await engine.own_terminal(session.id)
 
     # --- goals -------------------------------------------------------------------------------------------------------
 

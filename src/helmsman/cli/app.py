@@ -24,10 +24,12 @@ _HELP_WIDTHS: Final = 50, 100
 """How narrow and how wide help is at most."""
 
 _HEADINGS: Final = {
-    "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "dashboard"),
+    "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "attach", "dashboard"),
     "Outcomes that are verified": ("debug", "refactor", "test"),
     "Answer and stop": ("questions", "respond", "steer", "interrupt", "rules"),
-    "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+    "Sessions": (
+        *("list", "search", "fork", "rewind", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+    ),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
     "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub"),

@@ -26,7 +26,7 @@ from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import HelmsmanError, StepInterrupted
 from helmsman.model.events import Event, QuestionAsked, TurnEnded, Usage
 from helmsman.model.questions import ACCEPT, APPROVE, Question, refusal
-from helmsman.shapes.rendering import event_as_dict, fields_as_dict
+from helmsman.shapes.rendering import fields_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
 
@@ -248,7 +248,7 @@ class JsonDisplay(Display):
         self.on_question = answer or (_ask_on_terminal if has_terminal() else refuse)
 
     def on_event(self, session: Session, event: Event) -> None:
-        print_json(event_as_dict(event))
+        print_json(event.to_json())
 
     def finish(self, outcome: Outcome) -> None:
         session, result, error = outcome.session, outcome.result, outcome.error

@@ -28,7 +28,7 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.surroundings import current
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, OutcomeUnknown
+from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, NotOpen, OutcomeUnknown
 from helmsman.hub.connection import Connection
 from helmsman.hub.hello import in_hex
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
@@ -147,6 +147,8 @@ class HubClient:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._exit.aclose()
+        self._lost = NotOpen("This Helmsman was closed. Make a new one: Helmsman().")
+        self._wake()
         for copied in self._copies.values():
             copied.session.feed.close()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
+from helmsman.base.json_values import fields_as_dict, snake_case
 from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -147,6 +148,10 @@ class Item:
     def summary(self) -> str:
         """The item in a line, for lists and logs."""
         return _one_line(getattr(self, self.gist, ""))
+
+    def to_json(self) -> dict[str, Any]:
+        """The item as JSON: its `type`, its fields in camelCase without those that are None, and its `summary`."""
+        return {"type": self.type, **fields_as_dict(self), "summary": self.summary()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +355,18 @@ class Event:
     agent_id: str | None = None
     raw: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
+    @classmethod
+    def event_type(cls) -> str:
+        """What it is called in JSON: its class in snake_case."""
+        return snake_case(cls.__name__)
+
+    def to_json(self) -> dict[str, Any]:
+        """The event as JSON, as `--json` prints it and docs/events.md describes it: its `type` and its fields.
+
+        Names are camelCase, and what is None is left out. What it holds can be given to `json.dumps`.
+        """
+        return {"type": self.event_type(), **fields_as_dict(self)}
+
     def without_raw(self) -> Self:
         """For whoever sends it on."""
         return self if self.raw is None else replace(self, raw=None)
@@ -394,16 +411,22 @@ class TurnEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemStarted(Event):
+    """An item has begun. It is there as far as it is known."""
+
     item: Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemUpdated(Event):
+    """More is known of an item."""
+
     item: Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemEnded(Event):
+    """An item is complete."""
+
     item: Item
 
 
@@ -436,6 +459,8 @@ class UsageReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitsReported(Event):
+    """How much of the account's limits is used."""
+
     limits: tuple[RateLimit, ...]
     plan: str | None = None
 
@@ -462,6 +487,8 @@ class SettingsApplied(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRenamed(Event):
+    """The session has another name, or none any more."""
+
     name: str | None
 
 
@@ -490,7 +517,14 @@ class Untranslated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionAsked(Event):
+    """The agent waits for an answer."""
+
     question: Question
+
+    def to_json(self) -> dict[str, Any]:
+        from helmsman.model.question_text import question_as_dict  # which pipes have no need of
+
+        return {**Event.to_json(self), "question": question_as_dict(self.question)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

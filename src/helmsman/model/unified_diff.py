@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from helmsman.model.events import PathChange
 
 FileKind = Literal["added", "deleted", "modified", "renamed", "copied", "mode"]
 LineKind = Literal["add", "remove", "same", "hunk", "note", "raw"]
@@ -63,7 +61,23 @@ def read_diff(diff: str) -> tuple[FileDiff, ...]:
     return tuple(section.finished() for section in _sections(_lines_of(diff)))
 
 
-def read_change(change: PathChange) -> FileDiff:
+class FileOfChange(Protocol):
+    """What is read of a file of a file change (`helmsman.model.events.PathChange`)."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def moved_to(self) -> str | None: ...
+
+    @property
+    def diff(self) -> str | None: ...
+
+
+def read_change(change: FileOfChange) -> FileDiff:
     """One file of a file change, which is bare hunks, or the whole content of a file added or deleted."""
     lines = _lines_of(change.diff or "")
     if change.kind == "update":

@@ -1,4 +1,4 @@
-"""Events, items and results as plain dictionaries, the same for every front door that speaks JSON.
+"""Results as plain dictionaries, the same for every front door that speaks JSON; events and items know it themselves.
 
 Keys are camelCase, as in the MCP tools; the names of events, items and their states are snake_case. What is None is
 left out. `json_line` writes one such dictionary so that any consumer can read it: on one line and in plain ASCII,
@@ -7,42 +7,30 @@ which also keeps a hostile text from reaching a terminal.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import Enum
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from helmsman.base.json_values import camel_case, iso_time, present
-from helmsman.model.events import Event, Item
-from helmsman.model.question_text import question_as_dict
-from helmsman.model.questions import Question
+from helmsman.base.json_values import camel_case, fields_as_dict, iso_time, present
+
+__all__ = [
+    "applied_as_dict",
+    "budget_as_dict",
+    "diff_as_dict",
+    "fields_as_dict",
+    "json_line",
+    "spent_as_dict",
+    "task_as_dict",
+    "waits",
+]
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helmsman.capabilities.budgets import BudgetState
     from helmsman.capabilities.changes import AppliedSession, SessionDiff
     from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.tasks.model import Task
-
-_HUMP: Final = re.compile(r"(?<!^)(?=[A-Z])")
-
-
-def event_as_dict(event: Event) -> dict[str, Any]:
-    """An event: its `type` (`item_ended`, …) and its fields."""
-    return {"type": event_name(event), **fields_as_dict(event)}
-
-
-def event_name(event: Event) -> str:
-    """The event's class in snake_case."""
-    return _HUMP.sub("_", type(event).__name__).lower()
-
-
-def item_as_dict(item: Item) -> dict[str, Any]:
-    """An item: its `type` (`command_execution`, …), its fields, and a `summary` in one line."""
-    return {"type": item.type, **fields_as_dict(item), "summary": item.summary()}
 
 
 def spent_as_dict(group: UsageGroup) -> dict[str, Any]:
@@ -114,31 +102,3 @@ def budget_as_dict(state: BudgetState) -> dict[str, Any]:
 def json_line(value: Mapping[str, Any]) -> str:
     """The dictionary as one line of JSON, whatever it holds."""
     return json.dumps(value, default=str)
-
-
-def fields_as_dict(value: Any) -> dict[str, Any]:
-    """Any value of the vocabulary (a usage, a finding, …): its fields."""
-    pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.name != "raw")
-    return {camel_case(name): _plain(content) for name, content in pairs if content is not None}
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case Item():
-            return item_as_dict(value)
-        case Question():
-            return question_as_dict(value)
-        case Enum():
-            return value.value
-        case PurePath():
-            return str(value)
-        case datetime():
-            return value.isoformat()
-        case list() | tuple():
-            return [_plain(entry) for entry in value]
-        case Mapping():
-            return value  # it came as JSON and goes out as JSON
-        case _ if dataclasses.is_dataclass(value):
-            return fields_as_dict(value)
-        case _:
-            return value

@@ -46,6 +46,7 @@ from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, ended_by_limit, failed_turn, known_error, refuse_if_running
+from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.reconcile import may_go_on
@@ -71,6 +72,7 @@ _ASKED_AGAIN_SECONDS: Final = 2.0
 
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
+Ready = Callable[[], Awaitable[None]]
 
 
 class Turns(Answering, Verbs, Hooks):
@@ -210,7 +212,9 @@ class Turns(Answering, Verbs, Hooks):
         try:
             if turn is not None:
                 self._request_turn(session, turn, task_id)
+                ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await self._ledger.place(task_id, engine.id, session.id)
+                await ready()
                 begun = await engine.run_turn(session.id, session.options, turn)
                 runs = True
                 forget_copies(self._shared.state_dir, task_id, turn)
@@ -259,35 +263,44 @@ class Turns(Answering, Verbs, Hooks):
         self._watch(session)
         session.begun = anyio.Event()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
+        ready = self.before_turn(session, task_id, session.state.sandbox)
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
-                await self._ledger.enter(replace(draft, spec=spec))
+                draft = replace(draft, spec=spec)
+                if on_task is None and not is_repeated():
+                    self._ledger.enter_soon(task_id, draft)
+                else:
+                    await self._ledger.enter(draft)
                 self._ledger.hold_to_cost(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
             is_held = await self.holds(session, task_id, begin_turn)
+            if is_held:
+                await self._ledger.write()
         except Exception as error:
             self._did_not_begin(session, task_id, error)
             raise
         if is_held:
             session.begun.set()
         else:
-            await begin_turn()
+            await begin_turn(ready)
         return session
 
     async def _begin_turn(
-        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None = None
+        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None, ready: Ready | None = None
     ) -> None:
-        """Have an engine begin a turn that was requested."""
+        """Have an engine begin a turn that was requested. One that was held gets ready once more."""
         running: str | None = None
         try:
             with self._surroundings.entered():  # not those of whoever has answered
+                ready = ready or self.before_turn(session, task_id, session.state.sandbox)
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
-                running = await self._load(session, engine)
+                engine, running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
                 self._ledger.begin(task_id, session, engine=engine.id)
                 await self._ledger.write_intent(task_id)
+                await ready()
                 begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
@@ -321,26 +334,27 @@ class Turns(Answering, Verbs, Hooks):
         if session.state.is_running:
             raise busy(session.id)
         engine = await self.engine(*needed, agent=session.options.agent)
-        refuse_if_running(session.id, await self._load(session, engine))
+        engine, running = await self._load(session, engine)
+        refuse_if_running(session.id, running)
         return session, engine
 
-    async def _load(self, session: Session, engine: Engine) -> str | None:
-        """Have the engine load a session; the turn that was found running in it, if one was.
+    async def _load(self, session: Session, engine: Engine) -> tuple[Engine, str | None]:
+        """Have the engine load a session; which one has it then, and the turn that was found running in it, if one was.
 
         The session follows that turn from now on. The one that was requested of it is over before it hears of the other,
         or its task would be given the other's end.
         """
         if session.engine is engine:
-            return None
+            return engine, None
         engine.capabilities.require(Capability.RESUME)
-        opened = await engine.resume(session.id, session.options)
+        engine, opened = await self._engines.resume(engine, session.id, session.options)
         self._note_opened(session, opened)
         if opened.turn_id is not None and session.state.is_running:
             session.apply(failed_turn(session.id, busy(session.id)))
-        self._attach(session, engine)
-        if opened.turn_id is not None:
+        if opened.turn_id is not None:  # before what it asks, which waits to be told
             session.apply(TurnStarted(session_id=session.id, turn_id=opened.turn_id))
-        return opened.turn_id
+        self._attach(session, engine)
+        return engine, opened.turn_id
 
     def as_known(self, error: Exception, agent: str) -> HelmsmanError:
         """What went wrong with an agent, as one of our errors. What one that was plugged in raises is its engine's own."""
@@ -363,7 +377,8 @@ class Turns(Answering, Verbs, Hooks):
     def make_room(self) -> None:
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._shared.is_open:
-            self._shared.tasks.start_soon(self._run_queued)
+            if any(session.queue for session in self._shared.roster.at_work.values()):
+                self._shared.tasks.start_soon(self._run_queued)
             self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
@@ -551,6 +566,9 @@ class Turns(Answering, Verbs, Hooks):
                 session.apply(event)
                 return
             if isinstance(event, QuestionAsked):
+                if session.engine is not None and session.engine.is_of_a_person and not self._is_task(session):
+                    session.apply(event)  # by a turn of the person's: no rule of ours, no deadline
+                    return
                 self._shared.tasks.start_soon(self.desk.receive(session, event))
                 return
             if isinstance(event, ToolCalled):
@@ -560,6 +578,7 @@ class Turns(Answering, Verbs, Hooks):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
+                self.after_turn(session)
                 self.make_room()
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)
@@ -586,6 +605,9 @@ class Turns(Answering, Verbs, Hooks):
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)
         running = [session.id for session in at_work if session.elsewhere is None and self._is_ours(session)]
         self.room.refuse_if_full(running, self.settings.max_sessions)
+
+    def _is_task(self, session: Session) -> bool:
+        return self._ledger.running_task(session.id) is not None
 
     def _is_ours(self, session: Session) -> bool:
         return isinstance(session.verbs, Turns) and session.verbs.room is self.room

@@ -1,4 +1,4 @@
-"""The routes that do something: start, say, steer, interrupt, answer, cancel."""
+"""The routes that do something: say, steer, interrupt, answer, cancel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pydantic import Field
 from helmsman.approvals.deadline import LEASE_SECONDS
 from helmsman.base.json_values import present
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
-from helmsman.shapes.contract import Input, NothingInput, StartInput
+from helmsman.shapes.contract import Input, NothingInput
 from helmsman.shapes.rendering import task_as_dict
-from helmsman.shapes.session_status import started
 from helmsman.web.json_http import body
 
 if TYPE_CHECKING:
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.web.transcripts import Transcripts
-
-
-class NewSessionInput(StartInput):
-    agent: str | None = None
-    unenforced: bool = False
 
 
 class MessageInput(Input):
@@ -67,10 +61,6 @@ class Acting:
         self._transcripts = transcripts
 
     # --- sessions ----------------------------------------------------------------------------------------------------
-
-    async def start(self, request: Request) -> dict[str, Any]:
-        given = await body(request, NewSessionInput)
-        return started(await self._helm.start(given.prompt, **given.options())).as_dict()
 
     async def say(self, request: Request) -> dict[str, Any]:
         given = await body(request, MessageInput)

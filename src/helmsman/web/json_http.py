@@ -47,6 +47,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "dirty_tree": 409,
     "apply_conflict": 409,
     "diff_changed": 409,
+    "cannot_rewind": 409,
     "worktree_error": 409,
     "unsupported": 409,
     "too_large": 413,

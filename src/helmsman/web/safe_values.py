@@ -13,7 +13,6 @@ from helmsman.base.shortening import shortened, shortened_text
 from helmsman.base.shown_text import exact, in_sight, plain_output, shell_script, visible
 from helmsman.model.events import CommandExecution, FileChange, Item
 from helmsman.model.unified_diff import FileDiff, read_change
-from helmsman.shapes.rendering import item_as_dict
 
 
 def safe(value: Any) -> Any:
@@ -31,7 +30,7 @@ def safe(value: Any) -> Any:
 
 def shown_item(item: Item, text_limit: int) -> tuple[dict[str, Any], int]:
     """An item as the page shows it, each text in it cut to about `text_limit`, and how many characters are missing."""
-    fields = item_as_dict(item)
+    fields = item.to_json()
     match item:
         case CommandExecution():
             output, missing = shortened_text(fields.pop("output"), text_limit)

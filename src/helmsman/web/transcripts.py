@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from helmsman.errors import EngineRefused, Unsupported
-from helmsman.model.events import Decision, EngineGone, Event, Item, TurnEnded, UserMessage
+from helmsman.model.events import Decision, EngineGone, ErrorItem, Event, Item, TurnEnded, UserMessage
 from helmsman.shapes.rendering import json_line
 from helmsman.web.told_items import SaidInto, is_for_review, review_once, with_said
 
@@ -103,7 +103,17 @@ class Transcripts:
             past.append(Turn(state.turn_id, "active", self._items_of(session)))
         elif not past and history is None and session.items:
             past = [Turn(state.turn_id, _ended(session), state.items_and_decisions)]
-        return Transcript(tuple(_numbered(past)))
+        return Transcript(tuple(_numbered(await self._with_errors(session, past))))
+
+    async def _with_errors(self, session: Session, turns: list[Turn]) -> list[Turn]:
+        """The turns, those that failed with why: agents write down that they did, and seldom more."""
+        if all(turn.status != "error" for turn in turns):
+            return turns
+        tasks = (await self._helm.tasks.of_sessions([session.id]))[session.id]
+        known = {task.turn_id: str(task.error.get("message", "")) for task in tasks if task.error is not None}
+        if session.error is not None:
+            known[session.state.turn_id] = session.error.message
+        return [_with_error(turn, known.get(turn.id)) for turn in turns]
 
     @asynccontextmanager
     async def saying(self, session: Session, text: str) -> AsyncIterator[None]:
@@ -195,6 +205,12 @@ class Transcripts:
     def _forget(self, session_id: str, turn_id: str) -> None:
         _, size = self._remembered.pop((session_id, turn_id), (None, 0))
         self._chars -= size
+
+
+def _with_error(turn: Turn, message: str | None) -> Turn:
+    if turn.status != "error" or not message or any(isinstance(item, ErrorItem) for item in turn.items):
+        return turn
+    return replace(turn, items=(*turn.items, ErrorItem(id="failure", status="failed", message=message)))
 
 
 def _past_turn(turn: PastTurn) -> Turn:

@@ -40,6 +40,7 @@ def one_line(text: str | None, width: int = SUMMARY_CHARS) -> str | None:
 def in_list(session: dict[str, Any]) -> dict[str, Any]:
     """A session in a list (`helmsman.shapes.listed_sessions`), its texts safe to show."""
     texts = {"summary": one_line(session.get("summary")), "name": safe(session.get("name"))}
+    texts |= {"excerpt": safe(session.get("excerpt"))}
     return present({**session, **texts, "note": safe(session.get("note"))})
 
 
@@ -97,7 +98,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
             "alwaysRule": shown_text.visible(str(question.details.get("alwaysRule") or "")) or None,
             "deadline": None if deadline is None else deadline.as_dict(),
             "directory": session.directory,
-            "summary": one_line(session.state.name or session.state.prompt),
+            "summary": one_line(session.state.about),
             "agentId": question.agent_id,
         }
     )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 CLAUDE: Final = "claude"
+PROJECTS: Final = "projects"
+"""Where in its home its sessions are."""
 TITLE: Final = "Claude Code"
 INSTALL_ADVICE: Final = (
     "Install Claude Code with `npm install -g @anthropic-ai/claude-code`, or set CLAUDE_CLI_PATH to its binary."
@@ -141,6 +143,7 @@ _CANNOT: Final = {
     Capability.ROLL_BACK: _USE_CODEX,
     Capability.ARCHIVE: _USE_CODEX,
     Capability.GOALS: _USE_CODEX,
+    Capability.ATTACH: "When nobody has the session loaded, `claude --resume ID` opens it.",
     Capability.LOGIN: "Run `claude auth login`.",
     Capability.SKILLS: _USE_CODEX,
     Capability.CONFIGURE: "Change its settings.json.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -17,13 +18,21 @@ from helmsman.agents.codex.binary import (
     exec_capabilities,
     find_codex,
 )
-from helmsman.agents.codex.detached.records import EngineRecord, read_records
+from helmsman.agents.codex.detached.records import ENGINES, EngineRecord, read_records
 from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollout_history import read_history
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.found_programs import login_in
-from helmsman.agents.protocol import Agent, Capabilities, Engine, Installed, PastTurn, RecordedTurn, SessionInfo
+from helmsman.agents.protocol import (
+    Agent,
+    Capabilities,
+    Engine,
+    Installed,
+    PastTurn,
+    RecordedTurn,
+    SessionInfo,
+)
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import Settings, ensure_state_dir
@@ -51,9 +60,8 @@ class CodexSessions(RolloutIndex):
         path = self._path(session_id)
         return () if path is None else turns_of(path)
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        path = self._path(session_id)
-        return None if path is None else read_history(path, self._home)
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        return None if info.path is None else read_history(info.path, self._home)
 
     def _path(self, session_id: str) -> Path | None:
         info = self.find(session_id)
@@ -63,8 +71,12 @@ class CodexSessions(RolloutIndex):
 class CodexAgent(Agent):
     """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose engines outlive it; without one they end with us."""
 
+    closes_network = True
+
     def __init__(self, owner: Owner | None = None) -> None:
         self._owner = owner
+        self._needed: frozenset[str] | None = None
+        """The engines of which was said last that somebody has to be attached to them."""
 
     @property
     def name(self) -> str:
@@ -120,6 +132,12 @@ class CodexAgent(Agent):
             async with open_remote_engine(settings) as remote:
                 yield remote
             return
+        if engine_id == self.persons_engine(settings):
+            from helmsman.agents.codex.daemon import open_daemon
+
+            async with open_daemon(settings) as daemon:
+                yield daemon
+            return
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None:
             raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
@@ -144,20 +162,31 @@ class CodexAgent(Agent):
         )
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
-        records = read_records(state_dir)
-        if not records:
+        before, self._needed = self._needed, frozenset(engine_ids)
+        if before is None:  # an earlier hub may have said so of any
+            news = self._needed.union(record.id for record in read_records(state_dir))
+        else:
+            news = self._needed ^ before
+        if not news:
             return  # every hub begins with this, while its first client waits
         from helmsman.agents.codex.detached.engines import need_engine
 
-        for record in records:
-            need_engine(record, needed=record.id in engine_ids)
+        for engine_id in news:
+            need_engine(state_dir / ENGINES / engine_id, needed=engine_id in self._needed)
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
         from helmsman.agents.codex.remote import remote_answers, remote_id
 
         if engine_id == remote_id(settings):
             return remote_answers(settings)
-        return _record(settings, engine_id) is not None
+        return engine_id == self.persons_engine(settings) or _record(settings, engine_id) is not None
+
+    def persons_engine(self, settings: Settings) -> str | None:
+        if settings.codex_remote is not None or os.name != "posix":
+            return None
+        from helmsman.agents.codex.daemon import daemon_id, daemon_socket
+
+        return None if daemon_socket(settings.codex_home) is None else daemon_id(settings.codex_home)
 
     def resets_at(self, failure: Failure) -> datetime | None:
         from helmsman.agents.codex.normalise.failures import resets_at

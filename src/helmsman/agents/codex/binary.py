@@ -499,6 +499,12 @@ def app_server_capabilities(binary: CodexBinary, *, detached: bool) -> Capabilit
     }
     if not detached:
         lacking[Capability.DETACH] = "Use HELMSMAN_DETACH=1, not on Windows."
+    if not detached or binary.remote is not None:
+        lacking[Capability.ATTACH] = "Use the hub (HELMSMAN_DETACH=1) and a Codex on this machine."
+    elif not binary.can(Feature.GUARDED_SOCKET):
+        lacking[Capability.ATTACH] = (
+            f"{Feature.GUARDED_SOCKET.versions} can. When nobody has the session loaded, `codex resume ID` opens it."
+        )
     return Capabilities(CODEX, f"Codex {binary.version}", lacking)
 
 

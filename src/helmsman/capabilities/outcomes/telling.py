@@ -70,7 +70,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_kind(report: Mapping[str, Any]) -> Iterator[str]:
     if check := report.get("check"):
-        yield f"Check: `{check['command']}` ({check['why'].rstrip('.')})"
+        where = f" in {check['folder']}" if check["folder"] else ""
+        yield f"Check: `{check['command']}`{where} ({check['why'].rstrip('.')})"
         yield ""
     if cause := report.get("rootCause"):
         yield f"**Root cause**: {cause['summary']}"

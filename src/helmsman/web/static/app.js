@@ -64,6 +64,12 @@ function route() {
     return;
   }
   list.mark(null);
+  if (place === "" || place.startsWith("?")) {
+    const [name, make] = PLACES[""];
+    if (document.body.dataset.view !== name) show(name, make());
+    list.place(location.hash);
+    return;
+  }
   if (place === "j" && id) {
     show("tasks", new JobView(id));
     return;

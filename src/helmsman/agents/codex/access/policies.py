@@ -100,6 +100,24 @@ def refuse_wider(
         raise _widened("approval policy", asked_approval, approval)
 
 
+def is_wider_sandbox(asked: Mapping[str, Any], than: Any) -> bool:
+    """Whether the sandbox of a turn allows more than another, as Codex reports it. One we cannot read allows nothing."""
+    width, known = _width(_SANDBOX_WIDTH, sandbox_name(asked)), _SANDBOX_WIDTH.get(sandbox_name(than) or "", -1)
+    if width != known or sandbox_name(asked) != "workspace-write":
+        return width > known
+    other: Mapping[str, Any] = than if isinstance(than, dict) else {}
+    if not {*asked.get("writableRoots", ())} <= {*(other.get("writableRoots") or ())}:
+        return True
+    allowed = asked.get("networkAccess") is True and other.get("networkAccess") is not True
+    excluded = ("excludeTmpdirEnvVar", "excludeSlashTmp")
+    return allowed or any(other.get(key) is True and asked.get(key) is not True for key in excluded)
+
+
+def is_wider_approval(asked: str | None, than: str | None) -> bool:
+    """Whether an approval policy asks less often than another, as Codex reports it. One we do not know always asks."""
+    return asked is not None and _width(_APPROVAL_WIDTH, asked) > _APPROVAL_WIDTH.get(than or "", -1)
+
+
 def _width(table: Mapping[str, int], value: str | None) -> int:
     return table.get(value or "", _WIDEST)
 

@@ -562,6 +562,7 @@ async def open_app_server(
     connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]] | None = None,
     engine_id: str | None = None,
     allowed_roots: Sequence[Path] = (),
+    kind: type[AppServerEngine] = AppServerEngine,
 ) -> AsyncIterator[AppServerEngine]:
     """An engine for the length of the block: a child process with these options, or whatever `connect` reaches.
 
@@ -580,7 +581,7 @@ async def open_app_server(
     for attempt in range(1, START_ATTEMPTS + 1):
         async with background_tasks() as tasks, connect(tasks) as transport:
             confinement = Confinement(tuple(allowed_roots))
-            engine = AppServerEngine(tasks, transport, binary, codex_home, engine_id, confinement)
+            engine = kind(tasks, transport, binary, codex_home, engine_id, confinement)
             try:
                 await engine.shake_hands()
             except (EngineLost, EngineTimeout) as error:

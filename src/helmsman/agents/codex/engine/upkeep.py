@@ -6,6 +6,7 @@ Each method is the boundary's verb (`agents.protocol.Engine`) in terms of the ba
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import abstractmethod
 from contextlib import suppress
@@ -16,10 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.codex.access.plan import configured_access
 from helmsman.agents.codex.engine.review_output import from_text, is_of, read_review
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import from_app_server
-from helmsman.agents.protocol import Engine
+from helmsman.agents.configured import InForce
+from helmsman.agents.own_terminal import OwnTerminal
+from helmsman.agents.protocol import Capability, Engine
+from helmsman.base.json_values import optional_text
 from helmsman.errors import EngineRefused, HelmsmanError
 from helmsman.model.events import RateLimitsReported
 
@@ -46,6 +51,9 @@ class _LoginEnd:
 class AppServerUpkeep(Engine):
     """The part of the engine that needs little more than the bare methods."""
 
+    listens_at: tuple[Path, Path] | None = None
+    """The socket for those who may connect beside us, and its CODEX_HOME."""
+
     @cached_property
     def _logins(self) -> dict[str, _LoginEnd]:
         return {}
@@ -71,6 +79,26 @@ class AppServerUpkeep(Engine):
     @abstractmethod
     def hold_to_roots(self, session_id: str) -> None:
         """Make sure that what is about to run in a loaded session can write only inside the allowed roots."""
+
+    # --- the agent's own program ---------------------------------------------------------------------------------------
+
+    async def own_terminal(self, session_id: str) -> OwnTerminal:
+        self.capabilities.require(Capability.ATTACH)
+        if self.listens_at is None:
+            raise self._refusal(Capability.ATTACH)
+        socket, codex_home = self.listens_at
+        # Its page about a newer model comes before all else, and the answer it proposes would change the session's model.
+        newer = (await self.api.model_upgrades()).items()
+        seen = ", ".join(f"{json.dumps(old)} = {json.dumps(new)}" for old, new in newer)
+        options = "check_for_update_on_startup=false", f"notice.model_migrations={{ {seen} }}"
+        return OwnTerminal(
+            command=(
+                *(str(self.binary.path), "resume", session_id, "--remote", f"unix://{socket}"),
+                *(word for option in options for word in ("-c", option)),
+            ),
+            variables={"CODEX_HOME": str(codex_home)},
+            engine=None if self.is_of_a_person else self.id,
+        )
 
     # --- upkeep ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +196,16 @@ class AppServerUpkeep(Engine):
 
     async def read_config(self, directory: Path | None) -> AgentConfig:
         return await self.api.config(directory)
+
+    async def in_force(self, directory: Path) -> InForce:
+        values = (await self.api.config(directory)).values
+        sandbox, approval = configured_access(values, directory)
+        return InForce(
+            model=optional_text(values.get("model")),
+            effort=optional_text(values.get("model_reasoning_effort")),
+            sandbox=sandbox,
+            approval_policy=approval,
+        )
 
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
         return await self.api.write_config(edits, version=version)

@@ -361,6 +361,14 @@ class AppServer:
     async def models(self) -> tuple[Model, ...]:
         return tuple(map(_model, rows((await self._call("model/list")).get("data"))))
 
+    async def model_upgrades(self) -> dict[str, str]:
+        """The models that Codex proposes to leave for another, each with that."""
+        known = (
+            (_text(row.get("model")), _text(row.get("upgrade")))
+            for row in rows((await self._call("model/list")).get("data"))
+        )
+        return {model: newer for model, newer in known if model and newer}
+
     async def account(self) -> Account:
         answer = await self._call("account/read")
         fields = mapping(answer.get("account"))

@@ -107,7 +107,7 @@ function checks(report) {
     "section",
     {},
     h("h2", {}, "Check"),
-    h("p", {}, h("code", { class: "mono" }, command), " ", h("span", { class: "quiet" }, report.check?.why ?? "")),
+    h("p", {}, h("code", { class: "mono" }, command), report.check?.folder ? ` in ${report.check.folder} ` : " ", h("span", { class: "quiet" }, report.check?.why ?? "")),
     h("div", { class: "sides" }, side("before", report.before), side("after", report.after)),
   );
 }

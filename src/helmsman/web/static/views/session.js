@@ -10,10 +10,12 @@ import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
+import { openActions } from "/views/actions.js";
 import { Composer } from "/views/composer.js";
 import { Progress } from "/views/progress.js";
 import { questionCard } from "/views/question.js";
 import { Review } from "/views/review.js";
+import { rewindButton } from "/views/rewind.js";
 import { showTimeline } from "/views/timeline.js";
 import { Transcript } from "/views/transcript.js";
 
@@ -35,6 +37,7 @@ export class SessionView {
     this.facts = h("p", { class: "facts quiet" });
     this.note = h("p", { class: "note", hidden: true });
     this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => this.#interrupt());
+    this.more = h("button", { type: "button", dataset: { part: "actions" }, onclick: () => this.#session && openActions(this.#session) }, "Actions…");
     this.questions = h("div", { class: "questions" });
     this.turns = h("div", { class: "turns scroller", tabindex: "0" });
     this.element = h(
@@ -45,7 +48,7 @@ export class SessionView {
         { class: "session-head" },
         h("a", { class: "back", href: "#/", "aria-label": "Back to the sessions" }, "‹"),
         h("div", { class: "title" }, this.heading, this.facts, this.progress.element),
-        h("div", { class: "actions" }, this.state, this.interrupt),
+        h("div", { class: "actions" }, this.state, this.interrupt, this.more),
       ),
       this.note,
       this.#tabs(),
@@ -139,7 +142,8 @@ export class SessionView {
 
   async #readTurns() {
     const { turns } = await get(sessionPath(this.id, "turns"));
-    showTimeline(this.turns, turns, (turn) => (location.hash = sessionPlace(this.id, "turn", turn.number)));
+    const open = (turn) => (location.hash = sessionPlace(this.id, "turn", turn.number));
+    showTimeline(this.turns, turns, open, (turn) => rewindButton(this.id, turn));
   }
 
   // --- what changes ------------------------------------------------------------------------------------------------

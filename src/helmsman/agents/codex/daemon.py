@@ -1,0 +1,168 @@
+"""Codex's own background daemon, in which a person's terminal sessions run: joined, where it has the session that is meant.
+
+Codex 0.166 lets its terminal program work in a daemon, which keeps the lock of every session that was opened in it. Such a
+session goes on there or nowhere, so a message for it is sent through the daemon: we are one more client, the person sees the
+turn, both are asked, and the first answer counts. What a turn is begun under stays in force for the person's next ones, so
+nothing is begun there that may do more than the session may do now. The daemon is never started, stopped or given new
+sessions by us.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.agents.codex.access.policies import is_wider_approval, is_wider_sandbox
+from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.wire.app_server import AppServer
+from helmsman.agents.transports import open_unix
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.jsonrpc import Peer
+from helmsman.errors import EngineLost, PolicyWidened, SessionLocked, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from helmsman.agents.codex.access.plan import Access
+    from helmsman.agents.codex.wire.app_server import Thread
+    from helmsman.agents.protocol import Begun, Goal, Opened
+    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.settings import Settings
+
+_DIRECTORY: Final = "app-server-control"
+_SOCKET: Final = "app-server-control.sock"
+_ASKS_PEOPLE: Final = (None, "user")
+"""Who answers what a session asks, as Codex calls it: anything else is a model that may say yes."""
+
+
+def daemon_id(codex_home: Path) -> str:
+    """What the daemon of a CODEX_HOME is called in what is written down."""
+    return f"daemon-{hashlib.sha256(os.fsencode(codex_home)).hexdigest()[:8]}"
+
+
+def daemon_socket(codex_home: Path) -> Path | None:
+    """Where the daemon listens; None where none does, or where another user could have put the socket there."""
+    link = codex_home / _DIRECTORY / _SOCKET
+    try:
+        socket = link.resolve(strict=True)
+        if not stat.S_ISSOCK(socket.stat().st_mode):
+            return None
+        return socket if all(map(_is_private, (link.parent, socket.parent))) else None
+    except (OSError, RuntimeError):  # a loop of links, too
+        return None
+
+
+def _is_private(directory: Path) -> bool:
+    found = directory.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+@asynccontextmanager
+async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
+    """The daemon of these settings' Codex for the length of the block; then we only let go of it.
+
+    Raises:
+        EngineLost: There is none, or none that can be trusted.
+        Unsupported: It is one that does not keep its commands from its socket.
+    """
+    socket = daemon_socket(settings.codex_home)
+    if socket is None:
+        raise EngineLost("Codex's own daemon is not running. Send the session a message to go on.")
+    unknown = CodexBinary.connected(Path("codex"), Version(0, 0, 0))
+    async with background_tasks() as tasks, open_unix(socket) as transport:
+        peer = Peer(transport, on_notification=lambda *_: None, on_request=lambda _: False)
+        tasks.start_soon(peer.run)
+        version = (await AppServer(peer, unknown).initialize()).version
+    binary = CodexBinary.connected(Path("codex"), version)
+    if not binary.can(Feature.GUARDED_SOCKET):
+        raise Unsupported(
+            f"The daemon of Codex {version} cannot {Feature.GUARDED_SOCKET.text}, so it is not used. Update Codex.",
+            version=str(version),
+        )
+    async with open_app_server(
+        binary,
+        codex_home=settings.codex_home,
+        connect=lambda _tasks: open_unix(socket),
+        engine_id=daemon_id(settings.codex_home),
+        allowed_roots=settings.session_roots,
+        kind=DaemonEngine,
+    ) as engine:
+        assert isinstance(engine, DaemonEngine)
+        engine.listens_at = socket, settings.codex_home
+        yield engine
+
+
+class DaemonEngine(AppServerEngine):
+    """The daemon, as far as sessions that are open in it go on there."""
+
+    @property
+    def is_of_a_person(self) -> bool:
+        return True
+
+    async def open(self, options: SessionOptions) -> Opened:
+        raise EngineLost("Codex's own daemon is a person's. Start the session with an engine of your own.")
+
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
+        """Join a session that is open there.
+
+        Raises:
+            SessionLocked: It is not open there, or not for what is asked.
+            PolicyWidened: It may do less than what is asked for.
+        """
+        if session_id not in await self.api.loaded_threads():
+            raise SessionLocked(f"Session {session_id} is not open in Codex's own daemon. Try again.")
+        try:
+            return await super().resume(session_id, options)
+        except BaseException:
+            if self.lost is None:  # or it would go on telling us
+                await self.api.unsubscribe(session_id)
+            raise
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        if turn.plan or turn.review is not None or options.tools:
+            raise _only_messages(session_id)
+        return await super().run_turn(session_id, options, turn)
+
+    async def roll_back(self, session_id: str, turns: int) -> None:
+        raise _only_messages(session_id)
+
+    async def compact(self, session_id: str) -> None:
+        raise _only_messages(session_id)
+
+    async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
+        raise _only_messages(session_id)
+
+    def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
+        policy = thread.policy
+        if policy is None or policy.reviewer not in _ASKS_PEOPLE:
+            raise PolicyWidened(
+                f"Session {thread.id} is open in Codex's own program, where a model answers what it asks, so nothing was "
+                "run. Change that there with /permissions, or fork the session.",
+            )
+        if access.turn_sandbox is not None and is_wider_sandbox(access.turn_sandbox, policy.sandbox):
+            raise _wider(thread, access.sandbox or "a sandbox of its own", thread.sandbox)
+        if is_wider_approval(access.approval_policy, thread.approval_policy):
+            raise _wider(thread, str(access.approval_policy), thread.approval_policy)
+        return super()._opened(thread, options, access, was_loaded=was_loaded)
+
+
+def _only_messages(session_id: str) -> SessionLocked:
+    return SessionLocked(
+        f"Session {session_id} is open in Codex's own program, where it takes messages and nothing else. Close it there "
+        "(`codex app-server daemon stop` ends what runs in the background), or fork it."
+    )
+
+
+def _wider(thread: Thread, asked: str, applied: str | None) -> PolicyWidened:
+    return PolicyWidened(
+        f"Session {thread.id} is open in Codex's own program under {applied}, and {asked} would hold there from now on, for "
+        f"the person too. Nothing was run. Ask for {applied}, change it there with /permissions, or fork the session.",
+        asked=asked,
+        applied=applied,
+    )

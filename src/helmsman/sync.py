@@ -1,0 +1,246 @@
+"""`SyncHelmsman`: the library for scripts without an event loop.
+
+    with SyncHelmsman() as helm:
+        session = helm.start("Fix the failing test", cwd=repo, sandbox="workspace-write")
+        for event in session.events():
+            ...
+        print(session.result)
+
+The same service, in a thread of its own for the length of the block: each call waits there for what the library does. Ctrl-C
+takes back what is being waited for, and comes out as `KeyboardInterrupt`.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+import anyio.to_thread
+from anyio.from_thread import start_blocking_portal
+
+from helmsman.errors import NotOpen
+from helmsman.service import Helmsman
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from anyio.from_thread import BlockingPortal
+
+    from helmsman.model.events import Event, Failure, Item, Usage
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import Session, Until
+    from helmsman.sessions.state import SessionStatus
+    from helmsman.settings import Settings
+
+    SyncQuestionHandler = Callable[["SyncSession", Question], Sequence[str] | None]
+
+_GRACE_SECONDS: Final = 10.0
+"""How long what was taken back may need to end."""
+
+P = ParamSpec("P")
+ValueT = TypeVar("ValueT")
+
+
+class _Thread:
+    """Runs what is asked for in the thread of an event loop, and waits for it."""
+
+    def __init__(self, portal: BlockingPortal) -> None:
+        self._portal = portal
+
+    def call(self, function: Callable[[], Awaitable[ValueT]]) -> ValueT:
+        is_over = threading.Event()
+
+        async def run() -> ValueT:
+            try:
+                return await function()
+            finally:
+                is_over.set()
+
+        future = self._portal.start_task_soon(run)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():  # Ctrl-C: nobody waits for it any more, and nothing of it is to go on
+                future.cancel()
+                is_over.wait(_GRACE_SECONDS)
+            raise
+
+    def read(self, function: Callable[[], ValueT]) -> ValueT:
+        """Look at something while nothing changes it."""
+        return self._portal.call(function)
+
+
+def _here(
+    verb: Callable[Concatenate[Helmsman, P], Awaitable[ValueT]],
+) -> Callable[Concatenate[SyncHelmsman, P], ValueT]:
+    """A verb of the library, waited for."""
+
+    @wraps(verb)
+    def waited_for(self: SyncHelmsman, /, *args: P.args, **named: P.kwargs) -> ValueT:
+        return self.run(lambda helm: verb(helm, *args, **named))
+
+    return waited_for
+
+
+def _with_session(
+    verb: Callable[Concatenate[Helmsman, P], Awaitable[Session]],
+) -> Callable[Concatenate[SyncHelmsman, P], SyncSession]:
+    """A verb of the library that gives a session, waited for."""
+
+    @wraps(verb)
+    def waited_for(self: SyncHelmsman, /, *args: P.args, **named: P.kwargs) -> SyncSession:
+        return self.held(self.run(lambda helm: verb(helm, *args, **named)))
+
+    return waited_for
+
+
+class SyncHelmsman:
+    """`Helmsman` for scripts. Its verbs take what those of `Helmsman` take; `run` reaches all the rest of it."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        on_question: SyncQuestionHandler | None = None,
+        inside: bool = False,
+    ) -> None:
+        """`on_question` is an ordinary function, which may block: it is called in a thread of its own."""
+        self._on_question = on_question
+        handler = None if on_question is None else self._ask
+        self._make = partial(Helmsman, settings, env=env, on_question=handler, inside=inside)
+        self._exit = ExitStack()
+        self._thread: _Thread | None = None
+        self._helm: Helmsman | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal("asyncio"))
+            opening: AbstractAsyncContextManager[Helmsman] = portal.call(self._make)
+            self._helm = stack.enter_context(portal.wrap_async_context_manager(opening))
+            self._thread = _Thread(portal)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._thread = None
+        self._exit.close()
+
+    async def _ask(self, session: Session, question: Question, /) -> Sequence[str] | None:
+        assert self._on_question is not None
+        asked = partial(self._on_question, self.held(session), question)
+        return await anyio.to_thread.run_sync(asked, abandon_on_cancel=True)
+
+    def held(self, session: Session) -> SyncSession:
+        """A session of the library, for use from here."""
+        return SyncSession(session, self._in_thread())
+
+    def run(self, do: Callable[[Helmsman], Awaitable[ValueT]]) -> ValueT:
+        """Do anything that the library can, and wait for it: `helm.run(lambda helm: helm.tasks.list())`."""
+        thread, helm = self._in_thread(), self._helm
+        assert helm is not None
+
+        async def done() -> ValueT:
+            return await do(helm)
+
+        return thread.call(done)
+
+    def _in_thread(self) -> _Thread:
+        if self._thread is None:
+            raise NotOpen("This Helmsman is not open. Use it as `with SyncHelmsman() as helm:`.")
+        return self._thread
+
+    start = _with_session(Helmsman.start)
+    say = _with_session(Helmsman.say)
+    session = _with_session(Helmsman.session)
+    fork = _with_session(Helmsman.fork)
+    list = _here(Helmsman.list)
+    history = _here(Helmsman.history)
+    capabilities = _here(Helmsman.capabilities)
+
+
+class SyncSession:
+    """`Session` for scripts: what is true is read when it is asked for, and what takes time is waited for."""
+
+    def __init__(self, session: Session, thread: _Thread) -> None:
+        self._session = session
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return repr(self._session)
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    @property
+    def status(self) -> SessionStatus:
+        """`active`, `awaiting_approval`, `done`, `error` or `interrupted`."""
+        return self._session.status
+
+    @property
+    def result(self) -> str | None:
+        """The final message of the last turn, once it has completed."""
+        return self._session.result
+
+    @property
+    def output(self) -> Any:
+        """The result as an object, where the turn had an output schema and the result is JSON."""
+        return self._session.output
+
+    @property
+    def error(self) -> Failure | None:
+        """Why the last turn failed, if it did."""
+        return self._session.error
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens spent over all turns."""
+        return self._session.usage
+
+    @property
+    def items(self) -> list[Item]:
+        """What was done in the current or last turn."""
+        return self._thread.read(lambda: self._session.items)
+
+    @property
+    def questions(self) -> list[Question]:
+        """What waits for an answer, oldest first."""
+        return self._thread.read(lambda: self._session.questions)
+
+    def events(self, *, since: int = 0) -> Iterator[Event]:
+        """What happens in this session, until the running turn ends. See `Session.events`."""
+        happening = self._session.events(since=since)
+
+        async def following() -> Event | None:
+            return await anext(happening, None)
+
+        try:
+            while (event := self._thread.call(following)) is not None:
+                yield event
+        finally:
+            self._thread.call(happening.aclose)
+
+    def wait(self, *, until: Until = "attention", timeout: float | None = None) -> bool:
+        """Wait until the turn ends or a question is asked. See `Session.wait`."""
+        return self._thread.call(partial(self._session.wait, until=until, timeout=timeout))
+
+    def say(self, message: str, **options: Any) -> Self:
+        """Send the next message. See `Session.say`."""
+        self._thread.call(partial(self._session.say, message, **options))
+        return self
+
+    def steer(self, text: str) -> None:
+        """Put a message into the running turn."""
+        self._thread.call(partial(self._session.steer, text))
+
+    def interrupt(self) -> None:
+        """Stop the running turn and all it left running; nothing to do when idle."""
+        self._thread.call(self._session.interrupt)
+
+    def respond(self, question_id: str, *answers: str) -> None:
+        """Answer a question: one answer for each of its parts."""
+        self._thread.call(partial(self._session.respond, question_id, *answers))
