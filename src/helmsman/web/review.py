@@ -29,12 +29,12 @@ _DIFF_CHARS: Final = 4 * 1024 * 1024
 _KEPT: Final = 8
 
 
-class ApplyInput(Input):
+class ApplyShownInput(Input):
     digest: str
     allow_dirty: bool = False
 
 
-class DiscardInput(Input):
+class DiscardShownInput(Input):
     losing: str
 
 
@@ -77,7 +77,7 @@ class ReviewRoutes:
         return shown
 
     async def apply(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ApplyInput)
+        given = await body(request, ApplyShownInput)
         session = await self._session(request)
         applied = await self._helm.extras.changes.apply(session.id, digest=given.digest, allow_dirty=given.allow_dirty)
         return dict(safe(applied_as_dict(applied)))
@@ -87,7 +87,7 @@ class ReviewRoutes:
         return _as_dict(await self._helm.extras.changes.unsaved(session.id))
 
     async def discard(self, request: Request) -> dict[str, Any]:
-        given = await body(request, DiscardInput)
+        given = await body(request, DiscardShownInput)
         session = await self._session(request)
         losing = await self._helm.extras.changes.unsaved(session.id)
         if _as_dict(losing)["key"] != given.losing:

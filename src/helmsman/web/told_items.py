@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SaidInto:
     """A message into the turn that runs, and how many items there were when it was said."""
 
     text: str
     place: int
 
 
-def with_said(items: Sequence[Item], said: Iterable[Said], *, has_ended: bool) -> list[Item]:
+def with_said(items: Sequence[Item], said: Iterable[SaidInto], *, has_ended: bool) -> list[Item]:
     """The items with these messages where they were said. An agent reads them later, and tells of them only then."""
     shown = list(items)
     for number, one in enumerate(said, 1):

@@ -17,7 +17,7 @@ import anyio
 from helmsman.errors import EngineRefused, Unsupported
 from helmsman.model.events import Decision, EngineGone, ErrorItem, Event, Item, TurnEnded, UserMessage
 from helmsman.shapes.rendering import json_line
-from helmsman.web.told_items import Said, is_for_review, review_once, with_said
+from helmsman.web.told_items import SaidInto, is_for_review, review_once, with_said
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -79,7 +79,7 @@ class Transcripts:
         self._helm = helm
         self._histories: OrderedDict[str, tuple[Any, tuple[Turn, ...]]] = OrderedDict()
         self._remembered: OrderedDict[tuple[str, str], tuple[Turn, int]] = OrderedDict()
-        self._said: OrderedDict[tuple[str, str | None], list[Said]] = OrderedDict()
+        self._said: OrderedDict[tuple[str, str | None], list[SaidInto]] = OrderedDict()
         self._chars = 0
         self._reading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         helm.listen(self._on_event)
@@ -119,7 +119,7 @@ class Transcripts:
     async def saying(self, session: Session, text: str) -> AsyncIterator[None]:
         """Somebody says something to a session; where that goes into the turn that runs, it stands here from now on."""
         turn = session.id, session.state.turn_id
-        said = Said(text, len(self._items_of(session))) if session.state.is_running else None
+        said = SaidInto(text, len(self._items_of(session))) if session.state.is_running else None
         if said is not None:
             self._said.setdefault(turn, []).append(said)
         arrived = False
