@@ -74,7 +74,7 @@ export class SessionList {
   }
 
   #keepAddress() {
-    if (document.body.dataset.view === "home" && location.hash !== this.filters.address) history.replaceState(null, "", this.filters.address);
+    if (document.body.dataset.view === "home" && (location.hash || "#/") !== this.filters.address) history.replaceState(null, "", this.filters.address);
   }
 
   clearSearch() {
