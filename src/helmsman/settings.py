@@ -57,8 +57,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 CONFIG_NAME: Final = "helmsman.toml"
 WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
-PICTURES: Final = "pictures"
-"""Where in the state directory the images are that a person gave the dashboard."""
 
 OTHER_TABLES: Final = frozenset(
     {
@@ -130,11 +128,6 @@ class Settings:
     def session_roots(self) -> tuple[Path, ...]:
         """Where sessions may work and write: the allowed roots, and worktrees, which are made only of what is in them."""
         return (*self.allowed_roots, self.state_dir.resolve() / WORKTREES) if self.allowed_roots else ()
-
-    @property
-    def image_roots(self) -> tuple[Path, ...]:
-        """The directories that images may come from; none means anywhere."""
-        return (*self.session_roots, self.state_dir.resolve() / PICTURES) if self.allowed_roots else ()
 
 
 def load_settings(
