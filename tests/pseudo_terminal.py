@@ -21,7 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)")
 
 
@@ -65,8 +65,8 @@ class PseudoTerminal:
 
     @property
     def screen(self) -> str:
-        """Everything shown so far, without colours."""
-        return _COLOURS.sub("", self._seen).replace("\r\n", "\n")
+        """Everything shown so far, without colours and movements."""
+        return _ESCAPES.sub("", self._seen).replace("\r\n", "\n")
 
     @property
     def standing(self) -> str:
@@ -82,8 +82,11 @@ class PseudoTerminal:
             elif part.startswith("\x1b["):
                 if part.endswith("A"):
                     row -= int(part[2:-1] or 1)
-                elif part == "\x1b[2K":
-                    lines[row] = ""
+                elif part.endswith("C"):
+                    column += int(part[2:-1] or 1)
+                elif part[2:] in ("K", "J"):
+                    lines[row] = lines[row][:column]
+                    lines = lines if part[2:] == "K" else lines[: row + 1]
             else:
                 lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
                 column += len(part)

@@ -154,7 +154,7 @@ async def test_ctrl_c_stops_the_turn_first(cli: Cli, model: ScriptedModel) -> No
         await program.shows("running sleep 300")
         program.press("\x03")
         await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
-        await program.shows("$ sleep 300\n  ✗ did not finish\n")
+        await program.shows("$ sleep 300  ✗ did not finish\n")
         await program.shows("■ Interrupted")
         await program.shows("continue with helmsman run --session")
         assert await program.exit_code() == 130

@@ -1,7 +1,7 @@
 """Single keys and lines from the terminal, read without blocking the event loop.
 
 A read waits for the terminal as for any other file, so it can be cancelled at any time, and the terminal is then put
-back as it was. Lines are edited by the terminal itself. Keys pressed before the question was on the screen for a moment,
+back as it was. Keys pressed before the question was on the screen for a moment,
 keys that are held down, and text pasted where one key is expected, are thrown away: nothing is approved by accident.
 """
 
@@ -16,6 +16,8 @@ import anyio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.console import Console
 
 _READ_SIZE: Final = 4096
 _PASTED_WITHIN: Final = 0.02
@@ -57,19 +59,16 @@ class Keyboard:
         while not await self._nothing_comes(seconds):
             pass
 
-    async def line(self, *, secret: bool = False) -> str:
-        """A line, without its end. A secret one is not shown while it is typed.
+    async def line(self, console: Console, prompt: str, *, secret: bool = False) -> str:
+        """A line that is edited behind a prompt. A secret one is not shown, nor found again with the arrow keys.
 
         Raises:
             EOFError: The end was typed (Ctrl-D), or the terminal is gone.
         """
-        import termios
+        from helmsman.terminal.line_prompt import read_line
 
-        if secret:
-            self._set(on=termios.ICANON | termios.ECHONL, off=termios.ECHO)
-        else:
-            self._set(on=termios.ICANON | termios.ECHO)
-        return (await self._read()).rstrip("\n")
+        self._set()
+        return await read_line(console, self._fd, prompt, secret=secret)
 
     def is_in_foreground(self) -> bool:
         """Whether the terminal is this process's now: not in the background, nor where it is gone or not its own."""
@@ -94,11 +93,11 @@ class Keyboard:
             raise EOFError
         return typed.decode("utf-8", errors="replace")
 
-    def _set(self, *, on: int = 0, off: int = 0) -> None:
+    def _set(self, *, off: int = 0) -> None:
         import termios
 
         modes = [*self._modes]
-        modes[_LOCAL_FLAGS] = (modes[_LOCAL_FLAGS] | on) & ~off
+        modes[_LOCAL_FLAGS] &= ~off
         modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
         if off & termios.ICANON:
             modes[_CONTROL_CHARS][termios.VMIN] = 1
@@ -110,7 +109,7 @@ class Keyboard:
 def open_keyboard() -> Iterator[Keyboard | None]:
     """The keyboard of the terminal that messages go to; None where there is no such terminal."""
     with ExitStack() as stack:
-        fd = _terminal(stack)
+        fd = terminal_keys(stack)
         if fd is None:
             yield None
             return
@@ -128,10 +127,10 @@ def open_keyboard() -> Iterator[Keyboard | None]:
 def has_terminal() -> bool:
     """Whether a person can be asked: messages go to a terminal, and it has a keyboard."""
     with ExitStack() as stack:
-        return _terminal(stack) is not None
+        return terminal_keys(stack) is not None
 
 
-def _terminal(stack: ExitStack) -> int | None:
+def terminal_keys(stack: ExitStack) -> int | None:
     """A file descriptor to read keys from.
 
     Questions are shown on stderr. Where stdin is something else (a prompt piped in), the terminal that stderr is on is

@@ -1,0 +1,189 @@
+"""A line edited with the keys of a terminal: prompt_toolkit reads and edits, and draws nothing.
+
+Whoever has the screen shows the text (`helmsman.terminal.line_view`). Ctrl-C, Ctrl-\\ and Ctrl-Z stay signals, as without an
+editor. What was typed for one line never ends up in another. Only imported where somebody types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import termios
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import BufferControl, Layout, Window
+from prompt_toolkit.output import DummyOutput
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyPress, KeyPressEvent
+
+_ESCAPE_SECONDS: Final = 0.1
+"""After Esc, before it is a key of its own and not the beginning of an arrow key."""
+_SEQUENCE_SECONDS: Final = 0.4
+"""Before a key that could be the beginning of more (Esc, or a letter that is a command by itself) is only that key."""
+_INPUT_FLAGS: Final = 0
+_LOCAL_FLAGS: Final = 3
+_CONTROL_CHARS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a key does. `on_empty_line`: only there. `alone`: only when nothing is typed right after it."""
+
+    key: str
+    do: Callable[[], None]
+    on_empty_line: bool = False
+    alone: bool = False
+
+
+class LineEditor:
+    """One line, on the terminal with this descriptor."""
+
+    def __init__(
+        self, fd: int, keys: Sequence[Key], on_change: Callable[[], None], history: History | None = None
+    ) -> None:
+        self._fd = fd
+        self._buffer = Buffer(multiline=False, history=history, enable_history_search=True)
+        self._buffer.on_text_changed += lambda _: on_change()
+        self._buffer.on_cursor_position_changed += lambda _: on_change()
+        self._bindings = self._bound(keys)
+
+    @property
+    def text(self) -> str:
+        return self._buffer.text
+
+    @property
+    def cursor(self) -> int:
+        return self._buffer.cursor_position
+
+    def take(self, *, keep: bool = True) -> str:
+        """The text; the line is empty then. `keep` it for the arrow keys."""
+        text = self._buffer.text
+        if keep and text.strip():
+            self._buffer.append_to_history()
+        self._buffer.reset()
+        return text
+
+    def put(self, text: str) -> None:
+        """Make this the text."""
+        self._buffer.set_document(Document(text), bypass_readonly=True)
+
+    @asynccontextmanager
+    async def reading(self, on_end: Callable[[], None]) -> AsyncIterator[None]:
+        """Keys edit the line, for the length of the block. `on_end` is told if the terminal goes away."""
+        with os.fdopen(os.dup(self._fd), encoding="utf-8", errors="replace") as file:
+            keys = _Keys(file)
+            application: Application[None] = Application(
+                Layout(Window(BufferControl(self._buffer))),
+                key_bindings=self._bindings,
+                input=keys,
+                output=DummyOutput(),
+            )
+            application.ttimeoutlen, application.timeoutlen = _ESCAPE_SECONDS, _SEQUENCE_SECONDS
+            started = asyncio.Event()
+            running = asyncio.ensure_future(
+                application.run_async(started.set, set_exception_handler=False, handle_sigint=False)
+            )
+            running.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else on_end())
+            try:
+                await started.wait()
+                with _on_continued(keys.enter_modes):
+                    yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    if not started.is_set():
+                        running.cancel()
+                    elif not running.done():
+                        application.exit()
+                    await asyncio.wait([running])
+                clear_typeahead(keys)
+
+    def _bound(self, keys: Sequence[Key]) -> KeyBindings:
+        bindings = KeyBindings()
+        is_empty = Condition(lambda: not self._buffer.text)
+
+        @bindings.add("escape", "enter")
+        def _(_: KeyPressEvent) -> None:
+            self._buffer.insert_text("\n")
+
+        def bind(key: Key) -> None:
+            given: dict[str, Any] = {"filter": is_empty} if key.on_empty_line else {}
+            bindings.add(key.key, **given)(lambda _: key.do())
+            if key.alone:
+                bindings.add(key.key, "enter", **given)(lambda _: key.do())
+                bindings.add(key.key, Keys.Any, **given)(self._insert_both)
+
+        for key in keys:
+            bind(key)
+        return bindings
+
+    def _insert_both(self, event: KeyPressEvent) -> None:
+        first, second = event.key_sequence
+        self._buffer.insert_text(first.data)
+        event.key_processor.feed(second, first=True)
+
+
+class _Keys(Vt100Input):
+    """The keys of a terminal that sends signals, and that is read only while it is ours."""
+
+    @contextmanager
+    def raw_mode(self) -> Iterator[None]:
+        before = termios.tcgetattr(self.fileno())
+        self._before = before
+        self.enter_modes()
+        try:
+            yield
+        finally:
+            with suppress(OSError, termios.error):  # a terminal that is gone
+                termios.tcsetattr(self.fileno(), termios.TCSADRAIN, before)
+
+    def enter_modes(self) -> None:
+        if in_background(self.fileno()):
+            return
+        modes = [*self._before]
+        modes[_INPUT_FLAGS] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
+        modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO | termios.IEXTEN)
+        modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
+        modes[_CONTROL_CHARS][termios.VMIN], modes[_CONTROL_CHARS][termios.VTIME] = 1, 0
+        termios.tcsetattr(self.fileno(), termios.TCSADRAIN, modes)
+
+    def read_keys(self) -> list[KeyPress]:
+        return [] if in_background(self.fileno()) else super().read_keys()
+
+
+def in_background(fd: int) -> bool:
+    """Whether the keys of the terminal are somebody else's now: a process that reads them all the same is stopped."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:  # it is gone, or does not control this process
+        return False
+
+
+@contextmanager
+def _on_continued(do: Callable[[], None]) -> Iterator[None]:
+    """Do it whenever the process goes on after Ctrl-Z: the shell has changed the terminal."""
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGCONT, do)
+    except (RuntimeError, ValueError):  # not in the main thread: nobody stops it there with a key
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGCONT)
