@@ -55,9 +55,9 @@ class Tmux:
         return self._do("capture-pane", "-p")
 
     @property
-    def everything(self) -> str:
-        """That, and what has scrolled away above it."""
-        return self._do("capture-pane", "-p", "-S", "-")
+    def coloured(self) -> str:
+        """That with its colours, as escape sequences."""
+        return self._do("capture-pane", "-p", "-e")
 
     def press(self, *keys: str) -> None:
         """Keys by tmux's names (`Enter`, `Escape`, `C-c`), or text."""
@@ -92,4 +92,6 @@ class Tmux:
     def _do(self, *words: str) -> str:
         env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/nonexistent", "TERM": "xterm-256color"}
         command = ["tmux", "-u", "-S", str(self._socket), "-f", "/dev/null", *words]
-        return subprocess.run(command, env=env, capture_output=True, encoding="utf-8", timeout=SECONDS, check=True).stdout
+        return subprocess.run(
+            command, env=env, capture_output=True, encoding="utf-8", timeout=SECONDS, check=True
+        ).stdout

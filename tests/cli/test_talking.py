@@ -100,6 +100,6 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         assert await terminal.exit_code() == 130
         assert "› the next" not in terminal.screen
     typed = Path(cli.env["HELMSMAN_STATE_DIR"]) / "typed"
-    lines = [json.loads(line) for line in typed.read_text(encoding="utf-8").splitlines()]
-    assert lines == ["Use tabs", "Document it", "Publish it", "yyyy", "Sleep"]
+    kept = [json.loads(line) for line in typed.read_text(encoding="utf-8").splitlines()]
+    assert kept == ["Use tabs", "Document it", "Publish it", "yyyy", "Sleep"]
     assert stat.S_IMODE(typed.stat().st_mode) == 0o600

@@ -180,7 +180,7 @@ class HumanDisplay(Display):
         )
         self._status = StatusLine(self._console)
         self._screen = Screen(self._console, self._changing if live and on_terminal else None)
-        self._line = InputLine(history, self._screen.refresh) if live and on_terminal else None
+        self._line = InputLine(history, self._screen.refresh, self._screen.step_aside) if live and on_terminal else None
         self._shown: dict[str, anyio.Event] = {}
         self._asking = anyio.Lock()
         self._turn_ended = self._is_idle = False

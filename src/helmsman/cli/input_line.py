@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 from rich.text import Text
 
-from helmsman.terminal.keyboard import terminal_keys
+from helmsman.terminal.keyboard import in_background, terminal_keys
 from helmsman.terminal.line_view import line_rows
 
 if TYPE_CHECKING:
@@ -56,9 +56,10 @@ class Typing(Protocol):
 class InputLine:
     """One line, which is there while it is open."""
 
-    def __init__(self, history: Path, refresh: Callable[[], None]) -> None:
+    def __init__(self, history: Path, refresh: Callable[[], None], step_aside: Callable[[], None]) -> None:
         self._history = history
         self._refresh = refresh
+        self._step_aside = step_aside
         self._typing: Typing | None = None
         self._editor: LineEditor | None = None
         self._reading: AsyncExitStack | None = None
@@ -98,8 +99,6 @@ class InputLine:
     @asynccontextmanager
     async def opened(self, typing: Typing) -> AsyncIterator[None]:
         """Take keys for the length of the block, where the terminal is this process's."""
-        from helmsman.terminal.line_editor import LineEditor, in_background
-
         with ExitStack() as stack:
             fd = terminal_keys(stack)
             if fd is None or in_background(fd):
@@ -108,7 +107,7 @@ class InputLine:
             import termios
 
             from helmsman.terminal.history import KeptHistory
-            from helmsman.terminal.line_editor import Key
+            from helmsman.terminal.line_editor import Key, LineEditor
 
             keys = [
                 Key("enter", self._on_enter),
@@ -149,7 +148,7 @@ class InputLine:
             return
         self._reading = AsyncExitStack()
         assert self._typing is not None
-        await self._reading.enter_async_context(self._editor.reading(self._typing.leave))
+        await self._reading.enter_async_context(self._editor.reading(self._typing.leave, self._step_aside))
         self._refresh()
 
     async def _stop(self) -> None:
@@ -160,7 +159,7 @@ class InputLine:
     # --- what it looks like ------------------------------------------------------------------------------------------
 
     def rows(self, console: Console) -> tuple[list[Text], tuple[int, int]] | None:
-        if self._editor is None or self._reading is None or self._typing is None:
+        if self._editor is None or self._typing is None or not self._editor.has_keys:
             return None
         room = max(1, console.width - 1 - len(_PROMPT))
         most = max(1, min(_MOST_ROWS, console.height // _SHARE))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 import anyio
 from rich.text import Text
 
+from helmsman.terminal.keyboard import in_background
 from helmsman.terminal.region import Region
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Screen:
 
     def refresh(self) -> None:
         """Draw the changing part as it is now."""
-        if self._changing is None or not self._is_open or self._pauses:
+        if self._changing is None or not self._is_open or self._pauses or in_background(self._console.file.fileno()):
             return
         lines, cursor = [*self._changing()], None
         typed = None if self.line is None else self.line.rows(self._console)
@@ -76,6 +77,10 @@ class Screen:
             lines += rows
         too_many = max(0, len(lines) - max(1, self._console.height - 1))
         self._region.draw(lines[too_many:], None if cursor is None else (max(0, cursor[0] - too_many), cursor[1]))
+
+    def step_aside(self) -> None:
+        """Take the changing part away until the next drawing."""
+        self._region.erase()
 
     @contextmanager
     def paused(self) -> Iterator[None]:

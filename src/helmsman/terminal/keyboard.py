@@ -124,6 +124,14 @@ def open_keyboard() -> Iterator[Keyboard | None]:
             termios.tcsetattr(fd, termios.TCSADRAIN, modes)
 
 
+def in_background(fd: int) -> bool:
+    """Whether the keys of the terminal are somebody else's now: a process that reads them all the same is stopped."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:  # it is gone, or does not control this process
+        return False
+
+
 def has_terminal() -> bool:
     """Whether a person can be asked: messages go to a terminal, and it has a keyboard."""
     with ExitStack() as stack:

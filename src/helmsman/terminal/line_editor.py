@@ -26,6 +26,8 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
+from helmsman.terminal.keyboard import in_background
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
@@ -62,6 +64,12 @@ class LineEditor:
         self._buffer.on_text_changed += lambda _: on_change()
         self._buffer.on_cursor_position_changed += lambda _: on_change()
         self._bindings = self._bound(keys)
+        self._keys: _Keys | None = None
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether keys come here now; asked again and again, for a process that was in the background may come back."""
+        return self._keys is not None and self._keys.keep_modes()
 
     @property
     def text(self) -> str:
@@ -84,10 +92,13 @@ class LineEditor:
         self._buffer.set_document(Document(text), bypass_readonly=True)
 
     @asynccontextmanager
-    async def reading(self, on_end: Callable[[], None]) -> AsyncIterator[None]:
-        """Keys edit the line, for the length of the block. `on_end` is told if the terminal goes away."""
+    async def reading(self, on_end: Callable[[], None], step_aside: Callable[[], None]) -> AsyncIterator[None]:
+        """Keys edit the line, for the length of the block.
+
+        `on_end` is called if the terminal goes away, `step_aside` before Ctrl-Z stops the process: the shell writes next.
+        """
         with os.fdopen(os.dup(self._fd), encoding="utf-8", errors="replace") as file:
-            keys = _Keys(file)
+            keys = self._keys = _Keys(file)
             application: Application[None] = Application(
                 Layout(Window(BufferControl(self._buffer))),
                 key_bindings=self._bindings,
@@ -102,9 +113,10 @@ class LineEditor:
             running.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else on_end())
             try:
                 await started.wait()
-                with _on_continued(keys.enter_modes):
+                with _stops_in_order(step_aside, keys):
                     yield
             finally:
+                self._keys = None
                 with anyio.CancelScope(shield=True):
                     if not started.is_set():
                         running.cancel()
@@ -143,18 +155,31 @@ class _Keys(Vt100Input):
 
     @contextmanager
     def raw_mode(self) -> Iterator[None]:
-        before = termios.tcgetattr(self.fileno())
-        self._before = before
-        self.enter_modes()
+        self._before = termios.tcgetattr(self.fileno())
+        self._is_entered = False
+        self.keep_modes()
         try:
             yield
         finally:
-            with suppress(OSError, termios.error):  # a terminal that is gone
-                termios.tcsetattr(self.fileno(), termios.TCSADRAIN, before)
+            self.leave_modes()
 
-    def enter_modes(self) -> None:
+    def keep_modes(self) -> bool:
+        """Have keys come one by one, as long as the terminal is ours; whether it is."""
         if in_background(self.fileno()):
-            return
+            self._is_entered = False  # whoever has it sets it as they need it
+        elif not self._is_entered:
+            self._enter_modes()
+        return self._is_entered
+
+    def leave_modes(self) -> None:
+        """Put the terminal back as it was."""
+        if self._is_entered and not in_background(self.fileno()):
+            with suppress(OSError, termios.error):  # a terminal that is gone
+                termios.tcsetattr(self.fileno(), termios.TCSADRAIN, self._before)
+        self._is_entered = False
+
+    def _enter_modes(self) -> None:
+        self._is_entered = True
         modes = [*self._before]
         modes[_INPUT_FLAGS] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
         modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO | termios.IEXTEN)
@@ -166,24 +191,24 @@ class _Keys(Vt100Input):
         return [] if in_background(self.fileno()) else super().read_keys()
 
 
-def in_background(fd: int) -> bool:
-    """Whether the keys of the terminal are somebody else's now: a process that reads them all the same is stopped."""
-    try:
-        return os.tcgetpgrp(fd) != os.getpgrp()
-    except OSError:  # it is gone, or does not control this process
-        return False
-
-
 @contextmanager
-def _on_continued(do: Callable[[], None]) -> Iterator[None]:
-    """Do it whenever the process goes on after Ctrl-Z: the shell has changed the terminal."""
+def _stops_in_order(step_aside: Callable[[], None], keys: _Keys) -> Iterator[None]:
+    """Ctrl-Z leaves the terminal to the shell as it was found."""
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        step_aside()
+        keys.leave_modes()
+        loop.remove_signal_handler(signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGTSTP)  # goes on here when somebody continues it
+        loop.add_signal_handler(signal.SIGTSTP, stop)
+
     try:
-        loop.add_signal_handler(signal.SIGCONT, do)
+        loop.add_signal_handler(signal.SIGTSTP, stop)
     except (RuntimeError, ValueError):  # not in the main thread: nobody stops it there with a key
         yield
         return
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGCONT)
+        loop.remove_signal_handler(signal.SIGTSTP)

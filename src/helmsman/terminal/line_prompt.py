@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS: Final = 5
+_LOOK_SECONDS: Final = 0.2
+"""How soon a line is there again that was resized, or in the background."""
 _ANSWERS: Final = InMemoryHistory()
 """What was answered so far. It goes with the process: an answer may be anything, and nobody types it twice."""
 
@@ -42,9 +44,13 @@ async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> 
     keys = [Key("enter", ended.set), Key("c-d", end, on_empty_line=True)]
     editor = LineEditor(fd, keys, draw, None if secret else _ANSWERS)
     try:
-        async with editor.reading(end):
+        async with editor.reading(end, region.erase):
             draw()
-            await ended.wait()
+            while not ended.is_set():
+                with anyio.move_on_after(_LOOK_SECONDS):
+                    await ended.wait()
+                if editor.has_keys:  # it may have been in the background
+                    draw()
     finally:
         region.erase()
     text = editor.take(keep=not secret)
