@@ -117,7 +117,7 @@ async def test_a_second_ctrl_c_leaves_at_once(detached_cli: Cli, model: Scripted
     gate = model.gate()
     model.on("A slow job", say(gate, "Never."))
     async with detached_cli.on_terminal("run", "A slow job") as program:
-        await program.shows("› Enter steers")
+        await program.shows("nothing finished yet")
         with anyio.fail_after(30):
             await gate.reached()
         (engine,) = read_records(detached_engines)

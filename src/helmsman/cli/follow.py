@@ -216,7 +216,7 @@ class _Follower:
         try:
             await (await self._started()).steer(text)
         except Unsupported as error:
-            self._give_back(text, f"{error.message} Tab queues it.")
+            self._give_back(text, f"Tab queues it, for it cannot be steered: {error.message}")
         except SessionIdle:
             self._give_back(text, "The turn has just ended. Enter sends it as the next message.")
         except HelmsmanError as error:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 from rich.text import Text
 
+from helmsman.base.shown_text import visible
 from helmsman.terminal.keyboard import in_background, terminal_keys
+from helmsman.terminal.layout import fold
 from helmsman.terminal.line_view import line_rows
 
 if TYPE_CHECKING:
@@ -166,7 +168,7 @@ class InputLine:
         shown, (row, column) = line_rows(self._editor.text, self._editor.cursor, width=room, most=most)
         above = self._key_lines() if self._shows_keys else []
         if time.monotonic() < self._hint_until:
-            above.append(Text(self._hint, "yellow"))
+            above += fold(console, Text(visible(self._hint), "yellow"), indent=0, width=console.width - 1)[:_MOST_ROWS]
         lines = [Text.assemble(("  " if number else _PROMPT, "bold cyan"), text) for number, text in enumerate(shown)]
         if not self._editor.text:
             lines[0].append(self._placeholder(), "dim")

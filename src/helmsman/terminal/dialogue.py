@@ -235,7 +235,9 @@ class _Dialogue:
             self._console.print(f"  Press one of {', '.join(choices)}.", style="yellow")
 
     async def _line(self, prompt: str, *, secret: bool = False) -> str:
-        return await self._keyboard.line(self._console, prompt, secret=secret)
+        from helmsman.terminal.line_prompt import read_line
+
+        return await read_line(self._console, self._keyboard.fd, prompt, secret=secret)
 
 
 def _keys(options: Sequence[str]) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""Single keys and lines from the terminal, read without blocking the event loop.
+"""Single keys from the terminal, read without blocking the event loop.
 
 A read waits for the terminal as for any other file, so it can be cancelled at any time, and the terminal is then put
 back as it was. Keys pressed before the question was on the screen for a moment,
@@ -17,8 +17,6 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console
-
 _READ_SIZE: Final = 4096
 _PASTED_WITHIN: Final = 0.02
 """Seconds between two pieces of a paste, however it is cut up on its way; no finger is as fast, nor a key that is held."""
@@ -30,7 +28,7 @@ class Keyboard:
     """The keys of one terminal. Made by `open_keyboard`."""
 
     def __init__(self, fd: int, modes: list[Any]) -> None:
-        self._fd = fd
+        self.fd = fd
         self._modes = modes
 
     async def key(self) -> str:
@@ -39,9 +37,7 @@ class Keyboard:
         Raises:
             EOFError: The terminal is gone.
         """
-        import termios
-
-        self._set(off=termios.ICANON | termios.ECHO)
+        self._one_by_one()
         typed = await self._read()
         while not await self._nothing_comes(_PASTED_WITHIN):
             typed = ""
@@ -53,27 +49,14 @@ class Keyboard:
         Raises:
             EOFError: The terminal is gone.
         """
-        import termios
-
-        self._set(off=termios.ICANON | termios.ECHO)
+        self._one_by_one()
         while not await self._nothing_comes(seconds):
             pass
-
-    async def line(self, console: Console, prompt: str, *, secret: bool = False) -> str:
-        """A line that is edited behind a prompt. A secret one is not shown, nor found again with the arrow keys.
-
-        Raises:
-            EOFError: The end was typed (Ctrl-D), or the terminal is gone.
-        """
-        from helmsman.terminal.line_prompt import read_line
-
-        self._set()
-        return await read_line(console, self._fd, prompt, secret=secret)
 
     def is_in_foreground(self) -> bool:
         """Whether the terminal is this process's now: not in the background, nor where it is gone or not its own."""
         try:
-            return os.tcgetpgrp(self._fd) == os.getpgrp()
+            return os.tcgetpgrp(self.fd) == os.getpgrp()
         except OSError:
             return False
 
@@ -84,25 +67,24 @@ class Keyboard:
         return waiting.cancelled_caught
 
     async def _read(self) -> str:
-        await anyio.wait_readable(self._fd)
+        await anyio.wait_readable(self.fd)
         try:
-            typed = os.read(self._fd, _READ_SIZE)
+            typed = os.read(self.fd, _READ_SIZE)
         except OSError:  # what a closed terminal answers
             typed = b""
         if not typed:
             raise EOFError
         return typed.decode("utf-8", errors="replace")
 
-    def _set(self, *, off: int = 0) -> None:
+    def _one_by_one(self) -> None:
+        """Have the terminal give each key as it comes, and not show it."""
         import termios
 
         modes = [*self._modes]
-        modes[_LOCAL_FLAGS] &= ~off
+        modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO)
         modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
-        if off & termios.ICANON:
-            modes[_CONTROL_CHARS][termios.VMIN] = 1
-            modes[_CONTROL_CHARS][termios.VTIME] = 0
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, modes)
+        modes[_CONTROL_CHARS][termios.VMIN], modes[_CONTROL_CHARS][termios.VTIME] = 1, 0
+        termios.tcsetattr(self.fd, termios.TCSADRAIN, modes)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import termios
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -155,6 +154,8 @@ class _Keys(Vt100Input):
 
     @contextmanager
     def raw_mode(self) -> Iterator[None]:
+        import termios
+
         self._before = termios.tcgetattr(self.fileno())
         self._is_entered = False
         self.keep_modes()
@@ -173,12 +174,16 @@ class _Keys(Vt100Input):
 
     def leave_modes(self) -> None:
         """Put the terminal back as it was."""
+        import termios
+
         if self._is_entered and not in_background(self.fileno()):
             with suppress(OSError, termios.error):  # a terminal that is gone
                 termios.tcsetattr(self.fileno(), termios.TCSADRAIN, self._before)
         self._is_entered = False
 
     def _enter_modes(self) -> None:
+        import termios
+
         self._is_entered = True
         modes = [*self._before]
         modes[_INPUT_FLAGS] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
