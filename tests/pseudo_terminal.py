@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)")
 
+_SECONDS = 30
+
 
 class PseudoTerminal:
     """The side of the person."""
@@ -99,7 +101,7 @@ class PseudoTerminal:
 
     def _wait_for(self, text: str) -> bool:
         with self._news:
-            if not self._news.wait_for(lambda: text in self.screen[self._read_to :], timeout=10):
+            if not self._news.wait_for(lambda: text in self.screen[self._read_to :], timeout=_SECONDS):
                 return False
             self._read_to = self.screen.index(text, self._read_to) + len(text)
             return True
@@ -110,7 +112,8 @@ class PseudoTerminal:
     def close(self) -> None:
         os.close(self._slave)
         self._reader.join(5)
-        os.close(self._master)
+        if not self._reader.is_alive():  # else it would go on reading whatever gets this number next
+            os.close(self._master)
 
     def _read(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
