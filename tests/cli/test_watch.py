@@ -122,12 +122,14 @@ async def test_a_second_ctrl_c_leaves_at_once(detached_cli: Cli, model: Scripted
             await gate.reached()
         (engine,) = read_records(detached_engines)
         os.kill(engine.codex.pid, signal.SIGSTOP)  # so that the turn cannot end
+        typing = program.terminal.modes
         try:
             program.press("\x03")
             await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
             program.press("\x03")
             await program.shows("Stopped before the turn had ended.")
             assert await program.exit_code() == 130
+            assert program.terminal.modes != typing  # the shell gets the terminal as it was
         finally:
             os.kill(engine.codex.pid, signal.SIGCONT)
     gate.release()

@@ -257,6 +257,8 @@ class HumanDisplay(Display):
 
     def close(self) -> None:
         self._screen.close()
+        if self._line is not None:
+            self._line.release()
 
     def finish(self, outcome: Outcome) -> None:
         self._screen.close()

@@ -73,14 +73,14 @@ async def follow(
     `session` is the one that Ctrl-C stops, where it is known beforehand; `left` is what to say to somebody who leaves.
     """
     async with background_tasks() as tasks:
-        followed_by = _Follower(display, session, left, talk, tasks)
-        await tasks.start(handle_signals, followed_by.on_signal)
+        follower = _Follower(display, session, left, talk, tasks)
+        await tasks.start(handle_signals, follower.on_signal)
         if talk is None:
-            return await followed_by.turn(step, joined=session is not None)
-        async with display.typing(followed_by):
-            outcome = await followed_by.turn(step, joined=session is not None)
-            while (following := await followed_by.next_step(outcome)) is not None:
-                outcome = await followed_by.turn(following)
+            return await follower.turn(step, joined=session is not None)
+        async with display.typing(follower):
+            outcome = await follower.turn(step, joined=session is not None)
+            while (following := await follower.next_step(outcome)) is not None:
+                outcome = await follower.turn(following)
             return outcome
 
 
@@ -152,7 +152,12 @@ class _Follower:
             return None
         while self._queued:
             queued = self._queued.pop(0)
-            not_sent = await until_sent(self._talk.helm, session, queued.task_id)
+            not_sent = None
+            with anyio.CancelScope() as self._scope:
+                not_sent = await until_sent(self._talk.helm, session, queued.task_id)
+            if self._scope.cancelled_caught:
+                return None  # whoever leaves has left it queued
+            self._scope = None
             if not_sent is None:
                 return followed(session)
             self._display.remark(f"Not sent. {not_sent.note or 'It was taken back.'}")

@@ -93,6 +93,11 @@ class InputLine:
         self._editor.take()
         return True
 
+    def release(self) -> None:
+        """Put the terminal back as it was, now, until the line is drawn again."""
+        if self._editor is not None:
+            self._editor.release()
+
     def hint(self, text: str) -> None:
         """Say something for a moment."""
         self._hint, self._hint_until = text, time.monotonic() + _HINT_SECONDS

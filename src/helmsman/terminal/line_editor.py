@@ -70,6 +70,11 @@ class LineEditor:
         """Whether keys come here now; asked again and again, for a process that was in the background may come back."""
         return self._keys is not None and self._keys.keep_modes()
 
+    def release(self) -> None:
+        """Put the terminal back as it was, now, until somebody asks for keys again."""
+        if self._keys is not None:
+            self._keys.leave_modes()
+
     @property
     def text(self) -> str:
         return self._buffer.text
