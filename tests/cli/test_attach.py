@@ -51,28 +51,28 @@ async def test_a_session_is_joined_in_codex_and_either_side_answers(
     model.on(*TITLE)
     command = (str(Path(sys.executable).with_name("helmsman")), "attach", session_id[-8:])
     with on_tmux(command, cli.env, cli.directory) as terminal:
-        await terminal.shows(ASKS)  # at once: no page before it, whose answer would change the session's model
+        await terminal.has_shown(ASKS)  # at once: no page before it, whose answer would change the session's model
         await terminal.answer("y", ASKS)
-        await terminal.shows("• Made.")
+        await terminal.has_shown("• Made.")
         watched = await cli.run("watch", session_id, "--json")
         assert (watched.json[-1]["result"], watched.exit_code) == ("Made.", 0)
         (listed,) = (await cli.run("tasks", "list", "--json")).json
         assert [task["status"] for task in listed["tasks"]] == ["completed"]
 
         assert (await cli.run("say", session_id, "touch a file once more")).exit_code == 0
-        await terminal.shows(ASKS)
+        await terminal.has_shown(ASKS)
         (asked,) = (await cli.run("respond", session_id, "--json")).json
         answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")
         assert answered.exit_code == 0, answered.stderr
-        await terminal.shows("• Made.", times=2)
+        await terminal.has_shown("• Made.", times=2)
 
         assert (await cli.run("say", session_id, "A slow job")).exit_code == 0
         with anyio.fail_after(30):
             await gate.reached()
-        await terminal.shows("› A slow job")
+        await terminal.has_shown("› A slow job")
         terminal.press("C-d")
-        await terminal.shows(f"Left. Session {session_id[-8:]} is still there")
-        await terminal.shows("EXIT 0")
+        await terminal.has_shown(f"Left. Session {session_id[-8:]} is still there")
+        assert await terminal.exit_code() == 0
     gate.release()
     assert (await cli.run("watch", session_id, "--json")).json[-1]["result"] == "At last."
 
@@ -124,7 +124,7 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
     model.on(*TITLE)
     async with _daemon(codex_binary, codex_home):
         with on_tmux((str(codex_binary), "--remote", "unix://", "touch a file"), cli.env, cli.directory) as terminal:
-            await terminal.shows(ASKS)
+            await terminal.has_shown(ASKS)
             (listed,) = (await cli.run("list", "--json")).json
             session_id = listed["sessions"][0]["sessionId"]
 
@@ -135,17 +135,17 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
             assert "secondsLeft" not in asked["questions"][0]
             answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")
             assert answered.exit_code == 0, answered.stderr
-            await terminal.shows("• Made.")
+            await terminal.has_shown("• Made.")
 
             # Ours: never under more than the person's session may do.
             wider = await cli.run("say", session_id, "touch a file", "-s", "danger-full-access", "--json")
             assert wider.json[-1]["error"]["code"] == "policy_widened"
             assert (await cli.run("say", session_id, "touch a file for me")).exit_code == 0
-            await terminal.shows("› touch a file for me")
-            await terminal.shows(ASKS)
+            await terminal.has_shown("› touch a file for me")
+            await terminal.has_shown(ASKS)
             await terminal.answer("y", ASKS)
             assert (await cli.run("watch", session_id, "--json")).json[-1]["result"] == "Made."
-            await terminal.shows("• Made.", times=2)
+            await terminal.has_shown("• Made.", times=2)
     # Without the daemon it goes on as any other.
     said = await cli.run("say", session_id, "and now?", "--wait", "--json")
     assert said.json[-1]["result"] == "Heard.", said.stdout
