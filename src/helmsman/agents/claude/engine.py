@@ -393,7 +393,7 @@ class ClaudeEngine(Engine):
         if launch.confined is not None:
             sandbox = await find_sandbox(means.settings, means.env)
             confined = launch.confined
-            if stored is not None:
+            if stored is not None and not stored.parent.is_symlink():
                 confined = replace(confined, writable=(*confined.writable, stored.parent))
             argv, env = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
         else:
