@@ -59,9 +59,13 @@ async def test_a_session_is_joined_in_codex_and_either_side_answers(
         (listed,) = (await cli.run("tasks", "list", "--json")).json
         assert [task["status"] for task in listed["tasks"]] == ["completed"]
 
-        assert (await cli.run("say", session_id, "touch a file once more")).exit_code == 0
+        terminal.press("touch a file once more")
+        await terminal.shows("› touch a file once more")  # or the Enter counts as part of something pasted
+        terminal.press("Enter")  # a task like any other, though it was asked for in Codex
         await terminal.shows(ASKS)
-        (asked,) = (await cli.run("respond", session_id, "--json")).json
+        (inbox,) = (await cli.run("questions", "--json")).json
+        (asked,) = inbox["sessions"]
+        assert asked["sessionId"] == session_id
         answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")
         assert answered.exit_code == 0, answered.stderr
         await terminal.shows("• Made.", times=2)
