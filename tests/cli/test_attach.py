@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -14,6 +16,7 @@ import pytest
 
 from helmsman.agents.codex.daemon import daemon_socket
 from helmsman.testing import Gate, codex_versions, installed_codex, run, say
+from helmsman.testing.hubs import hub_pid
 from tests.tmux import on_tmux
 
 if TYPE_CHECKING:
@@ -116,7 +119,7 @@ async def _daemon(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[No
 
 
 async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
-    cli: Cli, detached_cli: Cli, codex_binary: Path, codex_home: CodexHome, model: ScriptedModel
+    cli: Cli, detached_cli: Cli, detached_engines: Path, codex_binary: Path, codex_home: CodexHome, model: ScriptedModel
 ) -> None:
     codex_home.configure(
         projects={str(cli.directory): {"trust_level": "trusted"}},
@@ -147,6 +150,10 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
             assert (await cli.run("say", session_id, "touch a file for me")).exit_code == 0
             await terminal.shows("› touch a file for me")
             await terminal.shows(ASKS)
+            hub = hub_pid(detached_engines)
+            assert hub is not None
+            os.kill(hub, signal.SIGKILL)  # the next one follows it there
+            assert (await cli.run("status", session_id)).exit_code == 5
             await terminal.answer("y", ASKS)
             assert (await cli.run("watch", session_id, "--json")).json[-1]["result"] == "Made."
             await terminal.shows("• Made.", times=2)
