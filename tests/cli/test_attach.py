@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from helmsman import Helmsman
 from helmsman.agents.codex.daemon import daemon_socket
+from helmsman.errors import AnswerInvalid
+from helmsman.model.answered_by import AnsweredBy
 from helmsman.testing import Gate, codex_versions, installed_codex, run, say
 from helmsman.testing.hubs import hub_pid
 from tests.tmux import on_tmux
@@ -22,6 +26,7 @@ from tests.tmux import on_tmux
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.cli.conftest import Cli, LeaveBehind
 
@@ -119,7 +124,13 @@ async def _daemon(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[No
 
 
 async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
-    cli: Cli, detached_cli: Cli, detached_engines: Path, codex_binary: Path, codex_home: CodexHome, model: ScriptedModel
+    cli: Cli,
+    detached_cli: Cli,
+    detached_engines: Path,
+    codex_binary: Path,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    settings: Settings,
 ) -> None:
     codex_home.configure(
         projects={str(cli.directory): {"trust_level": "trusted"}},
@@ -138,9 +149,15 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
             # The person's turn: it is followed, and its question answered by whoever is first. No deadline of ours.
             busy = await cli.run("say", session_id, "hello")
             assert "A turn is running" in busy.stderr
+            steered = await cli.run("say", session_id, "do more", "--steer", "--json")
+            assert steered.json[-1]["error"]["code"] == "session_locked"
             (asked,) = (await cli.run("respond", session_id, "--json")).json
-            assert "secondsLeft" not in asked["questions"][0]
-            answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")
+            question_id = asked["questions"][0]["id"]
+            assert "Denied in" not in (await cli.run("respond", session_id)).stdout
+            async with Helmsman(replace(settings, detach=True), env=codex_home.env) as helm:
+                with pytest.raises(AnswerInvalid, match="only a person"):
+                    await helm.respond(session_id, question_id, ["approve"], by=AnsweredBy("agent", "a client"))
+            answered = await cli.run("respond", session_id, question_id, "approve")
             assert answered.exit_code == 0, answered.stderr
             await terminal.shows("• Made.")
 

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from helmsman.tasks.ledger import Ledger
 
 
+def is_theirs(session: Session, ledger: Ledger) -> bool:
+    """Whether what runs in a session was begun by a person in an engine of theirs."""
+    engine = session.engine
+    return engine is not None and engine.is_of_a_person and ledger.running_task(session.id) is None
+
+
 class OthersTurns(ABC):
     """Part of `helmsman.steering.turns.Turns`."""
 
@@ -32,14 +38,9 @@ class OthersTurns(ABC):
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
 
-    def is_theirs(self, session: Session) -> bool:
-        """Whether what runs in a session was begun by a person in an engine of theirs."""
-        engine = session.engine
-        return engine is not None and engine.is_of_a_person and self._ledger.running_task(session.id) is None
-
     def hear_prompt(self, session: Session, event: ItemStarted) -> None:
         """A message has come to the agent: where it has begun a turn, and none of ours, that is a task."""
-        if not isinstance(event.item, UserMessage) or event.agent_id is not None or self.is_theirs(session):
+        if not isinstance(event.item, UserMessage) or event.agent_id is not None or is_theirs(session, self._ledger):
             return
         if session.state.is_running:
             self.register_turn(session, event.item.text)

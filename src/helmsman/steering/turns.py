@@ -43,7 +43,7 @@ from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
-from helmsman.steering.others_turns import OthersTurns
+from helmsman.steering.others_turns import OthersTurns, is_theirs
 from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
@@ -554,7 +554,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 session.apply(event)
                 return
             if isinstance(event, QuestionAsked):
-                if self.is_theirs(session):
+                if is_theirs(session, self._ledger):
                     session.apply(event)  # no rule of ours, no deadline
                     return
                 self._shared.tasks.start_soon(self.desk.receive(session, event))
