@@ -28,6 +28,8 @@ from bench import (
     routing,
     run_request,
     schemas,
+    scrolling,
+    search,
     startup,
     turns,
     usage,
@@ -54,7 +56,9 @@ MEASUREMENTS = (
     routing,
     run_request,
     usage,
+    search,
     schemas,
+    scrolling,
 )
 """Each gives rows for the table."""
 

@@ -158,7 +158,8 @@ async def play(folder: Path, stack: AsyncExitStack) -> tuple[Stage, Gate]:
     if info is None or info.path is None:
         sys.exit("Codex did not write its session down.")
     make_past(info.path, seed.id, places)
-    fixed = await settled(await helm.start("Fix the failing test of the height parser", cwd=places[0], full_auto=True))
+    fixing = "Fix the failing test of the height parser"
+    fixed = await settled(await helm.start(fixing, cwd=places[0], full_auto=True, worktree=True))
     await settled(await helm.say(fixed.id, "Also accept fathoms, the old charts use them"))
     await helm.start("Speed up the tide tables, they take eight seconds", cwd=places[0], full_auto=True)
     published = await settled(await helm.start("Publish release 2.4", cwd=places[0], full_auto=True))
@@ -233,6 +234,16 @@ async def session(page: Page, stage: Stage) -> None:
     await page.get("document.querySelector('.transcript .scroller').scrollTop = 0")
 
 
+async def reviewed(page: Page, stage: Stage) -> None:
+    await page.get(f"location.hash = '#/s/{stage.fixed.id}/changes'")
+    await page.until_text(".lines .add", "metres = float(value)")
+    await page.click("[data-path='tidewater/parser.py'] .add .no")
+    await page.write("Fathoms too: 1.8288 metres each.")
+    await page.click(".comment.asked [type=submit]")
+    await page.until_text(".tray", "1 comment")
+    await page.get("document.querySelector('.changes').scrollTop = 130")
+
+
 async def asked(page: Page, stage: Stage) -> None:
     await page.get(f"location.hash = '#/s/{stage.published.id}'")
     await page.until_text(".question", "git push")
@@ -244,12 +255,33 @@ async def spent(page: Page, _stage: Stage) -> None:
     await page.until("document.querySelectorAll('.chart svg').length === 3")
 
 
+async def found(page: Page, _stage: Stage) -> None:
+    await page.until("document.querySelectorAll('.home .question').length === 2")
+    await page.press("/")
+    await page.write("tide tables")
+    await page.until(
+        "document.querySelectorAll('.row .excerpt').length > 5 && !document.querySelector('.rows-end').innerText"
+    )
+
+
+async def begun(page: Page, _stage: Stage) -> None:
+    await page.until("document.querySelectorAll('.home .question').length === 2")
+    await page.press("n")
+    await page.until("document.activeElement.name === 'prompt'")
+    await page.write("Draw the depth contours in the colours of the old charts")
+    await page.until_text(".configured", "it asks")
+    await page.until("document.querySelectorAll('dialog select[name=model] option').length > 1")
+
+
 Show: TypeAlias = "Callable[[Page, Stage], Awaitable[None]]"
 
 PICTURES: dict[str, tuple[Show, str, int, int]] = {
     "light": (overview, "light", 1280, 800),
     "dark": (session, "dark", 1280, 800),
     "session": (session, "light", 1280, 800),
+    "review": (reviewed, "light", 1280, 800),
+    "search": (found, "light", 1280, 800),
+    "new": (begun, "light", 1280, 800),
     "usage": (spent, "light", 1280, 800),
     "narrow": (asked, "light", 390, 780),
     "narrow-dark": (overview, "dark", 390, 780),

@@ -251,6 +251,7 @@ def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, 
 
 
 ONLY_YOURS = {
+    "snapshots",
     "claude_path",
     "claude_home",
     "default_agent",

@@ -396,6 +396,15 @@ class WorktreeError(HelmsmanError):
     code = "worktree_error"
 
 
+class CannotRewind(HelmsmanError):
+    """A session cannot be taken back; nothing was touched.
+
+    Details: `reason` (`no_git`, `no_snapshot`, `shared_tree`, `no_rewind`), and with it `turns` or `sessions`.
+    """
+
+    code = "cannot_rewind"
+
+
 class ConfirmationNeeded(HelmsmanError):
     """What was asked for loses something, and nobody said yes to that; nothing was done."""
 

@@ -226,6 +226,12 @@ class Helmsman(Steering):
     async def needs_session_first(self, task_id: str, directory: Path) -> bool:
         return self.ledger.gate(task_id) is not None or await self.extras.worktree_setup.is_due(directory)
 
+    def before_turn(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
+        return self.extras.snapshots.begin(session, task_id, sandbox)
+
+    def after_turn(self, session: Session) -> None:
+        self.extras.snapshots.ended(session)
+
     def check_spending(self, session: Session) -> None:
         self.extras.budgets.check(session)
 

@@ -59,6 +59,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 CONFIG_NAME: Final = "helmsman.toml"
 WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
+PICTURES: Final = "pictures"
+"""Where in the state directory the images are that a person gave the dashboard."""
 
 OTHER_TABLES: Final = frozenset(
     {
@@ -117,6 +119,7 @@ class Settings:
     hub_idle: float = 60.0
     inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
+    snapshots: bool = True
     on_limit: OnLimit = "ask"
     allowed_roots: tuple[Path, ...] = ()
     codex_remote: str | None = None
@@ -130,6 +133,11 @@ class Settings:
     def session_roots(self) -> tuple[Path, ...]:
         """Where sessions may work and write: the allowed roots, and worktrees, which are made only of what is in them."""
         return (*self.allowed_roots, self.state_dir.resolve() / WORKTREES) if self.allowed_roots else ()
+
+    @property
+    def image_roots(self) -> tuple[Path, ...]:
+        """The directories that images may come from; none means anywhere."""
+        return (*self.session_roots, self.state_dir.resolve() / PICTURES) if self.allowed_roots else ()
 
 
 def load_settings(
@@ -508,13 +516,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "event_buffer_size": _Setting(
         "EVENT_BUFFER_SIZE", 500, "events kept for each session", whole_number(1, 1_000_000), _smaller
     ),
-    "log_level": _Setting(
-        "LOG_LEVEL",
-        "info",
-        "what is logged; logs go to stderr",
-        _log_level,
-        only_yours,
-    ),
+    "log_level": _Setting("LOG_LEVEL", "info", "what is logged; logs go to stderr", _log_level, only_yours),
     "engine": _Setting(
         "HELMSMAN_ENGINE",
         "auto",
@@ -581,6 +583,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "auto",
         "whether Codex keeps a snapshot of the login shell for its commands; auto where the profile is not quick",
         one_of(*get_args(SnapshotChoice)),
+        only_yours,
+    ),
+    "snapshots": _Setting(
+        "HELMSMAN_SNAPSHOTS",
+        True,
+        "files are kept as they are before each turn, for `helmsman rewind`",
+        switch,
         only_yours,
     ),
     "expose_primitives": _Setting(

@@ -30,6 +30,7 @@ from helmsman.errors import (
 from helmsman.model.events import USAGE_LIMIT
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
+from helmsman.model.own_words import CONTINUE
 from helmsman.model.questions import refusal
 from helmsman.service import Helmsman
 from helmsman.sessions.watchdog import shows_life
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from helmsman.model.client_tools import ClientTool
     from helmsman.model.events import Event, Usage
     from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.model.options import TurnKind
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import OnLimit, Settings
@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 FIRST_EVENT_TIMEOUT: Final = 60.0
 INACTIVITY_TIMEOUT: Final = 600.0
 ATTEMPTS: Final = 3
-CONTINUE: Final = "Continue where you left off."
 FAILED_PREFIX: Final = "FAILED:"
 
 _STOP_TIMEOUT: Final = 40.0
@@ -160,9 +159,9 @@ async def run_step(
         if session_id is not None:
             more: dict[str, Any] = {"images": images, "on_question": on_question, "tools": tools}
             return await helm.say(session_id, prompt, **more, **turn, **options)
-        kind: TurnKind | None = "plan" if plan else None
-        new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "kind": kind, "worktree": worktree}
-        return await helm.start(prompt, images=images, tools=tools, **new, **turn, **options)
+        new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "worktree": worktree}
+        start = helm.extras.plans.start if plan else helm.start
+        return await start(prompt, images=images, tools=tools, **new, **turn, **options)
 
     async with _opened(helm, settings, env) as helmsman:
         usual = helmsman.settings

@@ -98,6 +98,7 @@ def commit(tree: Path, name: str) -> None:
         subprocess.run(["git", "-C", str(tree), *command], check=True)
 
 
+@pytest.mark.agents
 async def test_all_that_was_done_in_a_worktree_is_reviewed_also_what_was_committed(
     helm: Helmsman, git_repo: Path, model: ScriptedModel
 ) -> None:
@@ -122,7 +123,7 @@ async def test_all_that_was_done_in_a_worktree_is_reviewed_also_what_was_committ
             assert "untracked files" in told
 
 
-@pytest.mark.long
+@pytest.mark.agents
 async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_than_it_had(
     helm: Helmsman, here: Settings, env: dict[str, str], git_repo: Path, model: ScriptedModel
 ) -> None:
@@ -138,8 +139,11 @@ async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_th
 
     careful = await ended(await helm.say(busy.id, "Go on", agent="claude"))
     assert careful.options.writes == "nothing"
+    assert "The network is open to Claude Code. To what Codex ran it was closed" in " ".join(careful.notes)
     wider = await ended(await helm.say(careful.id, "Hello", agent="codex", sandbox="workspace-write"))
     assert (wider.options.agent, wider.options.writes) == ("codex", "workspace")
+    assert "network" not in " ".join(wider.notes)
+    assert [session.state.about for session in (careful, wider)] == ["Go on", "Hello"]
 
     plain = await ended(await helm.start("Hello", cwd=git_repo))
     async with Helmsman(here, env=env, inside=True) as later:  # nobody knows what the configuration allowed it
@@ -175,6 +179,7 @@ def answer(*findings: dict[str, Any]) -> str:
     return json.dumps({"findings": findings, "verdict": "patch is incorrect", "explanation": "No.", "confidence": 0.5})
 
 
+@pytest.mark.agents
 async def test_an_agent_without_a_review_of_its_own_is_shown_the_diff(
     helm: Helmsman, git_repo: Path, model: ScriptedModel
 ) -> None:

@@ -6,12 +6,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.testing import say
 from tests.browser.test_schedules import fill
-from tests.capabilities.outcomes.played_jobs import BROKEN, CAUSE, CHECK, FIX, FIXED, TESTS, repository, told
+from tests.capabilities.outcomes.played_jobs import (
+    BROKEN,
+    CAUSE,
+    CHECK,
+    FIX,
+    FIXED,
+    TESTS,
+    Answers,
+    done,
+    repository,
+    told,
+    wanted,
+)
+from tests.capabilities.outcomes.test_planning import FIRST, SECOND, planned
+from tests.capabilities.outcomes.test_reviewing import finding
+from tests.capabilities.test_reviews import answer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman import Helmsman
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
@@ -43,3 +60,29 @@ async def test_an_outcome_is_asked_for_answered_and_shown_with_before_after_and_
     await page.until_text(".job .diff", "+    return a + b")
     await page.until_text(".job .evidence", "✓")
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
+    await page.click(".job a[href$='/changes']")  # the change of a candidate is reviewed as any other is
+    await page.until_text(".changes .lines", "+    return a + b")
+
+
+async def test_findings_steps_and_candidates_are_shown(
+    page: Page, helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": FIXED, "test_calc.py": TESTS})
+    (root / "calc.py").write_text(BROKEN, encoding="utf-8")
+    found = [finding(root, "[P2] It subtracts", 2, 2), finding(root, "[P1] <b>Invented</b>", 1, 1, "other.py")]
+    model.on("Review the current code changes", say(answer(root, *found)))
+    task, _ = await done(helm, wanted("review", root, "Look.", check=None), Answers())
+    await page.get(f"location.hash = '#/j/{task.id}'")
+    await page.until_text(".verdict.good", "1 finding(s), 0 refuted, 1 rejected.")
+    await page.until_text("[data-findings='findings']", "P2 It subtracts calc.py:2")
+    await page.until_text("[data-findings='rejected']", "P1 <b>Invented</b> other.py:1")
+    await page.until_text("[data-findings='rejected']", "other.py is not part of the diff.")
+
+    ways = iter([planned(FIRST, SECOND), planned(FIRST)])
+    model.on("sums right", lambda _request: told(next(ways)))
+    task, _ = await done(helm, wanted("plan", root, "get the sums right", apply="never", candidates=2), Answers())
+    await page.get(f"location.hash = '#/j/{task.id}'")
+    await page.until_text(".job ol", "Fix the sum (planned)")
+    await page.until_text(".job", "Why?")
+    await page.until_text(".job table", "(winner)")
+    await page.until_text(".job", "It has the fewest.")

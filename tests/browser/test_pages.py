@@ -160,5 +160,5 @@ async def test_what_a_turn_changed_is_one_diff(page: Page, helm: Helmsman, model
     await settled(await helm.start("write", cwd=folder, full_auto=True))
     await page.click(".row")
     await page.click("[role=tab]:nth-child(2)")
-    await page.until("document.querySelectorAll('.changes details').length === 2")
-    await page.until_text(".changes .diff", "+second")
+    await page.until("document.querySelectorAll('.review-file').length === 2")
+    await page.until_text(".changes .lines", "+second")

@@ -20,6 +20,7 @@ from helmsman.errors import (
     Unsupported,
 )
 from helmsman.model.events import TurnEnded
+from helmsman.model.question_text import describe
 from helmsman.settings import load_settings
 from helmsman.testing import add, ask_user, fail, patch, question, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
@@ -79,10 +80,38 @@ async def test_nothing_changes_before_the_plan_is_approved(
     assert contents(git_repo) == before
     assert (plan.type, plan.prompts[0].options) == ("user_input", ("approve", "revise", "stop"))
     assert plan.details["plan"] == "# Plan\n1. Make a file."
+    assert (plan.details["verified"], [one["what"] for one in plan.details["evidence"]]) == (
+        True,
+        ["Nothing in the working tree was changed."],
+    )
 
     await session.respond(plan.id, "approve")
     assert (await ended(session)).result == "Done"
-    assert contents(git_repo).keys() - before.keys() == {"made.txt"}
+    made = contents(git_repo).keys() - before.keys()
+    assert {name for name in made if not name.startswith(".git/")} == {"made.txt"}  # git has a snapshot of it, too
+
+
+async def test_a_plan_that_names_what_is_not_there_says_so_before_it_is_approved(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    steps = "1. Change `src/nowhere.py:12`.\n2. Create `src/fresh.py`.\n3. Tell of it in `README.md`."
+    model.on("Change it", say(f"<proposed_plan>\n{steps}\n</proposed_plan>"))
+    model.on("Look again", say(f"<proposed_plan>\n{steps}\n</proposed_plan>"))
+    session = await helm.extras.plans.start("Change it", **writes)
+    plan = await asked(session)
+    assert plan.details["verified"] is False
+    assert [(one["ok"], one["what"]) for one in plan.details["evidence"]] == [
+        (True, "Nothing in the working tree was changed."),
+        (False, "There is no file src/nowhere.py, and the plan does not say that it is new."),
+        (True, "1 of the 3 files that the plan names are there."),
+    ]
+    assert "✗ There is no file src/nowhere.py" in describe(plan).text()
+    (git_repo / "other.txt").write_text("made meanwhile\n", encoding="utf-8")
+    await session.respond(plan.id, "revise: Look again")
+    again = await asked(session)
+    assert [one["ok"] for one in again.details["evidence"]] == [False, False, True]
+    await session.respond(again.id, "stop")
+    await ended(session)
 
 
 async def test_full_access_too_is_given_only_to_an_approved_plan(

@@ -20,8 +20,7 @@ from tests.shared_engine import on_its_own_engine, on_shared_engine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.agents.protocol import ReviewReport
-    from helmsman.capabilities.reviews import BegunReview
+    from helmsman.capabilities.reviews import BegunReview, VerifiedReview
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
@@ -43,8 +42,10 @@ def answer(repo: Path, *findings: dict[str, Any], explanation: str = "It breaks 
     )
 
 
-def finding(repo: Path, title: str = "[P1] The port is wrong", priority: int | None = 1) -> dict[str, Any]:
-    place = {"absolute_file_path": str(repo / "README.md"), "line_range": {"start": 1, "end": 2}}
+def finding(
+    repo: Path, title: str = "[P1] The port is wrong", priority: int | None = 1, file: str = "README.md", last: int = 2
+) -> dict[str, Any]:
+    place = {"absolute_file_path": str(repo / file), "line_range": {"start": 1, "end": last}}
     return {"title": title, "body": "It must be 80.", "confidence_score": 0.9, "priority": priority} | {
         "code_location": place
     }
@@ -56,7 +57,7 @@ async def ended(begun: BegunReview) -> Session:
     return begun.session
 
 
-async def reported(helm: Helmsman, begun: BegunReview) -> ReviewReport:
+async def reported(helm: Helmsman, begun: BegunReview) -> VerifiedReview:
     session = await ended(begun)
     assert session.status == "done", session.error
     report = await helm.extras.reviews.report(session.id)
@@ -66,13 +67,15 @@ async def reported(helm: Helmsman, begun: BegunReview) -> ReviewReport:
 
 @pytest.fixture
 def changed(git_repo: Path) -> Path:
-    (git_repo / "README.md").write_text("# Changed\n", encoding="utf-8")
+    (git_repo / "README.md").write_text("# Changed\nTwice\n", encoding="utf-8")
     return git_repo
 
 
 async def test_findings_come_as_data_and_as_text(helm: Helmsman, model: ScriptedModel, changed: Path) -> None:
     second = finding(changed, "No test", None) | {"confidence_score": 0.4}
-    model.on("Review the current code changes", run("git diff"), say(answer(changed, finding(changed), second)))
+    elsewhere = finding(changed, "Old trouble", file="other.py")
+    told = answer(changed, finding(changed), second, elsewhere)
+    model.on("Review the current code changes", run("git diff"), say(told))
     report = await reported(helm, await helm.extras.reviews.start(cwd=changed))
     file = str(changed / "README.md")
     place: dict[str, Any] = {"file": file, "start_line": 1, "end_line": 2}
@@ -87,6 +90,26 @@ async def test_findings_come_as_data_and_as_text(helm: Helmsman, model: Scripted
     )
     assert "The port is wrong" in report.text
     assert "It must be 80." in report.text
+    assert [(one.title, one.why) for one in report.rejected] == [
+        ("Old trouble", f"{changed / 'other.py'} is not part of the diff.")
+    ]
+    assert report.verified is True
+    assert [one.what for one in report.evidence] == [
+        "2 of 3 findings cite lines of the diff.",
+        "Nothing in the working tree was changed.",
+    ]
+
+
+async def test_what_changed_while_a_review_ran_is_said_once_and_for_all(
+    helm: Helmsman, model: ScriptedModel, changed: Path
+) -> None:
+    model.otherwise(run("true"), say(answer(changed)))
+    begun = await helm.extras.reviews.start(cwd=changed)
+    (changed / "made.txt").write_text("by somebody else\n", encoding="utf-8")
+    report = await reported(helm, begun)
+    assert (report.verified, [one.ok for one in report.evidence]) == (False, [True, False])
+    (changed / "made.txt").unlink()
+    assert await reported(helm, begun) == report
 
 
 async def test_a_review_is_a_task_whose_result_is_the_text(helm: Helmsman, model: ScriptedModel, changed: Path) -> None:
@@ -152,7 +175,7 @@ async def test_an_untracked_file_is_a_change(helm: Helmsman, model: ScriptedMode
 async def test_a_branch_is_compared_with_where_it_began(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     base = git(git_repo, "rev-parse", "HEAD").strip()
     git(git_repo, "switch", "--quiet", "--create", "work")
-    (git_repo / "README.md").write_text("# Work\n", encoding="utf-8")
+    (git_repo / "README.md").write_text("# Work\nMore\n", encoding="utf-8")
     git(git_repo, "commit", "--quiet", "--all", "--message=Work")
     model.on("base branch 'main'", say(answer(git_repo, finding(git_repo))))
     begun = await helm.extras.reviews.start(ReviewTarget(kind="base", value="main"), cwd=git_repo)
@@ -162,7 +185,7 @@ async def test_a_branch_is_compared_with_where_it_began(helm: Helmsman, model: S
 
 async def test_a_commit_is_named_by_its_whole_id(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     commit = git(git_repo, "rev-parse", "HEAD").strip()
-    model.on(f"introduced by commit {commit}", say(answer(git_repo, finding(git_repo))))
+    model.on(f"introduced by commit {commit}", say(answer(git_repo, finding(git_repo, last=1))))
     begun = await helm.extras.reviews.start(ReviewTarget(kind="commit", value="HEAD"), cwd=git_repo)
     assert len((await reported(helm, begun)).findings) == 1
 
@@ -214,7 +237,8 @@ async def test_a_session_reviewed_in_itself_knows_the_findings(
     helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("work", run("echo new > new.txt"), say("Done"))
-    model.on("Review the current code changes", say(answer(git_repo, finding(git_repo))))
+    found = finding(git_repo, file="new.txt", last=1)
+    model.on("Review the current code changes", say(answer(git_repo, found)))
     model.on("mend it", run("rm new.txt"), say("Mended"))
     session = await helm.start("work", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
     assert await session.wait(until="end", timeout=SECONDS)
@@ -231,7 +255,8 @@ async def test_a_session_reviewed_in_itself_knows_the_findings(
 
 async def test_a_detached_review_leaves_the_session_alone(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     model.on("work", run("echo new > new.txt"), say("Done"))
-    model.on("Review the current code changes", say(answer(git_repo, finding(git_repo))))
+    found = finding(git_repo, file="new.txt", last=1)
+    model.on("Review the current code changes", say(answer(git_repo, found)))
     session = await helm.start("work", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
     assert await session.wait(until="end", timeout=SECONDS)
     begun = await helm.extras.reviews.start(session_id=session.id, detached=True)

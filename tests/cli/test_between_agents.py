@@ -49,20 +49,24 @@ async def test_a_session_is_handed_over_and_its_work_reviewed(
     review = await cli.run("review", "--agent", "claude", "--session", first, "--fail-on", "P1")
     assert review.exit_code == 1, review.stderr
     assert "P1  begun.txt:1  Not x" in review.stdout
-    assert "1 finding was dropped" in review.stdout
+    assert "Dropped: other.txt is not part of the diff." in review.stdout
 
 
-async def test_an_agent_without_a_sandbox_reviews_when_told_so(
+async def test_an_agent_that_nobody_knows_works_when_told_so(
     detached_cli: Cli, git_repo: Path, fake_acp_agent: FakeAcpAgent
 ) -> None:
     own = Path(detached_cli.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
     own.parent.mkdir(parents=True)
-    own.write_text(f"[agents.mine]\ncommand = {json.dumps(fake_acp_agent.command)}\nruns_repository_files = false\n")
+    own.write_text(f"[agents.mine]\ncommand = {json.dumps(fake_acp_agent.command)}\n")
     (git_repo / "new.txt").write_text("x\n")
     found = {"title": "Not x", "body": "y", "priority": 1, "confidence": 0.8, "file": "new.txt", "startLine": 1}
     fake_acp_agent.on(
         "Review the uncommitted", says(json.dumps({"findings": [found], "verdict": "patch is incorrect"}))
     )
-    review = await detached_cli.run("review", "--agent", "mine", "--unenforced", "-C", str(git_repo))
+    given = ("--agent", "mine", "--unenforced", "-C", str(git_repo))
+    for command in (("review",), ("run", "Do it"), ("start", "Do it", "--json")):
+        refused = await detached_cli.run(*command, *given)
+        assert (refused.exit_code, "--trust-repository" in refused.stdout + refused.stderr) == (2, True)
+    review = await detached_cli.run("review", "--trust-repository", *given)
     assert review.exit_code == 0, review.stderr
     assert "P1  new.txt:1  Not x" in review.stdout

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 WITHOUT_JSON = {"serve", "completion", "hub log", "hub run"}
 """What goes to their stdout is for a program already."""
-PAGED = {"diff", "list", "usage", "tasks", "tasks list", "worktrees", "worktrees list", "worktrees leftovers"}
+PAGED = {"diff", "list", "search", "usage", "tasks", "tasks list", "worktrees", "worktrees list", "worktrees leftovers"}
 
 
 def _commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -35,7 +35,7 @@ def answer(repo: Path, *priorities: int) -> str:
 
 @pytest.fixture
 def changed(git_repo: Path) -> Path:
-    (git_repo / "README.md").write_text("# Changed\n", encoding="utf-8")
+    (git_repo / "README.md").write_text("# Changed\nTwice\n", encoding="utf-8")
     return git_repo
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import add, patch, say
+from helmsman.testing import add, patch, run, say
+from helmsman.testing.repository import git
 from mcp import Client
 from tests.capabilities.outcomes.conftest import write
 from tests.capabilities.outcomes.played_jobs import (
@@ -26,12 +27,13 @@ from tests.capabilities.outcomes.played_jobs import (
     repository,
     told,
 )
+from tests.claude import claude_binary, claude_environment
+from tests.clients.server_process import Serving
 from tests.clients.test_killed_hubs import victim
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.clients.server_process import Serving
+    from helmsman.testing import CodexHome, ScriptedModel
     from tests.clients.test_killed_hubs import Victim
 
 __all__ = ["victim"]
@@ -114,6 +116,40 @@ async def test_plan(serving: Serving, model: ScriptedModel, tmp_path: Path) -> N
     report = shown["report"]
     assert (shown["verified"], report["approved"], report["applied"]) == (True, True, "applied")
     assert [one["status"] for one in report["steps"]] == ["done"]
+
+
+@pytest.mark.parametrize("agent", [pytest.param("claude", marks=pytest.mark.matrix)])
+async def test_each_tool_on_another_agent(
+    agent: str, codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, tmp_path: Path
+) -> None:
+    claude = claude_environment(model, tmp_path / "claude") | {"CLAUDE_CLI_PATH": str(claude_binary())}
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    serving = Serving.on(codex_home, codex_binary, root, **claude)
+    fix = run("sed -i 's/a - b/a + b/' calc.py")
+    step = {"title": "Fix the sum", "details": "", "files": [{"file": "calc.py"}], "check": None}
+    model.on("sums right", told({"summary": "Add.", "steps": [step], "risks": [], "checks": [], "openQuestions": []}))
+    model.on("Do step 1 of the plan now", fix, say("done"))
+    model.on("test_add fails", fix, told(CAUSE))
+    found = {"title": "It adds", "body": "", "priority": 2, "file": "calc.py", "startLine": 2, "endLine": 2}
+    model.on("You are the reviewer", told({"findings": [found, found | {"startLine": 90, "endLine": 91}]}))
+    model.on("simpler", run("sed -i 's/2 \\* a/add(a, a)/' calc.py"), say("double uses add"))
+    under = {"underTest": [{"file": "calc.py", "startLine": 2, "endLine": 2}]}
+    model.on("test the sum", patch(add("test_sum.py", NEW_TEST)), told(under))
+    async with Client(serving.on_stdio("--tools", "capabilities")) as client:
+        there = {"workingDirectory": str(root), "agent": agent}
+        checked = there | {"check": CHECK}
+        planned = await done(Caller(client), "plan", request="get the sums right", apply="never", **checked)
+        debugged = await done(Caller(client), "debug", request="test_add fails", **checked)
+        assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
+        reviewed = await done(Caller(client), "review", **there)
+        git(root, "commit", "--quiet", "--all", "--message=Fixed")
+        better = await done(Caller(client), "refactor", request="make it simpler", scope=["calc.py"], **checked)
+        git(root, "commit", "--quiet", "--all", "--message=Simpler")
+        tested = await done(Caller(client), "test", request="test the sum", **checked)
+    every = (planned, debugged, reviewed, better, tested)
+    assert [(one["verified"], one["agent"]) for one in every] == [(True, agent)] * 5, every
+    assert (len(reviewed["report"]["findings"]), len(reviewed["report"]["rejected"])) == (1, 1)
+    assert (better["report"]["applied"], tested["report"]["applied"]) == ("applied", "applied")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no hub")

@@ -42,7 +42,7 @@ def judged(request: ModelRequest) -> list[Part]:
         "body": "It must be 42.",
         "confidence_score": 1.0,
         "priority": 0,
-        "code_location": {"absolute_file_path": "/answer.txt", "line_range": {"start": 1, "end": 1}},
+        "code_location": {"absolute_file_path": "answer.txt", "line_range": {"start": 1, "end": 1}},
     }
     told = {
         "findings": [] if is_right else [wrong],

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.testing import always, codex_versions, hang, run, say
+from helmsman.testing import always, hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
-from tests.selection import skip_beside
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from helmsman import Helmsman
 
 pytestmark = [pytest.mark.anyio, bound, pytest.mark.long]
@@ -25,21 +22,8 @@ SLOWEST = 0.3
 """No session is left alone for longer before it is stopped, but those whose end is waited for."""
 
 
-async def test_a_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(
-    request: pytest.FixtureRequest, scene: Scene
-) -> None:
-    skip_beside(request, test_two_hundred_and_fifty_sessions_are_stopped_at_random_and_each_tells_how_it_ended)
+async def test_a_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(scene: Scene) -> None:
     await stop_at_random(scene, 100)
-
-
-@pytest.mark.matrix(changed_in=[])
-@pytest.mark.timeout(600)
-async def test_two_hundred_and_fifty_sessions_are_stopped_at_random_and_each_tells_how_it_ended(
-    scene: Scene, codex_binary: Path
-) -> None:
-    if codex_binary != list(codex_versions().values())[-1]:
-        pytest.skip("So many are tried on the newest Codex only.")
-    await stop_at_random(scene, 250)
 
 
 async def stop_at_random(scene: Scene, sessions: int) -> None:

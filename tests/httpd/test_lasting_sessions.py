@@ -183,7 +183,7 @@ class Front:
             LastingSessions,
             path=MCP_PATH,
             helm=self.helm,
-            calls=CallLog(self.helm.settings.state_dir),
+            calls=CallLog(self.helm.ledger),
             door=("front", Process(1, "")),
             epoch=self._epoch,
             kept=Kept(self.kept, tell),

@@ -85,15 +85,15 @@ def bare_place(tmp_path: Path) -> Iterator[Place]:
     end_hub(state_dir)
 
 
-class HeldCodex:
-    """A Codex whose app-server does not come up before it is let."""
+class HeldAgent:
+    """An agent that does not come up before it is let. `begins` is how the shell tells that it is to."""
 
-    def __init__(self, binary: Path, directory: Path) -> None:
+    def __init__(self, binary: Path, directory: Path, begins: str) -> None:
         directory.mkdir()
         self._gate, self._reached = directory / "gate", directory / "reached"
         os.mkfifo(self._gate)
-        self.path = directory / "codex"
-        held = f'if [ "$1" = app-server ] && [ "$2" != --help ] && [ -p "{self._gate}" ]; then'
+        self.path = directory / binary.name
+        held = f'if {begins} && [ -p "{self._gate}" ]; then'
         wait = f'touch "{self._reached}"; read -r line < "{self._gate}"'
         self.path.write_text(f'#!/bin/sh\n{held} {wait}; fi\nexec "{binary}" "$@"\n', encoding="utf-8")
         self.path.chmod(0o755)
@@ -113,8 +113,8 @@ class HeldCodex:
 
 
 @pytest.fixture
-def held_codex(codex_binary: Path, tmp_path: Path) -> HeldCodex:
-    return HeldCodex(codex_binary, tmp_path / "held")
+def held_codex(codex_binary: Path, tmp_path: Path) -> HeldAgent:
+    return HeldAgent(codex_binary, tmp_path / "held", '[ "$1" = app-server ] && [ "$2" != --help ]')
 
 
 @pytest.fixture

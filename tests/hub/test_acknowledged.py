@@ -22,7 +22,7 @@ from tests.mcp.caller import Caller
 if TYPE_CHECKING:
     from helmsman.tasks.model import Task
     from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import HeldCodex, Place
+    from tests.hub.conftest import HeldAgent, Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
@@ -45,11 +45,11 @@ async def until(place: Place, *statuses: str) -> list[Task]:
 
 
 @pytest.fixture
-def held_place(place: Place, held_codex: HeldCodex) -> Place:
+def held_place(place: Place, held_codex: HeldAgent) -> Place:
     return replace(place, env={**place.env, "CODEX_CLI_PATH": str(held_codex.path)})
 
 
-async def acknowledged(place: Place, codex: HeldCodex, client: Client, **more: Any) -> str:
+async def acknowledged(place: Place, codex: HeldAgent, client: Client, **more: Any) -> str:
     """A task that has its id, and no engine yet."""
     begun = await Caller(client)("_codex_local_run", task="work", working_dir=str(place.directory), **more)
     await codex.reached()
@@ -58,7 +58,7 @@ async def acknowledged(place: Place, codex: HeldCodex, client: Client, **more: A
 
 
 async def test_a_task_whose_hub_is_killed_before_its_engine_is_up_runs_once_with_the_next_one(
-    held_place: Place, held_codex: HeldCodex, model: ScriptedModel
+    held_place: Place, held_codex: HeldAgent, model: ScriptedModel
 ) -> None:
     model.on("work", say("done"))
     async with Client(held_place.on_stdio(*TOOLS)) as client:
@@ -73,7 +73,7 @@ async def test_a_task_whose_hub_is_killed_before_its_engine_is_up_runs_once_with
 
 
 async def test_a_task_waits_for_a_client_with_its_environment_and_says_so(
-    held_place: Place, held_codex: HeldCodex, model: ScriptedModel
+    held_place: Place, held_codex: HeldAgent, model: ScriptedModel
 ) -> None:
     model.on("work", say("done"))
     async with Client(held_place.on_stdio(*TOOLS)) as client:
@@ -95,7 +95,7 @@ async def test_a_task_waits_for_a_client_with_its_environment_and_says_so(
 
 
 async def test_a_task_that_waits_can_be_cancelled(
-    held_place: Place, held_codex: HeldCodex, model: ScriptedModel
+    held_place: Place, held_codex: HeldAgent, model: ScriptedModel
 ) -> None:
     async with Client(held_place.on_stdio(*TOOLS)) as client:
         task_id = await acknowledged(held_place, held_codex, client)
@@ -112,7 +112,7 @@ async def test_a_task_that_waits_can_be_cancelled(
 
 
 async def test_the_same_call_asked_again_gives_the_same_task(
-    held_place: Place, held_codex: HeldCodex, model: ScriptedModel
+    held_place: Place, held_codex: HeldAgent, model: ScriptedModel
 ) -> None:
     model.on("work", say("done"))
     async with held_place.started(*TOOLS) as server:
@@ -190,7 +190,7 @@ async def test_messages_are_sent_though_neither_hub_nor_client_is_there(place: P
 
 
 async def test_a_task_that_waits_counts_for_the_clients_limit_when_it_begins(
-    held_place: Place, held_codex: HeldCodex, model: ScriptedModel
+    held_place: Place, held_codex: HeldAgent, model: ScriptedModel
 ) -> None:
     gate = model.gate()
     model.on("work", say(gate, "done"))
@@ -208,7 +208,7 @@ async def test_a_task_that_waits_counts_for_the_clients_limit_when_it_begins(
 
 @pytest.mark.long
 async def test_what_looks_like_a_secret_is_not_written_down(
-    held_place: Place, held_codex: HeldCodex, model: ScriptedModel
+    held_place: Place, held_codex: HeldAgent, model: ScriptedModel
 ) -> None:
     """Nobody could run such a task from the store, and it says so."""
     secret = "sk-" + "aB3" * 16

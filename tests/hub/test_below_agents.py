@@ -60,7 +60,7 @@ async def test_a_codex_that_is_configured_with_helmsman_gets_a_service_of_its_ow
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["double-forked", "keeper-killed"])
-@pytest.mark.parametrize("sandbox", ["workspace-write", "danger-full-access"])
+@pytest.mark.parametrize("sandbox", ["workspace-write", pytest.param("danger-full-access", marks=pytest.mark.agents)])
 async def test_a_command_of_claude_code_is_refused(
     place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path, how: str, sandbox: str
 ) -> None:

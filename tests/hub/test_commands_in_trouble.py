@@ -19,6 +19,7 @@ from helmsman.base.processes import Process
 from helmsman.cli.thin import PROTOCOL
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import hexed
+from helmsman.steering.shared import Shared
 from helmsman.tasks.calls import CallId, CallLog
 from helmsman.testing import say
 from tests.hub.commands import SECONDS, Done, begun, done, thin, until_nobody_is_served, whole
@@ -164,7 +165,7 @@ class Door:
 
 async def test_what_was_done_for_a_hub_that_died_is_not_done_again(served: Place) -> None:
     """A hub that dies in between leaves what it has entered; here that is made by hand."""
-    calls = CallLog(served.state_dir)
+    calls = CallLog(Shared(served.state_dir).ledger)
     answer = json.dumps({"code": 7, "said": [["o", b"what it said\n".hex()], ["e", b"and this\n".hex()]]})
     for name, given in (("done", answer), ("begun", None)):
         call = CallId(name, 1, Process.me())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,6 +13,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman.testing import say
+from helmsman.testing.fake_acp_agent import says
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests.hub.commands import done, whole
@@ -20,7 +22,7 @@ from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
     from helmsman.tasks.model import Task
-    from helmsman.testing import ScriptedModel
+    from helmsman.testing import FakeAcpAgent, ScriptedModel
     from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
@@ -57,6 +59,18 @@ async def test_work_begins_by_itself_with_nobody_there_and_its_history_tells_of_
     shown = await told(place, "show", added["scheduleId"])
     assert shown["status"] == "over"
     assert [(run["taskId"], run["status"]) for run in shown["runs"]] == [(task.id, "completed")]
+
+
+async def test_another_agent_does_it(place: Place, fake_acp_agent: FakeAcpAgent) -> None:
+    own = Path(place.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(f"[agents.mine]\ncommand = {json.dumps(fake_acp_agent.command)}\n", encoding="utf-8")
+    fake_acp_agent.on("look at it", says("all is well"))
+    given = ("--agent", "mine", "--unenforced", "--trust-repository")
+    added = await told(place, "add", "--at", "in 1s", "look at it", *given)
+    assert (added["agent"], added["enforced"]) == ("mine", False)
+    (task,) = await ended(place, 1)
+    assert (task.agent, task.status, task.result) == ("mine", "completed", "all is well"), task.error
 
 
 @pytest.mark.long

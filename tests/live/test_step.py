@@ -15,7 +15,7 @@ import helmsman
 from helmsman import Helmsman, load_settings, run_step
 from helmsman.errors import InvalidInput, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
 from helmsman.model.events import Event, ItemDelta
-from helmsman.step import CONTINUE
+from helmsman.model.own_words import CONTINUE
 from helmsman.testing import always, fail, hang, run, say
 
 if TYPE_CHECKING:

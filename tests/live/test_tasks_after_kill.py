@@ -27,8 +27,7 @@ from helmsman.agents.codex.storage.rollout_end import turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.base.concurrency import background_tasks
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import codex_versions, leaks, run, say
-from tests.selection import skip_beside
+from helmsman.testing import leaks, run, say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -253,17 +252,8 @@ def scene(
 
 
 @pytest.mark.timeout(600)
-async def test_after_forty_kills_every_task_tells_the_truth(request: pytest.FixtureRequest, scene: Scene) -> None:
-    skip_beside(request, test_after_a_hundred_kills_every_task_tells_the_truth)
+async def test_after_forty_kills_every_task_tells_the_truth(scene: Scene) -> None:
     await kill_at_random(scene, 40)
-
-
-@pytest.mark.matrix(changed_in=[])
-@pytest.mark.timeout(600)
-async def test_after_a_hundred_kills_every_task_tells_the_truth(scene: Scene, codex_binary: Path) -> None:
-    if codex_binary != list(codex_versions().values())[-1]:
-        pytest.skip("So many are killed on the newest Codex only.")
-    await kill_at_random(scene, 100)
 
 
 async def kill_at_random(scene: Scene, kills: int) -> None:

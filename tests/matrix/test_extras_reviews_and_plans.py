@@ -43,7 +43,7 @@ async def test_review(helm: Helmsman, model: ScriptedModel, git_repo: Path, verd
         "body": "It must be 80.",
         "confidence_score": 0.9,
         "priority": 1,
-        "code_location": {"absolute_file_path": file, "line_range": {"start": 1, "end": 2}},
+        "code_location": {"absolute_file_path": file, "line_range": {"start": 1, "end": 1}},
     }
     answer: dict[str, Any] = {"findings": [found], "overall_correctness": "patch is incorrect"}
     answer |= {"overall_explanation": "Because.", "overall_confidence_score": 0.5}
@@ -61,7 +61,7 @@ async def test_review(helm: Helmsman, model: ScriptedModel, git_repo: Path, verd
             confidence=0.9,
             file=file,
             start_line=1,
-            end_line=2,
+            end_line=1,
         ),
     )
     assert (report.explanation, report.verdict, report.confidence) == ("Because.", "patch is incorrect", 0.5)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 LOSE_WORK = {
-    "codex_discard", "codex_apply", "codex_rollback", "codex_interrupt", "codex_respond", "codex_compact", "codex_goal",
+    "codex_discard", "codex_apply", "codex_rollback", "codex_rewind", "codex_interrupt", "codex_respond", "codex_compact",
+    "codex_goal",
 }  # fmt: skip
 HARMLESS = {
     "codex_rename", "codex_archive", "codex_unarchive", "codex_review", "codex_local_review", "_codex_cloud_cancel",

@@ -31,7 +31,7 @@ ANSWER = json.dumps(
                 "body": "It must be 80.",
                 "confidence_score": 0.9,
                 "priority": 2,
-                "code_location": {"absolute_file_path": "/src/a.py", "line_range": {"start": 3, "end": 4}},
+                "code_location": {"absolute_file_path": "README.md", "line_range": {"start": 1, "end": 1}},
             }
         ],
         "overall_correctness": "patch is incorrect",
@@ -39,15 +39,18 @@ ANSWER = json.dumps(
         "overall_confidence_score": 0.75,
     }
 )
-FOUND = {
-    "title": "The port is wrong",
-    "body": "It must be 80.",
-    "priority": 2,
-    "confidence": 0.9,
-    "file": "/src/a.py",
-    "startLine": 3,
-    "endLine": 4,
-}
+
+
+def found(directory: str) -> dict[str, object]:
+    return {
+        "title": "The port is wrong",
+        "body": "It must be 80.",
+        "priority": 2,
+        "confidence": 0.9,
+        "file": f"{directory}/README.md",
+        "startLine": 1,
+        "endLine": 1,
+    }
 
 
 @pytest.fixture
@@ -70,7 +73,8 @@ def changed(git_repo: Path) -> str:
 async def test_the_findings_come_with_the_call(codex: Caller, model: ScriptedModel, changed: str) -> None:
     model.otherwise(run("git diff"), say(ANSWER))
     done = await codex("codex_review", workingDirectory=changed)
-    assert (done["status"], done["findings"], done["verdict"]) == ("done", [FOUND], "patch is incorrect")
+    assert (done["status"], done["findings"], done["verdict"]) == ("done", [found(changed)], "patch is incorrect")
+    assert (done["verified"], done["rejected"], [one["ok"] for one in done["evidence"]]) == (True, [], [True, True])
     assert "It breaks the port." in done["text"]
     assert done["taskId"].startswith("T-local-")
 
@@ -83,7 +87,7 @@ async def test_a_review_that_takes_longer_is_read_on(codex: Caller, model: Scrip
     assert "findings" not in begun
     gate.release()
     done = await codex("codex_review", sessionId=begun["sessionId"])
-    assert (done["status"], done["findings"], done["taskId"]) == ("done", [FOUND], begun["taskId"])
+    assert (done["status"], done["findings"], done["taskId"]) == ("done", [found(changed)], begun["taskId"])
     assert done == await codex("codex_review", sessionId=begun["sessionId"])
 
 
@@ -98,7 +102,7 @@ async def test_where_nothing_changed_it_says_so(codex: Caller, model: ScriptedMo
 async def test_the_session_that_did_the_work_can_be_reviewed_and_told_to_mend(
     codex: Caller, model: ScriptedModel, git_repo: Path
 ) -> None:
-    model.on("work", run("echo new > new.txt"), say("Done"))
+    model.on("work", run("echo new > README.md"), say("Done"))
     model.on("Review the current code changes", always(say(ANSWER)))
     model.on("mend", say("Mended"))
     writes = {"sandbox": "workspace-write", "approvalPolicy": "never"}
@@ -106,10 +110,10 @@ async def test_the_session_that_did_the_work_can_be_reviewed_and_told_to_mend(
     session_id = started["sessionId"]
     await codex.until_settled(session_id)
     inside = await codex("codex_review", sessionId=session_id, target="uncommitted")
-    assert (inside["sessionId"], inside["findings"]) == (session_id, [FOUND])
+    assert (inside["sessionId"], inside["findings"]) == (session_id, [found(str(git_repo))])
     beside = await codex("codex_review", sessionId=session_id, target="uncommitted", detached=True)
     assert beside["sessionId"] != session_id
-    assert beside["findings"] == [FOUND]
+    assert beside["findings"] == [found(str(git_repo))]
     await codex("codex_say", sessionId=session_id, message="mend")
     assert (await codex.until_settled(session_id))["result"] == "Mended"
 

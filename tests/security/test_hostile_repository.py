@@ -213,7 +213,7 @@ async def test_nor_does_it_in_an_engine_that_outlives_us(place: Place, detached_
 ON_ANY_CODEX = [start_go_on_and_fork, by_exec]
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.130.0"])
 @pytest.mark.parametrize("way", ON_ANY_CODEX, ids=lambda way: way.__name__)
 async def test_it_gains_nothing_on_any_codex(
     place: Place, codex_version: tuple[int, int, int], way: Callable[[Place], Awaitable[None]]
@@ -230,7 +230,7 @@ async def test_it_gains_nothing_on_any_codex(
         await work_in(place, way)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.130.0"])
 @pytest.mark.parametrize("way", [start, by_exec], ids=lambda way: way.__name__)
 async def test_rules_that_stand_alone_gain_nothing_on_any_codex(
     place: Place, codex_version: tuple[int, int, int], way: Callable[[Place], Awaitable[None]]

@@ -91,6 +91,8 @@ async def test_a_key_stands_for_its_session_as_long_as_the_registry_says(
         session = await first.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key")
         for door in (first, second):  # also where there is no room for another
             assert await door.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key") is session
+        with pytest.raises(InvalidInput, match="another key for another agent"):
+            await second.start("go", cwd=tmp_path, agent="codex", idempotency_key="key")
         agent.engines[-1].end("completed")
         with anyio.fail_after(20):
             assert await session.wait(until="end")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -11,7 +12,7 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.httpd.listening import HttpOptions
 from helmsman.httpd.server import build_app
-from helmsman.testing import hang, patch, run, say, update, usage
+from helmsman.testing import fail, hang, patch, run, say, update, usage
 from tests.web.browser import SECONDS, Browser
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ async def test_a_transcript_has_messages_commands_and_diffs(
     assert (await browser.get(f"/api/sessions/{session_id}"))["hasDiff"]
     (file,) = (await browser.get(f"/api/sessions/{session_id}/diff"))["files"]
     assert (file["path"], file["added"], file["removed"]) == ("README.md", 1, 1)
-    assert ["add", "+# Changed", None, 1] in file["lines"]
+    assert ["add", "+# Changed", None, 1, [[2, ""], [7, "word"]]] in file["lines"]  # the word that changed is marked
 
 
 async def test_the_transcript_of_a_running_turn_grows_where_it_is(
@@ -143,7 +144,9 @@ async def test_the_list_is_searched_and_paged(browser: Browser, model: ScriptedM
     assert [one["summary"] for one in found["sessions"]] == ["mend the fence", "mend the parser"]
     assert len((await browser.get("/api/sessions", directory=str(folder)))["sessions"]) == 3
     assert (await browser.get("/api/sessions", directory="/elsewhere"))["sessions"] == []
-    both = await browser.get("/api/search", q="PARSER")
+    with anyio.fail_after(SECONDS):
+        while "unread" in (both := await browser.get("/api/search", q="PARSER")):
+            await anyio.sleep(0.05)
     assert [one["summary"] for one in both["sessions"]] == ["mend the parser"]
     assert [task["instruction"] for task in both["tasks"]] == ["mend the parser"]
     assert await browser.get("/api/search", q="") == {"sessions": [], "tasks": []}
@@ -218,3 +221,37 @@ async def test_turns_of_the_exec_engine_are_remembered_while_the_server_runs(
 async def test_an_unknown_session_is_not_found(browser: Browser, part: str) -> None:
     answer = await browser.http.get(f"/api/sessions/0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00{part}")
     assert (answer.status_code, answer.json()["code"]) == (404, "session_not_found")
+
+
+async def test_how_each_session_ended_is_listed_before_it_is_opened_also_after_a_restart(
+    browser: Browser, model: ScriptedModel, folder: Path, settings: Settings, codex_home: CodexHome
+) -> None:
+    gate = model.gate()
+    model.on("end well", say("It was so"))
+    model.on("fail", fail(400, message="The tide is out."))
+    model.on("stop", say("at it ", gate))
+    model.on("touch", run("touch made.txt", escalate="please"), say("As you wish"))
+    earlier = replace(settings, approval_timeout=1)
+    async with Helmsman(earlier, env=codex_home.env, inside=True) as helm:
+        sessions = {}
+        for prompt in ("end well", "fail now", "stop it", "touch it"):
+            session = sessions[prompt] = await helm.start(prompt, cwd=folder, full_auto=True)
+            if prompt == "stop it":
+                with anyio.fail_after(SECONDS):
+                    await gate.reached()
+                await helm.interrupt(session.id)
+            await session.wait(timeout=SECONDS, until="end")
+    listed = {one["summary"]: one for one in (await browser.get("/api/sessions"))["sessions"]}
+    assert {prompt: one["status"] for prompt, one in listed.items()} == {
+        "end well": "done",
+        "fail now": "error",
+        "stop it": "interrupted",
+        "touch it": "done",
+    }
+    assert "touch made.txt" in listed["touch it"]["timedOut"][0]
+    (denied,) = (await browser.get("/api/sessions", state="denied"))["sessions"]
+    assert denied["sessionId"] == sessions["touch it"].id
+    (failed,) = (await browser.get("/api/sessions", state="error", project=str(folder.resolve())))["sessions"]
+    entries = (await browser.get(f"/api/sessions/{failed['sessionId']}/transcript"))["entries"]
+    assert [entry["item"]["type"] for entry in entries] == ["user_message", "error"]
+    assert "The tide is out." in entries[-1]["item"]["message"]

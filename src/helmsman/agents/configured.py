@@ -30,6 +30,16 @@ class AgentConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What a session is started with whose caller leaves it all to the configuration; None of what only the agent knows."""
+
+    model: str | None = None
+    effort: str | None = None
+    sandbox: str | None = None
+    approval_policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEdit:
     """A change of the user's configuration: a key, dotted, and its value; None takes the key out."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
+from helmsman.model.handover_text import own_words
 from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from helmsman.agents.configured import AgentConfig, ConfigEdit
+    from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
     from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
     from helmsman.model.client_tools import ToolResult
@@ -190,6 +191,11 @@ class SessionInfo:
     archived: bool = False
     open_elsewhere: bool = False
     path: Path | None = None
+
+    @property
+    def about(self) -> str | None:
+        """What it is about, in a name or in the words of the person who began it."""
+        return own_words(self.name or self.first_prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,6 +459,10 @@ class Engine(ABC):
         """Its configuration for work in a directory."""
         raise self._refusal(Capability.CONFIGURE)
 
+    async def in_force(self, directory: Path) -> InForce:
+        """What its configuration comes to for work in a directory."""
+        raise self._refusal(Capability.CONFIGURE)
+
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
         """Change the user's configuration, if it still is of this version; what overrides that, if something does."""
         raise self._refusal(Capability.CONFIGURE)
@@ -505,8 +515,8 @@ class SessionIndex(Protocol):
         """All that is recorded of a session's turns, last first."""
         ...
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        """All turns of a session with what was said and done, oldest first; None if it is not on disk.
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        """All turns of a session as it was just listed, with what was said and done, oldest first; None if it is gone.
 
         Prompts, messages, commands and changed files are in it; an engine's `history` may know more.
         """
@@ -525,6 +535,9 @@ class Agent(ABC):
     def title(self) -> str:
         """What it is called in sentences."""
         return self.name.capitalize()
+
+    closes_network: bool = False
+    """Whether its own sandbox keeps commands off the network, unless its configuration says otherwise."""
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed | None:
         """Which program of it is used; None of an agent that is no program of its own.

@@ -12,6 +12,8 @@ import json
 import os
 import shutil
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,6 +40,7 @@ NETWORK: Final = "A sandbox holds it; the network is open to it, since it has to
 _UNENFORCED: Final = "or say `unenforced` to start it without a sandbox: then nothing holds what is approved."
 _PROFILE: Final = "helmsman"
 _PROBE_SECONDS: Final = 30.0
+_SCRATCH_SECONDS: Final = 7 * 86400.0
 _PROBE: Final = (
     'touch "$1/in" "$3/own/in" && echo in; touch "$2/out" 2>/dev/null && echo out; '
     'touch "$1/kept/out" 2>/dev/null && echo out; cat "$3/seen" 2>/dev/null; echo ran'
@@ -49,12 +52,13 @@ _PROBE: Final = (
 class Confined:
     """What a program may write: these directories and what is below, but for `kept`, which need not be there.
 
-    Those of its `own_home` are made where need be.
-    An agent has to reach its model; a program that is none need not have the `network`.
+    Those of its `own_home` are made where need be. Its temporary files are its own: those of others with another `scratch`
+    it does not even see. An agent has to reach its model; a program that is none need not have the `network`.
     """
 
     writable: tuple[Path, ...]
     own_home: Path
+    scratch: str
     kept: tuple[Path, ...] = ()
     network: bool = True
 
@@ -78,8 +82,11 @@ class Sandbox:
         for path in confined.writable:
             if path.is_relative_to(confined.own_home):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = _scratch()
-        files = {":root": "read", str(scratch): "write"}
+        scratch = scratch_of(confined.scratch)
+        _clear_scratches()
+        private_directory(private_directory(scratch.parent) / scratch.name)
+        os.utime(scratch)
+        files = {":root": "read", str(scratch.parent): "deny", str(scratch): "write"}
         files |= {str(path): "write" for path in confined.writable}
         files |= {str(path): "read" for path in confined.kept}
         files |= {str(path): "deny" for path in self.hidden if path.exists()}
@@ -95,9 +102,23 @@ class Sandbox:
         return line, {**env, **temporary, "CODEX_HOME": str(self.home)}
 
 
-def _scratch() -> Path:
-    """Where programs in a sandbox keep their temporary files: one place of this user's for all of them."""
-    return private_directory(Path(tempfile.gettempdir()).resolve() / f"helmsman-agents-{os.geteuid()}")
+def scratch_of(name: str) -> Path:
+    """Where a program in a sandbox keeps its temporary files."""
+    return Path(tempfile.gettempdir()).resolve() / f"helmsman-agents-{os.geteuid()}" / name
+
+
+def remove_scratch(name: str) -> None:
+    """Take away the temporary files of a program that has ended. Blocks."""
+    shutil.rmtree(scratch_of(name), ignore_errors=True)
+
+
+def _clear_scratches() -> None:
+    """Take away the temporary files of what was last started long ago. Blocks."""
+    long_ago = time.time() - _SCRATCH_SECONDS
+    with suppress(OSError):
+        for entry in os.scandir(scratch_of("")):
+            if entry.stat(follow_symlinks=False).st_mtime < long_ago:
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _runtime_directories(env: Mapping[str, str]) -> list[Path]:
@@ -200,7 +221,8 @@ def _why_it_does_not_hold(sandbox: Sandbox, env: Mapping[str, str]) -> str | Non
         (hidden / "seen").write_text("seen\n", encoding="utf-8")
         tried = Sandbox(codex=sandbox.codex, home=sandbox.home, hidden=(hidden,))
         probe = ["/bin/sh", "-c", _PROBE, "sh", str(inside), str(outside), str(hidden)]
-        argv, used = tried.around(probe, env, Confined(writable=(inside, own), own_home=place, kept=(kept,)))
+        confined = Confined(writable=(inside, own), own_home=place, kept=(kept,), scratch=place.name)
+        argv, used = tried.around(probe, env, confined)
         done = subprocess.run(
             argv,
             env=used,
@@ -225,4 +247,5 @@ def _why_it_does_not_hold(sandbox: Sandbox, env: Mapping[str, str]) -> str | Non
         reason = str(error)
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        remove_scratch(place.name)
     return reason[:200]

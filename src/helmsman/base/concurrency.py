@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import anyio
 
 from helmsman.errors import NeedsAsyncio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from anyio.abc import TaskGroup
+
+log = logging.getLogger(__name__)
 
 ValueT = TypeVar("ValueT")
 
@@ -47,6 +50,30 @@ async def background_tasks() -> AsyncIterator[TaskGroup]:
     finally:
         tasks.cancel_scope.cancel()
         await tasks.__aexit__(None, None, None)
+
+
+def logging_failures(tasks: TaskGroup) -> TaskGroup:
+    """A task group whose tasks say why they fail when they do: a hub does not wait for the group to say it at its end."""
+    return cast("TaskGroup", _LoggingFailures(tasks))
+
+
+class _LoggingFailures:
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self.cancel_scope = tasks.cancel_scope
+
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
+        self._tasks.start_soon(self._run, function, arguments)
+
+    async def start(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+        return await self._tasks.start(function, *arguments)  # whoever waits for it is told
+
+    async def _run(self, function: Callable[..., Coroutine[Any, Any, Any]], arguments: tuple[Any, ...]) -> None:
+        try:
+            await function(*arguments)
+        except Exception:
+            log.exception("something in the background has failed")
+            raise
 
 
 async def sleep_until(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base import surroundings
-from helmsman.base.git_view import View, read_settings, repository_root, view_of
+from helmsman.base.git_view import Setting, View, read_settings, repository_root, view_of
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import WorktreeError
 from helmsman.settings import ensure_state_dir
@@ -57,6 +57,7 @@ _LOOKS_INTO_SUBMODULES: Final = frozenset({"status", "diff", "diff-files", "diff
 is content, and may ask for it."""
 
 _ANY: Final = range(256)
+_LIST_SETTINGS: Final = ("config", "-z", "--list", "--show-scope")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ class Git:
 
     def _listed_settings(self) -> bytes:
         variables = {"GIT_DIR": str(self.git_dir), **_as_variables({})}
-        return _run(("config", "-z", "--list", "--show-scope"), self.git_dir, variables).output
+        return _run(_LIST_SETTINGS, self.git_dir, variables).output
 
     def _configured_hooks(self) -> set[str]:
         keys = (setting.key.split(".") for setting in read_settings(self._listed_settings()))
@@ -213,6 +214,15 @@ def find_git(directory: Path, place: Path) -> Git | None:
         paths = [_run(("rev-parse", what), directory).output.removesuffix(b"\n") for what in asked]
     root, git_dir = (Path(os.fsdecode(path)) for path in paths)
     return Git(work_tree=root, git_dir=git_dir, place=place)
+
+
+def settings_around(directory: Path) -> list[Setting]:
+    """All that holds for git in a directory; nothing where there is no git, or it refuses to work there."""
+    try:
+        answer = _run(_LIST_SETTINGS, directory, accept=_ANY)
+    except WorktreeError:
+        return []
+    return [] if answer.code else read_settings(answer.output)
 
 
 def is_bare(directory: Path) -> bool:

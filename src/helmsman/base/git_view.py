@@ -50,10 +50,10 @@ _DATA_WITH_NAMES: Final = re.compile(
 _FILTER: Final = re.compile(r"filter\.(?P<name>.+)\.[^.]+\Z", re.DOTALL)
 _MERGE_DRIVER: Final = re.compile(r"merge\.(?P<name>.+)\.driver\Z", re.DOTALL)
 
-_REFUSED_FILTER: Final = {"clean": "", "smudge": "", "required": "true"}
+REFUSED_FILTER: Final = {"clean": "", "smudge": "", "required": "true"}
 
-_USERS: Final = frozenset({"system", "global"})
-_REPOSITORYS: Final = frozenset({"local", "worktree"})
+USERS: Final = frozenset({"system", "global"})
+REPOSITORYS: Final = frozenset({"local", "worktree"})
 
 _NOT_LINKED: Final = frozenset({"config", "config.worktree", "HEAD", "commondir", "gitdir", "hooks", "index", "info"})
 
@@ -102,20 +102,20 @@ def view_of(git_dir: Path, common_dir: Path, settings: Iterable[Setting], place:
 def _configuration(settings: list[Setting]) -> tuple[str, frozenset[str]]:
     """The text of a configuration with what is data, and the names of the filters that are not run."""
     named = [(setting, _FILTER.match(setting.key)) for setting in settings]
-    users_filters = {found["name"] for setting, found in named if found and setting.scope in _USERS}
-    own_filters = {found["name"] for setting, found in named if found and setting.scope in _REPOSITORYS} - users_filters
+    users_filters = {found["name"] for setting, found in named if found and setting.scope in USERS}
+    own_filters = {found["name"] for setting, found in named if found and setting.scope in REPOSITORYS} - users_filters
     lines: list[str] = []
     for setting, is_filter in named:
         is_data = setting.key in _DATA or _DATA_WITH_NAMES.match(setting.key)
-        if (is_data and setting.scope in _REPOSITORYS) or ((is_data or is_filter) and setting.scope in _USERS):
+        if (is_data and setting.scope in REPOSITORYS) or ((is_data or is_filter) and setting.scope in USERS):
             lines.append(_line(setting.key, setting.value))
         driver = _MERGE_DRIVER.match(setting.key)
-        if driver and setting.scope in _REPOSITORYS:
+        if driver and setting.scope in REPOSITORYS:
             # Without it git would merge such a file as if it were text.
             lines.append(_line(setting.key, "false"))
     for name in sorted(own_filters):
         # Both are there and empty: git takes a filter without any for one that is not there, and writes the file as it is.
-        lines += [_line(f"filter.{name}.{key}", value) for key, value in _REFUSED_FILTER.items()]
+        lines += [_line(f"filter.{name}.{key}", value) for key, value in REFUSED_FILTER.items()]
     return "".join(lines), frozenset(own_filters)
 
 

@@ -202,13 +202,34 @@ def apply_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bo
         WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
     """
     head = git.text("rev-parse", "--verify", "HEAD^{tree}")
-    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", head, wanted)
-    changes = [_change(about, path) for about, path in zip(raw[::2], raw[1::2], strict=True)]
+    changes = _changes(git, head, wanted)
     refuse_repositories(change.path for change in changes if change.is_submodule)
     missing = _not_there_yet(git, head, wanted, changes, allow_dirty=allow_dirty, refuse_untracked=refuse_untracked)
     if missing:
         _write(git, wanted, missing)
     return [change.path for change in changes]
+
+
+def exchange_trees(git: Git, now: str, wanted: str) -> None:
+    """Make a working tree that has the tree `now` what the tree `wanted` has. What is in neither is not written over.
+
+    `git` has an index of its own, and `one_at_a_time` is held.
+
+    Raises:
+        ApplyConflict: Something is in the way. Nothing was touched.
+        WorktreeError: A file cannot be written. All was put back.
+    """
+    changes = _changes(git, now, wanted)
+    conflicts = _obstacles(git.work_tree, changes)
+    if conflicts.reasons:
+        raise conflicts.error(git.work_tree)
+    if changes:
+        _write(git, wanted, changes)
+
+
+def _changes(git: Git, before: str, after: str) -> list[_Change]:
+    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
+    return [_change(about, path) for about, path in zip(raw[::2], raw[1::2], strict=True)]
 
 
 def _change(about: str, path: str) -> _Change:
@@ -233,7 +254,7 @@ def _not_there_yet(
     paths = [change.path for change in changes if change.path not in conflicts.reasons]
     own = replace(git, index=None, objects=None)
     git.run("read-tree", head)
-    index_files(git, {*paths} - _left_out_by_sparse_checkout(own))
+    index_files(git, {*paths} - left_out_by_sparse_checkout(own))
     changed_here = _differing(git, head)
     still_to_do = _differing(git, wanted) | conflicts.reasons.keys()
     # What happens inside a submodule is the submodule's.
@@ -270,7 +291,7 @@ def _obstacles(root: Path, changes: Sequence[_Change]) -> Conflicts:
     return conflicts
 
 
-def _left_out_by_sparse_checkout(git: Git) -> set[str]:
+def left_out_by_sparse_checkout(git: Git) -> set[str]:
     """Files that are not in the working tree on purpose: they are as HEAD has them."""
     if git.ask("config", "--bool", "core.sparseCheckout") != "true":
         return set()

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.jobs import Outcomes
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
+    from helmsman.capabilities.rewinding import Rewinding
     from helmsman.capabilities.schedules import Schedules
+    from helmsman.capabilities.search import TranscriptSearch
+    from helmsman.capabilities.snapshots import Snapshots
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
     from helmsman.capabilities.worktree_setup import WorktreeSetup
@@ -77,11 +80,25 @@ class Extras:
         return Changes(self._helm, self._tasks)
 
     @cached_property
+    def snapshots(self) -> Snapshots:
+        """What was in the files before each turn."""
+        from helmsman.capabilities.snapshots import Snapshots
+
+        return Snapshots(self._helm)
+
+    @cached_property
+    def rewinding(self) -> Rewinding:
+        """Take a session back to before one of its turns: files, conversation, or both."""
+        from helmsman.capabilities.rewinding import Rewinding
+
+        return Rewinding(self._helm, self.snapshots, self.upkeep)
+
+    @cached_property
     def outcomes(self) -> Outcomes:
         """Ask for an outcome; Helmsman itself looks whether it was reached."""
         from helmsman.capabilities.outcomes.jobs import Outcomes
 
-        return Outcomes(self._helm, self._tasks)
+        return Outcomes(self._helm, self._tasks, self.budgets)
 
     @cached_property
     def limits(self) -> UsageLimits:
@@ -96,6 +113,13 @@ class Extras:
         from helmsman.capabilities.schedules import Schedules
 
         return Schedules(self._helm)
+
+    @cached_property
+    def search(self) -> TranscriptSearch:
+        """Words in what was said and done, in all sessions."""
+        from helmsman.capabilities.search import TranscriptSearch
+
+        return TranscriptSearch(self._helm)
 
     @cached_property
     def notices(self) -> Notices:

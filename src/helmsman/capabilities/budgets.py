@@ -33,6 +33,7 @@ from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable
 from helmsman.model.events import Failure, Usage
 from helmsman.model.inputs import turn_input
+from helmsman.model.own_words import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_GO_ON: Final = "You were stopped because a budget was used up, and more has been granted. Go on where you left off."
 _WAITS: Final = "A budget is used up. It waits for somebody to say whether it goes on."
 _ADVICE: Final = "Raise it in [budget] of your helmsman.toml, or send the session a message: then you are asked again."
 
@@ -299,6 +299,8 @@ class Budgets:
         if session.id in self._checking:
             self._again.add(session.id)
             return
+        if not self._budget(session.directory).amounts():
+            return
         self._checking.add(session.id)
         self._helm.in_background(partial(self._check, session))
 
@@ -347,7 +349,7 @@ class Budgets:
         task_id = self._helm.ledger.running_task(session.id)
         if not is_ours or ended.outcome != "interrupted" or task_id is None or not session.is_message:
             return False
-        turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
+        turn = turn_input(MORE_GRANTED, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = None if session.engine is None else session.engine.id
         spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
         self._helm.ledger.go_on_later(session.id, {"spec": spec, "note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.configured import ConfigLayer
 from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import key_path
+from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.errors import InvalidInput
+from helmsman.model.inputs import PathLike
+from helmsman.model.inputs import directory as existing_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.configured import AgentConfig, ConfigEdit
+    from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
     from helmsman.steering.core import Steering
 
 
@@ -43,6 +46,19 @@ class AgentConfiguration:
     async def read(self, directory: Path | None = None, agent: str | None = None) -> AgentConfig:
         """The configuration for work in a directory."""
         return await (await self._helm.engine(Capability.CONFIGURE, agent=agent)).read_config(directory)
+
+    async def in_force(self, directory: PathLike, agent: str | None = None) -> InForce:
+        """What a session in a directory is started with when nothing is asked for: the agent's configuration, and before it
+        what `helmsman.toml` says.
+
+        Raises:
+            InvalidInput: There is no such directory, or it is outside the allowed roots.
+            Unsupported: Only the agent itself knows.
+        """
+        place = existing_directory("cwd", directory)
+        refuse_outside(place, self._helm.allowed_roots, "cwd")
+        found = await (await self._helm.engine(Capability.CONFIGURE, agent=agent)).in_force(place)
+        return replace(found, model=self._helm.settings.default_model or found.model)
 
     async def plan(self, edits: Sequence[ConfigEdit], agent: str | None = None) -> ConfigChange:
         """What these edits would change in the user's file; nothing is written."""

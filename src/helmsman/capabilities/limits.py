@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
+from helmsman.model.own_words import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_GO_ON: Final = "The usage limit that ended your last turn is lifted. Go on where you left off."
 _UNKNOWN: Final = timedelta(hours=1)
 """When it is tried again where the agent did not say when its limit is there again."""
 _SHORTEST: Final = timedelta(minutes=1)
@@ -110,7 +110,7 @@ class UsageLimits:
         """Have the task of the turn that is about to end go on later."""
         task_id = self._helm.ledger.running_task(session.id)
         assert task_id is not None
-        turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
+        turn = turn_input(GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = self._helm.ledger.engine_of(session.id)
         spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
         note = waits_until(resumes_at)

@@ -1,7 +1,8 @@
 """Plan first: Codex looks and proposes, a person or an agent decides, and only then something changes.
 
 A plan is a turn in Codex's plan mode, in a read-only sandbox that asks for nothing, so that nothing can change whatever
-the model tries. When it has ended, the session does not: it asks whether the plan is to be carried out. `approve` goes on
+the model tries. When it has ended, Helmsman looks whether nothing was changed and whether the files that the plan names are
+there, and the session asks, with that as evidence, whether the plan is to be carried out. `approve` goes on
 with the work under the options given at the start, `revise: words` plans again in the same thread, `stop` (or nobody's
 answer) ends it. Each of these turns is a task.
 """
@@ -12,21 +13,36 @@ import logging
 import secrets
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.base.git import find_git
+from helmsman.base.surroundings import current
+from helmsman.capabilities.outcomes.claims import named_files_exist
+from helmsman.capabilities.outcomes.evidence import Evidence, verdict
+from helmsman.capabilities.outcomes.untouched import look, nothing_changed
 from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
-from helmsman.model.inputs import turn_input
+from helmsman.model.inputs import session_options, turn_input
 from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from helmsman.model.inputs import PathLike
     from helmsman.model.options import TurnInput
-    from helmsman.sessions.session import Session
+    from helmsman.sessions.session import OwnAnswer, Session
     from helmsman.steering.core import Steering
 
 log = logging.getLogger(__name__)
 
 _CARRY_OUT: Final = "The plan is approved. Carry it out now."
+_VERIFYING: Final = "its plan is being verified"
+_BEFORE: Final = "tree_before_plan"
+"""The key in a task's metadata for what the working tree was."""
 _NOT_APPROVED: Final = "Its plan was not approved, so nothing was changed."
 
 
@@ -35,18 +51,71 @@ class Plans:
 
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
-        self.start = partial(helm.start, kind="plan")
+
+    async def start(
+        self,
+        prompt: str,
+        *,
+        cwd: PathLike | None = None,
+        worktree: bool = False,
+        on_task: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Session:
         """A new session that plans first. The arguments are those of `Helmsman.start`; they hold once the plan is approved.
 
         Returns when the turn is under way. When the plan is there, it is a question of the session.
         """
+        checked = session_options(cwd if cwd is not None else ".", {}, self._helm.allowed_roots)
+        directory, state_dir = checked.cwd or current().directory, self._helm.settings.state_dir
+        before = None if worktree else await anyio.to_thread.run_sync(_look, directory, state_dir)
+
+        def keep(task_id: str) -> None:
+            self._helm.ledger.update(task_id, {"metadata": {_BEFORE: before}})
+            if on_task is not None:
+                on_task(task_id)
+
+        return await self._helm.start(prompt, cwd=cwd, worktree=worktree, on_task=keep, kind="plan", **options)
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
         """Whether, before a session hears that its turn has ended, somebody is asked to approve its plan."""
         if not session.planning or ended.outcome != "completed":
             return False
-        self._helm.ask_first(session, _question(session), partial(self._answered, session, ended))
+        answered = partial(self._answered, session, ended)
+        session.own_question = _VERIFYING, answered  # who stops it now has stopped the plan
+        self._helm.in_background(partial(self._verify_and_ask, session, answered))
         return True
+
+    async def _verify_and_ask(self, session: Session, answered: OwnAnswer) -> None:
+        try:
+            evidence = await self._evidence(session)
+        except Exception as error:
+            if not isinstance(error, HelmsmanError):
+                log.exception("the plan of session %s could not be looked at", session.id)
+            told = error.message if isinstance(error, HelmsmanError) else "the log says why"
+            evidence = [Evidence(ok=False, what=f"The plan could not be verified: {told}")]
+        if session.own_question is not None and session.own_question[0] == _VERIFYING:
+            self._helm.ask_first(session, _question(session, evidence), answered)
+
+    async def _evidence(self, session: Session) -> list[Evidence]:
+        """Whether nothing was changed, and the files that the plan names are there."""
+        await self._helm.ledger.write()
+        tasks = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session.id))
+        before = next((one.metadata[_BEFORE] for one in tasks if _BEFORE in one.metadata), None)
+        tree, state_dir = session.worktree, self._helm.settings.state_dir
+        directory = Path(session.directory or ".") if tree is None else tree.path
+
+        def look() -> list[Evidence]:
+            git = find_git(directory, state_dir)
+            if git is None:
+                return []
+            same = (
+                not worktrees.diff(tree).files if tree is not None else before and _look(directory, state_dir) == before
+            )
+            changed = [] if same is None else [nothing_changed(bool(same))]
+            files = [*git.names("ls-files", "-z", "--cached", "--others", "--exclude-standard")]
+            return [*changed, *named_files_exist(_plan_of(session), files, git.work_tree)]
+
+        return await anyio.to_thread.run_sync(look)
 
     def _answered(self, session: Session, ended: TurnEnded, choices: tuple[Choice, ...] | None) -> None:
         choice = choices[0] if choices else Choice(STOP)
@@ -76,10 +145,18 @@ def _next_turn(session: Session, choice: Choice) -> TurnInput:
     return turn_input(_CARRY_OUT + also, output_schema=session.output_schema, kind="work")
 
 
-def _question(session: Session) -> Question:
-    plan = _last_text(session, ProposedPlan)
-    said = _last_text(session, AgentMessage)
-    text = "Carry out this plan?" if plan else "There is no plan yet. Answer with revise, or let it go ahead?"
+def _look(directory: Path, state_dir: Path) -> dict[str, str] | None:
+    git = find_git(directory, state_dir)
+    return None if git is None else look(git.work_tree, state_dir)
+
+
+def _plan_of(session: Session) -> str:
+    return _last_text(session, ProposedPlan) or _last_text(session, AgentMessage)
+
+
+def _question(session: Session, evidence: Sequence[Evidence]) -> Question:
+    is_plan = bool(_last_text(session, ProposedPlan))
+    text = "Carry out this plan?" if is_plan else "There is no plan yet. Answer with revise, or let it go ahead?"
     prompt = Prompt(
         text=text,
         options=(APPROVE, REVISE, STOP),
@@ -98,7 +175,8 @@ def _question(session: Session) -> Question:
         turn_id=session.state.turn_id,
         asker="Helmsman",
         prompts=(prompt,),
-        details={"plan": plan or said, "directory": session.directory},
+        details={"plan": _plan_of(session), "directory": session.directory}
+        | (verdict(evidence).as_dict() if evidence else {}),
     )
 
 

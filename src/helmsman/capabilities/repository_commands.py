@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.child_process import open_child
-from helmsman.agents.sandbox import Confined, find_sandbox
+from helmsman.agents.sandbox import Confined, find_sandbox, remove_scratch
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, Unsupported
@@ -50,11 +50,14 @@ _SHELL: Final = 'exec /bin/sh -c "$1" 2>&1 </dev/null'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandAllowance:
-    """What a command may do: what its session may. With `anything` it runs in no sandbox."""
+    """What a command may do: what its session may. With `anything` it runs in no sandbox. `folder` is where in the worktree
+    it runs, if not at its root.
+    """
 
     writes: Writes = "workspace"
     network: bool = False
     writable_roots: tuple[Path, ...] = ()
+    folder: str = ""
 
     @classmethod
     def of(cls, session: Session) -> CommandAllowance:
@@ -101,9 +104,9 @@ def command_question(session: Session, command: str, tree: Worktree, allowance: 
         prompts=(Prompt(text=why, options=(APPROVE, APPROVE_SESSION, DENY)),),
         details={
             "command": command,
-            "directory": str(tree.repository),
+            "directory": str(tree.repository / allowance.folder),
             "sandbox": allowance.place,
-            "reason": f"{why} It runs in a worktree of this repository: {tree.path}",
+            "reason": f"{why} It runs in a worktree of this repository: {tree.path / allowance.folder}",
         },
     )
 
@@ -185,10 +188,10 @@ async def run_command(
     timeout: float,
     more: Mapping[str, str] | None = None,
 ) -> CommandResult:
-    """Run what somebody has allowed. `directory` is where, and what it may write; `more` are variables.
+    """Run what somebody has allowed. `directory` is the worktree, which it may write; `more` are variables.
 
     Raises:
-        Unsupported: There is no sandbox here that would hold it, or the session may not write.
+        Unsupported: There is no sandbox here that would hold it, or the session may not write, or its folder is gone.
         EngineStartFailed: It could not be run.
     """
     if allowance.writes == "nothing":
@@ -197,17 +200,23 @@ async def run_command(
             "workspace-write.",
             capability="sandbox",
         )
+    place = directory / allowance.folder
+    if not await anyio.to_thread.run_sync(_is_own_folder, directory, place):
+        raise Unsupported(f"{place} is no directory of the worktree any more, so `{command}` was not run there.")
     known = environment() if env is None else env
     passed = {name: value for name, value in known.items() if not _is_secret(name)} | dict(more or {})
     argv = ["/bin/sh", "-c", _SHELL, "sh", command]
+    confined = None
     if allowance.writes != "anything":
         sandbox = await find_sandbox(settings, env)
         writable = (directory, *allowance.writable_roots)
-        confined = Confined(writable=writable, own_home=directory, network=allowance.network)
+        confined = Confined(
+            writable=writable, own_home=directory, scratch=secrets.token_hex(8), network=allowance.network
+        )
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
     began, output, code = time.monotonic(), _Tail(), None
     async with anyio.create_task_group() as tasks:
-        async with open_child(tasks, argv, env=passed, cwd=directory) as child:
+        async with open_child(tasks, argv, env=passed, cwd=place) as child:
             try:
                 with anyio.move_on_after(timeout):
                     async with anyio.create_task_group() as reading:
@@ -219,10 +228,17 @@ async def run_command(
                     child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
             said = child.stderr_tail
         tasks.cancel_scope.cancel()
+    if confined is not None:
+        await anyio.to_thread.run_sync(remove_scratch, confined.scratch)
     text = output.text() or said
     return CommandResult(
         command=command, exit_code=code, output=text, seconds=time.monotonic() - began, cut=output.is_cut
     )
+
+
+def _is_own_folder(directory: Path, place: Path) -> bool:
+    """Whether a folder is in this directory and nowhere else: an agent could have put a link in its place."""
+    return place.is_dir() and place.resolve() == directory.resolve() / place.relative_to(directory)
 
 
 def _is_secret(name: str) -> bool:

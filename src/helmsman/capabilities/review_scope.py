@@ -108,6 +108,18 @@ def with_instructions(directory: Path, target: ReviewTarget, instructions: str, 
     return ReviewTarget(kind="custom", value=f"{what} {_FINDINGS}\n\n{instructions}")
 
 
+def commit_named(directory: Path, name: str, state_dir: Path) -> str:
+    """The commit that a name means.
+
+    Raises:
+        InvalidInput: There is none.
+    """
+    git = find_git(directory, state_dir)
+    if git is None:
+        raise InvalidInput(f"{directory} is not in a git repository. Name one.", parameter="workingDirectory")
+    return _commit(git, name, "base")
+
+
 def _commit(git: Git, name: str, parameter: str) -> str:
     commit = git.commit(name)
     if commit is None:

@@ -2,41 +2,63 @@
 
 A review runs in a session: one of its own, which can read and nothing more, or the session whose work it is about, which
 then knows the findings and can be told to fix them. It is a turn and a task like any other. An agent without a review of its
-own, or another than the one whose work it is about, reviews in a session of its own.
+own, or another than the one whose work it is about, reviews in a session of its own. What is reviewed is written down with
+the task: Helmsman itself holds the findings to it, and looks whether anything was changed meanwhile.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.agents.protocol import Capability, ReviewReport
+from helmsman.agents.protocol import Capability, Finding, ReviewReport
+from helmsman.agents.review_text import review_text
+from helmsman.base.git import find_git
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import current
-from helmsman.capabilities.asked_reviews import REVIEWED, Scope, ask_for_review, read_answer
+from helmsman.capabilities.asked_reviews import ask_for_review, read_answer
+from helmsman.capabilities.outcomes.claims import ShownDiff, inside
+from helmsman.capabilities.outcomes.evidence import Evidence, verdict
+from helmsman.capabilities.outcomes.findings import Reviewed
+from helmsman.capabilities.outcomes.untouched import look, nothing_changed, untouched
 from helmsman.capabilities.review_scope import (
     default_target,
+    diff_of,
     has_untracked,
     in_words,
     nothing_in_words,
     resolve,
     with_instructions,
 )
-from helmsman.errors import InvalidInput
+from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import Review
 from helmsman.model.inputs import PathLike, session_options, turn_input
 from helmsman.model.options import DEFAULT_AGENT, ReviewTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
 
 
+log = logging.getLogger(__name__)
+
+REVIEWED: Final = "reviewed"
+"""The key in a task's metadata for what was to be reviewed."""
+UNTOUCHED: Final = "untouched"
+"""The key for whether the working tree was the same at its end."""
 _UNTRACKED: Final = "The untracked files that `git status` shows belong to the changes."
+_NEEDS_DIFF: Final = (
+    "This agent has no review of its own and is shown a diff, so that it needs to know of what. Give uncommitted, a branch "
+    "or a commit, with the instructions beside it; or let codex review."
+)
+_TITLES_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +67,25 @@ class BegunReview:
 
     session: Session | None = None
     nothing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedFinding(Finding):
+    """A finding that does not hold, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedReview(ReviewReport):
+    """What a review came to, its findings held to what was reviewed: those that are not part of it are `rejected`.
+
+    `verified` is None of a review that Helmsman did not begin.
+    """
+
+    rejected: tuple[RejectedFinding, ...] = ()
+    verified: bool | None = None
+    evidence: tuple[Evidence, ...] = ()
 
 
 class Reviews:
@@ -105,17 +146,10 @@ class Reviews:
         resolved = await anyio.to_thread.run_sync(resolve, directory, wanted, state_dir)
         if resolved is None:
             return BegunReview(nothing=nothing_in_words(wanted))
-        review: ReviewTarget | None = resolved
-        if not await self._has_own(reviewer):
-            text, scope = await anyio.to_thread.run_sync(ask_for_review, directory, resolved, instructions, state_dir)
-            review, on_task = None, partial(self._keep_scope, scope, on_task)
-        else:
-            text = in_words(resolved)
-            if resolved.kind == "base" and await anyio.to_thread.run_sync(has_untracked, directory, state_dir):
-                instructions = " ".join(filter(None, (_UNTRACKED, instructions)))
-            if instructions and resolved.kind != "custom":
-                review = await anyio.to_thread.run_sync(with_instructions, directory, resolved, instructions, state_dir)
-                text = f"{text} {instructions}"
+        diff, reviewed = await anyio.to_thread.run_sync(_look_at, directory, resolved, state_dir)
+        own = await self._has_own(reviewer)
+        text, review = await self.prepare(directory, resolved, instructions, diff, own=own)
+        on_task = partial(self._keep, reviewed, on_task)
         if session is None or detached or is_other or review is None:
             session = await self._helm.start(
                 text,
@@ -134,16 +168,50 @@ class Reviews:
             await self._helm.truth.refuse_archived(session.id)
             session.on_question = on_question or session.on_question
             session = await self._in_session(session, text, review, on_task)
+        self._helm.in_background(partial(self._look_at_its_end, session))
         return BegunReview(session=session)
+
+    async def prepare(
+        self, directory: Path, target: ReviewTarget | None, instructions: str | None, diff: str | None, *, own: bool
+    ) -> tuple[str, ReviewTarget | None]:
+        """What an agent is told, and what its `own` review is to be about, if it has one: None asks it for its findings as
+        JSON. A `diff` without a target came from elsewhere.
+
+        Raises:
+            InvalidInput: There is no diff, and the agent has no review of its own.
+            WorktreeError: Git cannot be run, or fails.
+        """
+        state_dir = self._helm.settings.state_dir
+        words = "Review this change." if target is None else in_words(target)
+        if target is None or not own:
+            if diff is None:
+                raise InvalidInput(_NEEDS_DIFF, parameter="target")
+            return ask_for_review(directory, words, diff, instructions), None
+        if target.kind == "base" and await anyio.to_thread.run_sync(has_untracked, directory, state_dir):
+            instructions = " ".join(filter(None, (_UNTRACKED, instructions)))
+        if not instructions or target.kind == "custom":
+            return words, target
+        kind = await anyio.to_thread.run_sync(with_instructions, directory, target, instructions, state_dir)
+        return f"{words} {instructions}", kind
 
     async def _has_own(self, agent: str) -> bool:
         """Whether an agent has a review of its own. An engine of Codex that has none says which has."""
         return agent == DEFAULT_AGENT or Capability.REVIEW in await self._helm.capabilities(agent)
 
-    def _keep_scope(self, scope: Scope, on_task: Callable[[str], None] | None, task_id: str) -> None:
-        self._helm.ledger.update(task_id, {"metadata": {REVIEWED: scope.as_dict()}})
+    def _keep(self, reviewed: Reviewed, on_task: Callable[[str], None] | None, task_id: str) -> None:
+        self._helm.ledger.update(task_id, {"metadata": {REVIEWED: reviewed.as_dict()}})
         if on_task is not None:
             on_task(task_id)
+
+    async def _look_at_its_end(self, session: Session) -> None:
+        """See whether anything was changed as soon as a review has ended, whenever its report is asked for."""
+        await session.wait(until="end")
+        try:
+            await self.report(session.id)
+        except HelmsmanError as error:
+            log.info("the review in session %s cannot be read: %s", session.id, error)
+        except Exception:
+            log.exception("the review in session %s cannot be looked at", session.id)
 
     async def _in_session(
         self, session: Session, text: str, target: ReviewTarget, on_task: Callable[[str], None] | None
@@ -152,7 +220,7 @@ class Reviews:
         await self._helm.engine(Capability.REVIEW, agent=session.options.agent)
         return await self._helm.run_other_turn(session.id, turn, on_task=on_task)
 
-    async def report(self, session_id: str) -> ReviewReport | None:
+    async def report(self, session_id: str) -> VerifiedReview | None:
         """What the newest review in a session found; None while it is running, or where none came to an end.
 
         Raises:
@@ -162,20 +230,85 @@ class Reviews:
         session = await self._helm.session(session_id)
         if session.state.is_running:
             return None
-        if not await self._has_own(session.options.agent):
-            return await self._asked_report(session)
+        await self._helm.ledger.write()
+        tasks = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session.id))
+        task = next((one for one in tasks if REVIEWED in one.metadata), None)
+        said = None if task is None else session.result if task.id == tasks[0].id else task.result
+        report = await self.told(session, said, own=await self._has_own(session.options.agent))
+        reviewed = None if task is None else Reviewed.of(task.metadata[REVIEWED])
+        if report is None or task is None or reviewed is None:
+            return None if report is None else VerifiedReview(**_fields(report))
+        kept: bool | None = task.metadata.get(UNTOUCHED)
+        if kept is None and reviewed.before is not None:
+            kept = (await untouched(Path(reviewed.root), self._helm.settings.state_dir, reviewed.before)).ok
+            self._helm.ledger.update(task.id, {"metadata": {UNTOUCHED: kept}})
+        return await anyio.to_thread.run_sync(_held, report, reviewed, kept)
+
+    async def told(self, session: Session, said: str | None, *, own: bool) -> ReviewReport | None:
+        """What a reviewer reports, as it tells it: by its `own` review, or by `said`, its last message. None where it came
+        to no end.
+
+        Raises:
+            ReviewUnreadable: The agent was asked for its findings, and answered something else.
+        """
+        if not own:
+            return None if said is None else read_answer(said, session.id)
         engine = await self._helm.engine(Capability.REVIEW, agent=session.options.agent)
         shown = [item.text for item in session.items if isinstance(item, Review) and item.finished]
         return await engine.review_report(session.id, shown[-1] if shown and session.status == "done" else None)
 
-    async def _asked_report(self, session: Session) -> ReviewReport | None:
-        await self._helm.ledger.write()
-        tasks = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session.id))
-        for task in tasks:
-            if (scope := Scope.of(task.metadata.get(REVIEWED))) is not None:
-                said = session.result if task.id == tasks[0].id else task.result
-                return None if said is None else read_answer(said, scope, session.id)
+
+def _look_at(directory: Path, target: ReviewTarget, state_dir: Path) -> tuple[str | None, Reviewed]:
+    """The diff that a target is, if it is one, and what findings will be held to."""
+    git = find_git(directory, state_dir)
+    root = directory if git is None else git.work_tree
+    before = None if git is None else look(root, state_dir)
+    diff = None if target.kind == "custom" else diff_of(directory, target, state_dir).text
+    shown = None if diff is None else ShownDiff.of_text(root, diff)
+    return diff, Reviewed(root=str(root), shown=shown, before=before)
+
+
+def _fields(told: ReviewReport | Finding) -> dict[str, Any]:
+    return {one.name: getattr(told, one.name) for one in fields(told)}
+
+
+def _held(report: ReviewReport, reviewed: Reviewed, kept: bool | None) -> VerifiedReview:
+    """A report with its findings held to what was reviewed; `kept` is whether nothing was changed meanwhile."""
+    looked = [(finding, reviewed.look(finding)) for finding in report.findings]
+    findings = tuple(_placed(finding, reviewed) for finding, seen in looked if seen.ok)
+    rejected = tuple(RejectedFinding(**_fields(finding), why=seen.what) for finding, seen in looked if not seen.ok)
+    where = "files that are there" if reviewed.shown is None else "the diff"
+    count = f"{len(findings)} of {len(looked)} findings cite lines of {where}."
+    seen = verdict(
+        [
+            Evidence(ok=True, what=count if looked else "It has no findings."),
+            *(() if kept is None else (nothing_changed(kept),)),
+        ]
+    )
+    return VerifiedReview(
+        **_fields(report)
+        | {"findings": findings, "text": report.text or review_text(report.explanation, findings)}
+        | {"note": _said_of(rejected, where)},
+        rejected=rejected,
+        verified=seen.verified,
+        evidence=seen.evidence,
+    )
+
+
+def _placed(finding: Finding, reviewed: Reviewed) -> Finding:
+    """With the file's whole path."""
+    path = inside(Path(reviewed.root), finding.file or "")
+    return finding if path is None else replace(finding, file=str(Path(reviewed.root, path)))
+
+
+def _said_of(rejected: Sequence[RejectedFinding], where: str) -> str | None:
+    if not rejected:
         return None
+    named = "; ".join(one.title for one in rejected[:_TITLES_NAMED]) + ("; …" if len(rejected) > _TITLES_NAMED else "")
+    count = "1 finding was" if len(rejected) == 1 else f"{len(rejected)} findings were"
+    return (
+        f"{count} dropped, being about nothing that {'is there' if where != 'the diff' else 'the diff shows'}: {named}"
+    )
 
 
 def _checked(target: ReviewTarget, instructions: str | None) -> ReviewTarget:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.agents.protocol import Begun, Capability, Engine, Goal, PastTurn
 from helmsman.agents.registry import usable
@@ -16,6 +17,7 @@ from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionN
 from helmsman.model.events import AgentMessage, Event, SessionRenamed, TurnsForgotten, TurnStarted
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import busy
+from helmsman.worktrees.turn_snapshots import forget_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -115,6 +117,7 @@ class Upkeep:
         if session.state.is_running or session.queue:
             raise busy(session.id)
         await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).archive(session.id)
+        await anyio.to_thread.run_sync(forget_snapshots, self._helm.settings.state_dir, session.id)
         self._helm.forget(session.id)
 
     async def unarchive(self, session_id: str) -> Session:

@@ -27,7 +27,9 @@ _HEADINGS: Final = {
     "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "attach", "dashboard"),
     "Outcomes that are verified": ("debug", "refactor", "test"),
     "Answer and stop": ("questions", "respond", "steer", "interrupt", "rules"),
-    "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+    "Sessions": (
+        *("list", "search", "fork", "rewind", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+    ),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
     "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub"),

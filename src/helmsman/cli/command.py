@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from helmsman.cli.exit_codes import ExitCode, exit_code_of
+from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def reports_errors(body: Body) -> Callable[..., int]:
     def command(*args: Any, **kwargs: Any) -> int:
         try:
             return body(*args, **kwargs) or ExitCode.OK
-        except HelmsmanError as error:
-            code = exit_code_of(error)
+        except HelmsmanError as raised:
+            error, code = in_words_of_shell(raised), exit_code_of(raised)
             if kwargs.get("as_json"):
                 from helmsman.cli.output import print_json
 

@@ -33,7 +33,7 @@ def complete_session(_context: click.Context, _parameter: click.Parameter, typed
     except (HelmsmanError, OSError):
         return []
     return [
-        _item(name, info.name or info.first_prompt)
+        _item(name, info.about)
         for info in found
         for name in (short_id(info.session_id), info.session_id)
         if name.startswith(typed) and (typed or name != info.session_id)

@@ -1,4 +1,4 @@
-"""How `helmsman` ends: the exit codes scripts can rely on, and which error gives which."""
+"""How `helmsman` ends: the exit codes scripts can rely on, which error gives which, and what errors name on the shell."""
 
 from __future__ import annotations
 
@@ -57,3 +57,14 @@ def exit_code_of(error: errors.HelmsmanError) -> ExitCode:
     if error.details.get("session_id") is None and any(cause == kind.code for kind in _NOT_BEGUN):
         return ExitCode.NO_CODEX
     return next((code for code, kinds in _ERRORS.items() if isinstance(error, kinds)), ExitCode.FAILED)
+
+
+_FLAGS: Final = {"`unenforced`": "--unenforced", "`trustRepository`": "--trust-repository"}
+
+
+def in_words_of_shell(error: errors.HelmsmanError) -> errors.HelmsmanError:
+    """The same error, which names the options of commands, where it has those of tools."""
+    message = error.message
+    for name, flag in _FLAGS.items():
+        message = message.replace(name, flag)
+    return error if message == error.message else type(error)(message, **error.details)

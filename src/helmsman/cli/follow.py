@@ -14,7 +14,7 @@ import anyio
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.cli.displays import Display, Outcome
-from helmsman.cli.exit_codes import ExitCode, exit_code_of
+from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
 from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import HelmsmanError, StepInterrupted
 
@@ -58,7 +58,7 @@ async def follow(step: Step, display: Display, *, session: Session | None = None
                 try:
                     result = await step(on_event=watch.on_event, on_question=display.on_question)
                 except HelmsmanError as raised:
-                    error = raised
+                    error = in_words_of_shell(raised)
         if scope.cancelled_caught:
             error = watch.problem or StepInterrupted(left)
         seconds = anyio.current_time() - began if session is None else None

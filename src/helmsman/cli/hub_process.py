@@ -85,7 +85,7 @@ async def _run(state: str) -> None:
     owner = Owner(hub.epoch, start_command(state))
     async with Shared(state_dir, owner=owner, fence=fence, files=_agents_files(state_dir)) as shared:
         hub.on_stop = lambda: shared.need_engines(none=True)
-        calls = CallLog(state_dir, fence)
+        calls = CallLog(shared.ledger)
         shared.tasks.start_soon(_forget_gone, calls, state_dir)
         recovery = Recovery(shared, Helmsman)
         scheduler = Scheduler(shared, recovery)

@@ -60,7 +60,7 @@ def titles(session_ids: Iterable[str | None]) -> dict[str, str]:
     """What sessions are about, as far as it is known: their names, else what they were first asked for."""
     indexes = host().indexes(settings_of_command()).values()
     found = {one: next(filter(None, (index.find(one) for index in indexes)), None) for one in session_ids if one}
-    return {one: info.name or info.first_prompt or "" for one, info in found.items() if info is not None}
+    return {one: info.about or "" for one, info in found.items() if info is not None}
 
 
 def with_helmsman(

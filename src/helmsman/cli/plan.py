@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from helmsman.capabilities.outcomes.wanted import Apply
+from helmsman.base.shown_text import one_line
+from helmsman.capabilities.outcomes.wanted import MOST_CANDIDATES, Apply
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.on_session import with_helmsman
@@ -18,7 +19,7 @@ from helmsman.cli.run import prompt_text, step_arguments, step_options
 from helmsman.errors import StepInterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
     type=click.Choice(get_args(Apply)),
     help="With --verify: whether the change comes into your tree; never: only plan.  [default: ask]",
 )
+@click.option(
+    "--candidates",
+    type=click.IntRange(1, MOST_CANDIDATES),
+    metavar="N",
+    help="With --verify: plans made side by side; the best is offered.",
+)
 @click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
 def command(
     prompt: str,
@@ -53,6 +60,7 @@ def command(
     verify: bool,
     check: str | None,
     apply: Apply | None,
+    candidates: int | None,
     detach: bool,
     as_json: bool,
     **options: Any,
@@ -60,16 +68,16 @@ def command(
     """Let an agent plan what PROMPT asks for (`-` reads it from stdin), and ask whether it is to carry the plan out.
 
     Until you approve, it can read and change nothing, whatever the sandbox. Approve and it works with the options given
-    here; revise and say what is to be different; or stop (exit code 130). Without a terminal to ask on, the plan goes to
+    here; revise and say what is to be different; or stop (exit code 130). Before you are asked, Helmsman looks whether
+    nothing was changed and whether the files that the plan names are there. Without a terminal to ask on, the plan goes to
     stdout and nothing is done. With --verify it is a job: every file the plan names is there or new, and each step is done
     and checked by itself.
     """
     if verify:
-        return _verified(
-            prompt, directory, check=check, apply=apply or "ask", detach=detach, as_json=as_json, **options
-        )
-    if check is not None or apply is not None or detach:
-        raise click.UsageError("--check, --apply and --detach need --verify.")
+        job: dict[str, Any] = {"check": check, "apply": apply or "ask", "candidates": candidates or 1}
+        return _verified(prompt, directory, job | {"detach": detach, "as_json": as_json}, **options)
+    if check is not None or apply is not None or candidates is not None or detach:
+        raise click.UsageError("--check, --apply, --candidates and --detach need --verify.")
     arguments = step_arguments(**options) | {"cwd": directory}
     text = prompt_text(prompt)
     settings = settings_of_command(directory=None if directory is None else Path(directory))
@@ -84,17 +92,18 @@ def command(
     return with_helmsman(plan, settings=settings)
 
 
-def _verified(prompt: str, directory: str | None, *, agent: str | None, **options: Any) -> int:
+def _verified(prompt: str, directory: str | None, job: Mapping[str, Any], *, agent: str | None, **options: Any) -> int:
     """The same as a job. What the agent may do in it is settled."""
-    taken = {"check", "apply", "detach", "as_json"}
-    if any(value for name, value in options.items() if name not in taken):
-        raise click.UsageError("With --verify a plan takes --cd, --agent, --check, --apply, --detach and --json alone.")
+    if any(options.values()):
+        raise click.UsageError(
+            "With --verify a plan takes --cd, --agent, --check, --apply, --candidates, --detach and --json alone."
+        )
     return run_outcome(
         "plan",
         prompt,
         directory=directory,
         agents=() if agent is None else (agent,),
-        **{name: options[name] for name in taken},
+        **job,
     )
 
 
@@ -120,8 +129,12 @@ async def _plan_and_work(
             return await on_question(session, question)
         if not has_terminal():
             not_approved = str(plan)
+            for seen in question.details.get("evidence", ()):
+                if not seen["ok"]:
+                    click.echo(f"Not verified: {one_line(seen['what'])}", err=True)
             return [STOP]
-        return await on_question(session, replace(question, details={}))  # the plan has just been shown
+        details = {name: value for name, value in question.details.items() if name in ("verified", "evidence")}
+        return await on_question(session, replace(question, details=details))  # the plan has just been shown
 
     try:
         return await run_step(prompt, plan=True, helm=helm, on_event=on_event, on_question=answer, **arguments)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from helmsman.agents.protocol import Finding, ReviewReport
+    from helmsman.agents.protocol import Finding
+    from helmsman.capabilities.reviews import VerifiedReview
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
@@ -60,12 +61,12 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 @click.option(
     "--verify",
     is_flag=True,
-    help="Hold the findings to the diff, tell those of several agents once, and have P0 and P1 put to a second look.",
+    help="As a job: tell the findings of several agents once, and have P0 and P1 put to a second look.",
 )
 @click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @click.option("--unenforced", is_flag=True, help="Let an agent review that no sandbox can hold to reading.")
-@click.option("--trust", is_flag=True, help="Let it also run what the repository tells it to run.")
+@click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option(
     "--session",
     "session_id",
@@ -97,7 +98,7 @@ def command(
     detach: bool,
     model: str | None,
     unenforced: bool,
-    trust: bool,
+    trust_repository: bool,
     session_id: str | None,
     fail_on: str | None,
     timeout: float,
@@ -106,14 +107,14 @@ def command(
     """Let Codex review a change, or with --agent another agent, and show what it found: priority, place, what is wrong, how
     sure it is.
 
-    With --verify it is a job, whose findings Helmsman itself checks. Nothing is changed. Findings alone do not make the exit
-    code 1: that is what --fail-on is for.
+    Helmsman itself looks whether the findings are about lines of that change, and whether nothing was changed (exit code 6
+    if it was). With --verify it is a job. Findings alone do not make the exit code 1: that is what --fail-on is for.
     """
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
     if verify:
-        if session_id is not None or model is not None or unenforced or trust:
-            raise click.UsageError("--verify takes no --session, --model, --unenforced or --trust.")
+        if session_id is not None or model is not None or unenforced or trust_repository:
+            raise click.UsageError("--verify takes no --session, --model, --unenforced or --trust-repository.")
         from helmsman.shapes.outcomes import WHOLE_REVIEW, reviewed
 
         return run_outcome(
@@ -154,10 +155,10 @@ def command(
             agent=agent,
             model=model,
             unenforced=unenforced,
-            trust_repository=trust,
+            trust_repository=trust_repository,
         )
         if begun.session is None:
-            shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing}
+            shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing, "verified": True}
             if as_json:
                 print_json(shown)
             else:
@@ -171,6 +172,8 @@ def command(
             print_json(_as_dict(begun.session, report))
         else:
             _print(report, begun.session)
+        if report.verified is False:
+            return ExitCode.NOT_VERIFIED
         return ExitCode.FAILED if fail_on is not None and _is_serious(report, int(fail_on[1])) else ExitCode.OK
 
     return with_helmsman(
@@ -180,7 +183,7 @@ def command(
     )
 
 
-async def _report(helm: Helmsman, session: Session, timeout: float) -> ReviewReport:
+async def _report(helm: Helmsman, session: Session, timeout: float) -> VerifiedReview:
     import anyio
 
     try:
@@ -200,7 +203,7 @@ async def _report(helm: Helmsman, session: Session, timeout: float) -> ReviewRep
     return report
 
 
-def _is_serious(report: ReviewReport, priority: int) -> bool:
+def _is_serious(report: VerifiedReview, priority: int) -> bool:
     return any(finding.priority is None or finding.priority <= priority for finding in report.findings)
 
 
@@ -211,14 +214,15 @@ def _serious_in(report: Mapping[str, Any], fail_on: str | None) -> int:
     return ExitCode.FAILED if serious else ExitCode.OK
 
 
-def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
+def _as_dict(session: Session, report: VerifiedReview) -> dict[str, Any]:
     from helmsman.shapes.rendering import fields_as_dict
 
     about = {"sessionId": session.id, "taskId": session.task_id, "status": session.status}
-    return present(about | fields_as_dict(report))
+    shown = fields_as_dict(report) | {"evidence": [one.as_dict() for one in report.evidence]}
+    return present(about | shown)
 
 
-def _print(report: ReviewReport, session: Session) -> None:
+def _print(report: VerifiedReview, session: Session) -> None:
     from rich.text import Text
 
     from helmsman.terminal.layout import fold
@@ -227,10 +231,14 @@ def _print(report: ReviewReport, session: Session) -> None:
     for finding in report.findings:
         body = markdown_or_text(console, finding.body, indent=4) if finding.body else []
         console.print(*fold(console, _heading(finding, session.directory), indent=0), *body, "", sep="\n")
-    if report.note:
-        console.print(*fold(console, Text(visible(report.note), "yellow"), indent=0), "", sep="\n")
+    for finding in report.rejected:
+        console.print(*fold(console, _heading(finding, session.directory), indent=0), sep="\n")
+        console.print(*fold(console, Text(f"    Dropped: {visible(finding.why)}", "yellow"), indent=4), "", sep="\n")
     if report.explanation:
         console.print(*markdown_or_text(console, report.explanation), sep="\n")
+    for seen in report.evidence:
+        if not seen.ok:
+            console.print(*fold(console, Text(f"Not verified: {visible(seen.what)}", "red"), indent=0), sep="\n")
     if not report.findings:
         console.print(Text("No findings.", "green"))
     elif report.verdict:

@@ -45,6 +45,7 @@ STEP_OPTIONS: Final = (
         is_flag=True,
         help="Start an agent without a sandbox of its own even if none can be put around it.",
     ),
+    click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run."),
     click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request."),
     click.option("--profile", metavar="NAME", help="A profile of your Codex configuration."),
     click.option(

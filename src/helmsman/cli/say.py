@@ -51,6 +51,7 @@ _LOOK_SECONDS: Final = 0.5
     "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="From now on: when it asks first."
 )
 @click.option("--unenforced", is_flag=True, help="With --agent: start it even where no sandbox can hold it.")
+@click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
 def command(
@@ -61,6 +62,7 @@ def command(
     sandbox: SandboxMode | None,
     approval_policy: ApprovalPolicy | None,
     unenforced: bool,
+    trust_repository: bool,
     images: tuple[str, ...],
     wait: bool,
     as_json: bool,
@@ -76,8 +78,8 @@ def command(
     if wait:
         host().require_own_process()
     text = prompt_text(message)
-    given = {"agent": agent, "sandbox": sandbox, "approval_policy": approval_policy, "unenforced": unenforced or None}
-    options: Any = present(given)
+    given = {"agent": agent, "sandbox": sandbox, "approval_policy": approval_policy}
+    options: Any = present({**given, "unenforced": unenforced or None, "trust_repository": trust_repository or None})
     host().begin_change("repeatable")
 
     async def send(helm: Helmsman, display: Display) -> int:

@@ -101,11 +101,14 @@ def _list_schedules(*, as_json: bool) -> None:
 )
 @click.option("--overlap", is_flag=True, help="Begin even if the run before still works.")
 @click.option("-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one.")
+@click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` shows whom there is).")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do.")
 @click.option(
     "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When it asks before it acts."
 )
+@click.option("--unenforced", is_flag=True, help="Start an agent even where no sandbox can hold it.")
+@click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request.")
 @click.option("--profile", metavar="NAME", help="A profile of your Codex configuration.")
 @click.option("-c", "--config", metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration.")
@@ -165,6 +168,7 @@ def _show(reference: str, limit: int, as_json: bool) -> None:
             "next": None if schedule.next_at is None else _next(schedule),
             "work": visible(schedule.prompt),
             "directory": one_line(schedule.directory),
+            "agent": shown.get("agent"),
             "sandbox": shown.get("sandbox"),
             "policy": shown.get("approvalPolicy"),
             "model": one_line(shown.get("model", "")),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
+
 from helmsman.cli.command import cli_command
 from helmsman.cli.outcomes import outcome_options, run_outcome
 
@@ -15,10 +17,11 @@ from helmsman.cli.outcomes import outcome_options, run_outcome
     'helmsman test "What the last commit added" --check "pytest -q" --apply verified',
 )
 @outcome_options
-def command(request: str, **options: Any) -> int:
+@click.option("--base", metavar="COMMIT", help="A commit whose code the new tests are to fail with.")
+def command(request: str, base: str | None, **options: Any) -> int:
     """Have tests written, in a git worktree; REQUEST says what is to be tested (`-` reads it from stdin).
 
-    Helmsman runs them itself, three times, and then against small mutations of the code under test: at least one has to
-    fail.
+    Helmsman runs them itself, three times, and then against the code of --base, and small mutations of the code under test:
+    at least one has to fail.
     """
-    return run_outcome("test", request, **options)
+    return run_outcome("test", request, more=None if base is None else {"base": base}, **options)

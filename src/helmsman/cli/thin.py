@@ -51,7 +51,7 @@ COMPLETION = "_HELMSMAN_COMPLETE"
 _COMMANDS = frozenset(
     (
         *("say", "status", "questions", "respond", "steer", "interrupt", "rules"),
-        *("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+        *("list", "fork", "rewind", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
         *("diff", "discard", "worktrees", "tasks", "schedule", "notify", "models", "account", "usage"),
     )
 )

@@ -64,10 +64,12 @@ _READING: Final = frozenset(
         *("codex", "capabilities", "history", "list", "session"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
-        *("extras.configuration.read", "extras.configuration.plan"),
+        *("extras.configuration.read", "extras.configuration.in_force", "extras.configuration.plan"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
+        "extras.rewinding.preview",
         *("extras.usage.report", "extras.budgets.states", "extras.reviews.report", "extras.upkeep.goal"),
         "extras.upkeep.own_terminal",
+        "extras.search.find",
         *("extras.notices.ways", "extras.notices.log"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }

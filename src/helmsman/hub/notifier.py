@@ -104,8 +104,6 @@ class Notifier:
         self._open: dict[str, _Open] = {}
         """Open questions, by what their news is about."""
         self._closed: set[str] = set()
-        self._was_watched: dict[str, bool] = {}
-        """Of sessions whose turn has ended: whether somebody saw it."""
         self._has_ended = False
         self._news: deque[News] = deque(maxlen=_MOST_NEWS)
         self._trouble: RegistryUnavailable | None = None
@@ -136,11 +134,13 @@ class Notifier:
             case QuestionClosed():
                 self._close(session)
             case TurnEnded() | EngineGone() if not session.state.is_running:
-                self._was_watched[session.id] = session.is_watched
-                while len(self._was_watched) > _MOST_NEWS:
-                    del self._was_watched[next(iter(self._was_watched))]
-                self._has_ended, self.pending = True, max(self.pending, 1)
                 self._close(session)
+                if session.is_watched and session.task_id is not None:
+                    self._shared.ledger.seen.add(session.task_id)
+                    if not self._closed:
+                        return
+                else:
+                    self._has_ended, self.pending = True, max(self.pending, 1)
             case _:
                 return
         self._changed.set()
@@ -283,8 +283,6 @@ class Notifier:
             return None
         if kind == "limit":
             return _news_of_limit(rest, task)
-        if self._was_watched.pop(task.session_id or "", False):
-            return None
         is_scheduled = SCHEDULE in task.metadata
         if task.session_id is None and not is_scheduled and task.updated_at - task.created_at < _QUICK:
             return None

@@ -67,7 +67,7 @@ class Resources:
             types.Resource(
                 uri=f"{SESSIONS}/{session.id}",
                 name=session.id,
-                title=cut(session.state.name or session.state.prompt or session.id, LINE_CHARS),
+                title=cut(session.state.about or session.id, LINE_CHARS),
                 mime_type=_MARKDOWN,
             )
             for session in self._helm.sessions.values()

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.shown_text import exact
+from helmsman.capabilities.outcomes.reports import EvidenceData
 from helmsman.errors import InvalidInput
 from helmsman.mcp.toolset import BEGINS, CODEX, CallContext, tool
 from helmsman.mcp.waiting import report_progress, session_progress
@@ -18,7 +19,7 @@ from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion
 from helmsman.shapes.session_status import session_status
 
 if TYPE_CHECKING:
-    from helmsman.agents.protocol import ReviewReport
+    from helmsman.capabilities.reviews import VerifiedReview
     from helmsman.sessions.session import Session
 
 
@@ -72,6 +73,10 @@ class FindingOutput(Output):
     end_line: int | None = None
 
 
+class RejectedFindingOutput(FindingOutput):
+    why: str
+
+
 class ReviewOutput(Output):
     session_id: str | None = Field(None, description="Absent: there was nothing to review.")
     task_id: str | None = None
@@ -82,6 +87,9 @@ class ReviewOutput(Output):
     confidence: float | None = None
     nothing_to_review: bool = False
     note: str | None = Field(None, description="What was left out of the findings.")
+    rejected: list[RejectedFindingOutput] | None = Field(None, description="They cite what is not in the diff.")
+    verified: bool | None = Field(None, description="By evidence: what Helmsman itself looked at. false: not done.")
+    evidence: list[EvidenceData] | None = None
     error: ErrorOutput | None = None
     pending_question: PendingQuestion | None = Field(None, description="Answer it with codex_respond.")
     progress: str | None = None
@@ -109,7 +117,7 @@ async def _wait(call: CallContext, session: Session, seconds: float) -> None:
             await session.wait(until="attention")
 
 
-def _output(session: Session, report: ReviewReport | None) -> ReviewOutput:
+def _output(session: Session, report: VerifiedReview | None) -> ReviewOutput:
     status = session_status(session, output_lines=0)
     output = ReviewOutput(
         session_id=session.id,
@@ -122,7 +130,11 @@ def _output(session: Session, report: ReviewReport | None) -> ReviewOutput:
     if report is not None:
         output.findings = [FindingOutput.model_validate(finding, from_attributes=True) for finding in report.findings]
         output.text, output.verdict, output.confidence = report.text, report.verdict, report.confidence
-        output.note = report.note
+        output.note, output.verified = report.note, report.verified
+        output.evidence = [one.as_dict() for one in report.evidence]  # type: ignore[misc]
+        output.rejected = [
+            RejectedFindingOutput.model_validate(finding, from_attributes=True) for finding in report.rejected
+        ]
     return output
 
 
@@ -138,6 +150,7 @@ def _in_words(output: ReviewOutput) -> str:
         lines.append(f"{len(output.findings)} finding(s)" + (f"; {output.verdict}" if output.verdict else ""))
     if output.note:
         lines.append(exact(output.note))
+    lines += [exact(one["what"]) for one in output.evidence or () if not one["ok"]]
     if output.text:
         lines.append(output.text)
     return "\n".join(lines)
@@ -172,7 +185,7 @@ async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
             **({"agent": CODEX} | given),
         )
         if begun.session is None:
-            return ReviewOutput(status="done", findings=[], text=begun.nothing, nothing_to_review=True)
+            return ReviewOutput(status="done", findings=[], text=begun.nothing, nothing_to_review=True, verified=True)
         session = begun.session
     await _wait(call, session, args.timeout_sec)
     report = await reviews.report(session.id)

@@ -42,6 +42,7 @@ class ScheduleOutput(Output):
     model: str | None = None
     approval_policy: str | None = None
     sandbox: str | None = None
+    enforced: bool | None = None
     worktree: bool | None = None
     missed: Literal["run", "skip"]
     overlap: bool | None = None

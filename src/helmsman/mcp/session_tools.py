@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import exact
+from helmsman.errors import InvalidInput
 from helmsman.mcp.doors import by_tool
 from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import wait_for_session
 from helmsman.shapes import contract
-from helmsman.shapes.listed_sessions import listed_sessions
+from helmsman.shapes.listed_sessions import found_sessions, listed_sessions
 from helmsman.shapes.session_status import in_words, session_status, started
 from helmsman.tasks.calls import done_before
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def state_in_words(output: Any) -> str:
@@ -85,23 +89,40 @@ async def codex_interrupt(call: CallContext, args: contract.SessionInput) -> con
 
 
 def _list_in_words(output: contract.ListOutput) -> str:
-    if not output.sessions:
-        return "No sessions."
     rows = (
-        (one.session_id, one.agent, one.timestamp, one.active_status or "", one.directory or "", one.summary or "")
+        (one.session_id, one.agent, one.timestamp, one.active_status, one.directory, one.summary, one.excerpt)
         for one in output.sessions
     )
-    return "\n".join("  ".join(map(exact, filter(None, row))) for row in rows)
+    lines = ["  ".join(map(exact, filter(None, row))) for row in rows] or ["No sessions."]
+    return "\n".join([*lines, output.note] if output.note else lines)
 
 
 @tool("List Codex sessions", READS, _list_in_words, takes_agent=contract.AgentListInput)
 async def codex_list(call: CallContext, args: contract.ListInput) -> contract.ListOutput:
     """The sessions Codex has on this machine, newest first, from any directory and origin, those running now marked.
     Use it to find a sessionId to continue."""
-    options = {"agent": CODEX} | args.model_dump(exclude={"working_directory"})
+    options = {"agent": CODEX} | args.model_dump(exclude={"working_directory", "search"})
+    if args.search is not None:
+        return await _searched(call, args.search, args.working_directory, options)
     found, cursor = await call.helm.list(directory=args.working_directory, **options)
     rows = await listed_sessions(call.helm, found)
     return contract.ListOutput(sessions=list(map(contract.ListedSession.of, rows)), next_cursor=cursor)
+
+
+async def _searched(
+    call: CallContext, words: str, directory: str | None, options: Mapping[str, Any]
+) -> contract.ListOutput:
+    if options["query"] is not None or options["cursor"] is not None:
+        raise InvalidInput("search goes with neither query nor cursor. Leave them out.", parameter="search")
+    wanted = {name: options[name] for name in ("agent", "limit", "include_archived")}
+    result = await call.helm.extras.search.find(words, directory=directory, **wanted)
+    rows = await found_sessions(call.helm, result)
+    unread = (
+        f"{result.unread} sessions are not indexed yet. Search again in a moment."
+        if result.unread is not None
+        else None
+    )
+    return contract.ListOutput(sessions=list(map(contract.ListedSession.of, rows)), note=unread)
 
 
 SESSION_TOOLS: Final = tools_in(globals())

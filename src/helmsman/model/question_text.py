@@ -196,6 +196,9 @@ def _elicitation(question: Question, details: dict[str, Any], _diff: str) -> tup
 def _user_input(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
     plan = details.pop("plan", None)
     lines = list(_value("Plan", plan)) if plan else []
+    seen = details.pop("evidence", None)
+    if details.pop("verified", None) is not None and seen:
+        lines += _value("Verified", "\n".join(f"{'✓' if one['ok'] else '✗'} {one['what']}" for one in seen))
     if len(question.prompts) == 1:  # the parts of a longer one are shown where each is answered
         lines += _value("Question", question.prompts[0].text)
     return f"{_who(question)} asks you", [*lines, *_where(details)]

@@ -39,6 +39,7 @@ from helmsman.model.events import (
     Usage,
     UsageReported,
 )
+from helmsman.model.handover_text import own_words
 from helmsman.model.options import WRITES
 from helmsman.model.question_text import in_a_line
 
@@ -113,6 +114,11 @@ class SessionState:
         self._written = {}
         for item_id, text in snapshot["_written"].items():
             self._tail(item_id).add(text)
+
+    @property
+    def about(self) -> str | None:
+        """What it is about, in a name or in the words of the person who asked last."""
+        return own_words(self.name or self.prompt)
 
     @property
     def is_running(self) -> bool:

@@ -215,6 +215,7 @@ class ListInput(Input):
     limit: int = Field(50, ge=1, le=500, description="How many at most.")
     cursor: str | None = Field(None, description="nextCursor of the page before.")
     query: str | None = Field(None, description='Words in the first prompt or the name, e.g. "parser".')
+    search: str | None = Field(None, description='Words in all that was said and done, e.g. "flaky test". No pages.')
     include_archived: bool = Field(False, description="Archived sessions too.")
 
 
@@ -380,14 +381,18 @@ class ListedSession(Output, Waits):
     enforced: bool | None = None
     model: str | None = None
     task_ids: list[str] | None = None
+    excerpt: str | None = Field(None, description="Where the words of `search` are.")
 
     @classmethod
     def of(cls, listed: dict[str, Any]) -> Self:
         """As little of a session as finds it again (`helmsman.shapes.listed_sessions` has all of it)."""
         summary = " ".join(listed.get("summary", "").split())[:_SUMMARY_CHARS] or None
-        return cls.model_validate({**listed, "summary": summary, "activeStatus": listed.get("status")})
+        excerpt = "".join(listed.get("excerpt", ())) or None
+        more = {"summary": summary, "activeStatus": listed.get("status"), "excerpt": excerpt}
+        return cls.model_validate({**listed, **more})
 
 
 class ListOutput(Output):
     sessions: list[ListedSession]
     next_cursor: str | None = None
+    note: str | None = None

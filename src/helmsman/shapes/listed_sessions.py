@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.agents.protocol import SessionInfo
+    from helmsman.capabilities.search import SearchResult
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
@@ -28,6 +29,12 @@ async def listed_sessions(helm: Helmsman, found: Sequence[SessionInfo]) -> list[
         listed_session(info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id))
         for info in found
     ]
+
+
+async def found_sessions(helm: Helmsman, result: SearchResult) -> list[dict[str, Any]]:
+    """What a search found, each with a place where the words are: every second part of `excerpt` is one of them."""
+    listed = await listed_sessions(helm, [found.session for found in result.found])
+    return [one | {"excerpt": list(found.excerpt)} for one, found in zip(listed, result.found, strict=True)]
 
 
 def listed_session(
@@ -52,7 +59,7 @@ def listed_session(
         shown |= {"enforced": False if tasks[0].is_unenforced else None}
     if session is not None:
         state = session.state
-        shown |= present({"directory": session.directory, "name": state.name, "summary": state.name or state.prompt})
+        shown |= present({"directory": session.directory, "name": state.name, "summary": state.about})
         shown |= present({"enforced": state.enforced})
         shown |= {"sessionId": session.id, "agent": session.options.agent, "model": session.model}
         shown |= {"timestamp": iso_time(session.changed_at.astimezone(UTC)), "questions": len(state.questions) or None}
@@ -64,7 +71,7 @@ def listed_session(
                 "agent": info.agent,
                 "directory": info.directory,
                 "name": info.name,
-                "summary": info.name or info.first_prompt,
+                "summary": info.about,
                 "timestamp": iso_time(info.updated_at),
                 "createdAt": iso_time(info.created_at),
                 "source": info.source,

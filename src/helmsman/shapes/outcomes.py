@@ -169,8 +169,9 @@ class ReviewJobOutput(OutcomeOutput):
     report: Annotated[reports.ReviewJobReport | None, SkipValidation] = None
 
 
-class PlanJobInput(CheckedInput):
+class PlanJobInput(SolvedInput):
     kind: ClassVar[Kind] = "plan"
+    candidates: int = Field(1, ge=1, le=MOST_CANDIDATES, description="Plans made side by side; the best is offered.")
     request: str | None = Field(None, description='The goal, e.g. "Split the parser in two". Required to begin.')
     apply: Apply = Field("ask", description="What becomes of the change of an approved plan; never: only plan.")
 
@@ -194,7 +195,9 @@ class RefactorOutput(OutcomeOutput):
 
 class NewTestsInput(SolvedInput):
     kind: ClassVar[Kind] = "test"
+    own: ClassVar[frozenset[str]] = frozenset({"base"})
     request: str | None = Field(None, description="What is to be tested. Required to begin.")
+    base: str | None = Field(None, description="A commit whose code the new tests are to fail with, e.g. HEAD~1.")
 
 
 class NewTestsOutput(OutcomeOutput):

@@ -24,9 +24,12 @@ class ScheduleTerms(Input):
     at: str | None = Field(None, description="Once, e.g. tomorrow 6:00, 2027-01-31 09:00, in 90 minutes.")
     timezone: str | None = Field(None, description="What cron and at mean, e.g. Europe/Berlin. Default: the machine's.")
     working_directory: str | None = Field(None, description="Where, e.g. /src/app. Default: where the server started.")
+    agent: str | None = Field(None, description="Who does it, e.g. claude.")
     model: str | None = Field(None, description="As for codex_start; so are the next ones.")
     approval_policy: ApprovalPolicy | None = None
     sandbox: SandboxMode | None = None
+    unenforced: bool = False
+    trust_repository: bool = False
     worktree: bool = False
     missed: Literal["run", "skip"] = Field(
         "run", description="Times the machine slept through: run makes up for them with one run."
@@ -65,6 +68,7 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
         "model": options.get("model"),
         "approvalPolicy": options.get("approval_policy"),
         "sandbox": options.get("sandbox"),
+        "enforced": False if options.get("unenforced") else None,
         "worktree": schedule.spec.get("worktree") or None,
         "missed": schedule.missed,
         "overlap": schedule.overlap or None,

@@ -144,7 +144,12 @@ class Steering(Turns):
             checked, runners = replace(checked, tools=definitions_of(tools)), runners_of(tools)
         _ = self.agents[checked.agent]  # or it is refused before anything is registered
         turn = turn_input(
-            prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
+            prompt,
+            images=images,
+            output_schema=output_schema,
+            effort=effort,
+            kind=kind,
+            allowed_roots=self.settings.image_roots,
         )
         limits = self._limits(limits, on_limit)
         worktrees_in = self.settings.state_dir if worktree else None
@@ -173,15 +178,15 @@ class Steering(Turns):
 
         if idempotency_key is None:
             return await self._see_through(begin)
-        return await self._start_once(idempotency_key, begin, on_task)
+        return await self._start_once(idempotency_key, checked.agent, begin, on_task)
 
     async def _start_once(
-        self, key: str, begin: Callable[[], Awaitable[Session]], on_task: Callable[[str], None] | None
+        self, key: str, agent: str, begin: Callable[[], Awaitable[Session]], on_task: Callable[[str], None] | None
     ) -> Session:
         """The session that a key stands for, begun if there is none. What is in the registry is not kept here as well."""
 
         async def once() -> Session:
-            task = await self._ledger.with_key(key)
+            task = await self._ledger.with_key(key, agent)
             if task is None or task.session_id is None:
                 return await self._see_through(begin)
             if on_task is not None:
@@ -189,7 +194,7 @@ class Steering(Turns):
             return await self.session(task.session_id)
 
         session = await self._shared.keys.get(key, once)
-        if await self._ledger.with_key(key) is not None:
+        if await self._ledger.with_key(key, agent) is not None:
             self._shared.keys.forget(key)
         self._memory.refuse_outside(session)  # another door may have been the one that used the key first
         return session
@@ -355,7 +360,9 @@ class Steering(Turns):
         if before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
         roots = self.allowed_roots
-        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=roots)
+        turn = turn_input(
+            message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.settings.image_roots
+        )
         limits = self._limits(session.limits if limits is None else limits, on_limit)
         session.limits = session.limits if limits is None else limits
         require_place(session.id, session.directory)
@@ -514,7 +521,8 @@ class Steering(Turns):
         """Whether a hub that is gone has given just this answer to a question, when the same was asked of it."""
         if not is_repeated():
             return False
-        given, *who = await self._ledger.answer_given(session.id, question_id) or (None,)
+        told = await self._ledger.registry(lambda registry: registry.answer_given(session.id, question_id))
+        given, *who = told or (None,)
         if who != [str(by), by.through]:
             return False
         return given in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))

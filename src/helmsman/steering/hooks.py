@@ -38,6 +38,17 @@ class Hooks(ABC):
         """
 
     @abstractmethod
+    def before_turn(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
+        """Begin what has to be done before an agent hears of a turn; what is returned waits for it. Neither raises.
+
+        `sandbox` is what holds the session, as far as it is known.
+        """
+
+    @abstractmethod
+    def after_turn(self, session: Session) -> None:
+        """A turn has ended."""
+
+    @abstractmethod
     def check_spending(self, session: Session) -> None:
         """Look at what a session has spent: its turn may have to be stopped."""
 

@@ -224,22 +224,28 @@ def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
 
 def _past(session_id: str, task: Task | None, turn: RecordedTurn | None) -> tuple[Event, ...]:
     """What is known of a turn that is over, which may have been this task."""
-    failed = () if task is None else _failed_turn(session_id, task, turn)
-    return failed or (() if turn is None else _as_events(session_id, turn))
+    known = () if task is None else _end_by_task(session_id, task, turn)
+    return known or (() if turn is None else _as_events(session_id, turn))
 
 
-def _failed_turn(session_id: str, task: Task, turn: RecordedTurn | None) -> tuple[Event, ...]:
-    """The last task's end, where it is known to have failed and Codex's record has no end of it, or not the reason.
+def _end_by_task(session_id: str, task: Task, turn: RecordedTurn | None) -> tuple[Event, ...]:
+    """The last task's end, where it is known not to have succeeded, and the agent's record has no end of it or no reason.
 
-    Codex that was killed records nothing, a turn that never began is in no record, and one that was silent for too long is
-    recorded as interrupted.
+    An agent that was killed records nothing, a turn that never began is in no record, and one that was silent for too long
+    is recorded as interrupted. Some agents record no interrupt.
     """
-    if task.status not in ("failed", "unknown"):
+    if task.status not in ("failed", "unknown", "canceled"):
         return ()
+    recorded: tuple[Event, ...] = ()
     if turn is not None and (turn.began_at is None or turn.began_at >= task.created_at):
         is_its_own = task.turn_id is None or turn.turn_id is None or task.turn_id == turn.turn_id
-        if not is_its_own or turn.outcome in ("completed", "failed"):
+        told = ("failed", "interrupted") if task.status == "canceled" else ("failed", "completed")
+        if not is_its_own or turn.outcome in told:
             return ()
+        recorded = _as_events(session_id, turn)[:-1]
+    if task.status == "canceled":
+        begun = recorded or (TurnRequested(session_id=session_id, text=task.instruction),)
+        return (*begun, TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="interrupted"))
     failure = Failure(code="engine_lost", message=task.note or _NO_END, retryable=True)
     if (error := task.error) is not None:
         code, message = str(error.get("code", failure.code)), str(error.get("message", failure.message))

@@ -11,13 +11,13 @@ import json
 import logging
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 
 from helmsman.agents.registry import Agents, EngineHolder, Owner, fingerprint
 from helmsman.approvals.audit import AuditLog
-from helmsman.base.concurrency import OnceEach, background_tasks
+from helmsman.base.concurrency import OnceEach, background_tasks, logging_failures
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError, NotOpen
 from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
@@ -29,7 +29,7 @@ from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -80,7 +80,7 @@ class Shared:
         """Who is told that something that waited may be able to run: a door has come, or a turn has ended."""
         self.is_recovered = anyio.Event()
         """Set once what an earlier hub left is known here: until then a session may lack what waits in it."""
-        self._needed: frozenset[str] | None = None
+        self._needed: dict[str, frozenset[str]] | None = None
         if fence is not None:
             self.roster.listeners.append(self._on_event)
         else:
@@ -99,7 +99,7 @@ class Shared:
         self._exit.callback(self.schedules.close)
         self._exit.callback(self.notices.close)
         self._exit.push_async_callback(self.ledger.close)  # the last of all: ends are told while the rest closes
-        self._tasks = cast("TaskGroup", _Telling(await self._exit.enter_async_context(background_tasks())))
+        self._tasks = logging_failures(await self._exit.enter_async_context(background_tasks()))
         self._tasks.start_soon(self.ledger.run)
         self._tasks.start_soon(self._let_go)
         self._tasks.start_soon(self._look_elsewhere)
@@ -177,19 +177,23 @@ class Shared:
         elif isinstance(event, TurnStarted) and self._needed:
             agent = self.agents.get(session.options.agent)
             if agent is not None:
-                agent.need_engines(self.state_dir, self._needed)  # a process may have been started for this turn
+                # A process may have been started for this turn.
+                agent.need_engines(self.state_dir, self._needed.get(agent.name, frozenset()))
 
     def need_engines(self, *, none: bool = False) -> None:
         """Tell the keepers of the engines in which something is under way, and no others, that a hub has to be there.
 
         With `none`, that none has to be: this one ends, and whatever runs goes on without.
         """
-        engines = () if none else (session.engine for session in self.roster.at_work.values())
-        needed = frozenset(engine.id for engine in engines if engine is not None and engine.id is not None)
-        if needed != self._needed:
-            self._needed = needed
-            for agent in self.agents.of_all_doors():
-                agent.need_engines(self.state_dir, needed)
+        needed: dict[str, frozenset[str]] = {}
+        for session in () if none else self.roster.at_work.values():
+            if session.engine is not None and session.engine.id is not None:
+                agent = session.options.agent
+                needed[agent] = needed.get(agent, frozenset()) | {session.engine.id}
+        before, self._needed = self._needed, needed
+        for one in self.agents.of_all_doors():
+            if before is None or needed.get(one.name) != before.get(one.name):
+                one.need_engines(self.state_dir, needed.get(one.name, frozenset()))
 
     async def _look_elsewhere(self) -> None:
         """See what becomes of turns that other processes run, for whoever looks at them here."""
@@ -223,27 +227,6 @@ class Shared:
                         session.engine.detach(session.id)  # nothing happens in it that anybody is to be told of
                         session.engine = None
                 holder.close()
-
-
-class _Telling:
-    """A task group whose tasks say why they fail when they do: a hub does not wait for the group to say it at its end."""
-
-    def __init__(self, tasks: TaskGroup) -> None:
-        self._tasks = tasks
-        self.cancel_scope = tasks.cancel_scope
-
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
-        self._tasks.start_soon(self._run, function, arguments)
-
-    async def start(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
-        return await self._tasks.start(function, *arguments)  # whoever waits for it is told
-
-    async def _run(self, function: Callable[..., Coroutine[Any, Any, Any]], arguments: tuple[Any, ...]) -> None:
-        try:
-            await function(*arguments)
-        except Exception:
-            log.exception("something in the background has failed")
-            raise
 
 
 def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:

@@ -48,6 +48,7 @@ from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, ended_by_limit, failed_turn, known_error, refuse_if_running
+from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.reconcile import may_go_on
@@ -73,6 +74,7 @@ _ASKED_AGAIN_SECONDS: Final = 2.0
 
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
+Ready = Callable[[], Awaitable[None]]
 
 
 class Turns(Answering, OthersTurns, Verbs, Hooks):
@@ -212,7 +214,9 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         try:
             if turn is not None:
                 self._request_turn(session, turn, task_id)
+                ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await self._ledger.place(task_id, engine.id, session.id)
+                await ready()
                 begun = await engine.run_turn(session.id, session.options, turn)
                 runs = True
                 forget_copies(self._shared.state_dir, task_id, turn)
@@ -261,35 +265,44 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         self._watch(session)
         session.begun = anyio.Event()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
+        ready = self.before_turn(session, task_id, session.state.sandbox)
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
-                await self._ledger.enter(replace(draft, spec=spec))
+                draft = replace(draft, spec=spec)
+                if on_task is None and not is_repeated():
+                    self._ledger.enter_soon(task_id, draft)
+                else:
+                    await self._ledger.enter(draft)
                 self._ledger.hold_to_cost(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
             is_held = await self.holds(session, task_id, begin_turn)
+            if is_held:
+                await self._ledger.write()
         except Exception as error:
             self._did_not_begin(session, task_id, error)
             raise
         if is_held:
             session.begun.set()
         else:
-            await begin_turn()
+            await begin_turn(ready)
         return session
 
     async def _begin_turn(
-        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None = None
+        self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None, ready: Ready | None = None
     ) -> None:
-        """Have an engine begin a turn that was requested."""
+        """Have an engine begin a turn that was requested. One that was held gets ready once more."""
         running: str | None = None
         try:
             with self._surroundings.entered():  # not those of whoever has answered
+                ready = ready or self.before_turn(session, task_id, session.state.sandbox)
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 engine, running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
                 self._ledger.begin(task_id, session, engine=engine.id)
                 await self._ledger.write_intent(task_id)
+                await ready()
                 begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
@@ -366,7 +379,8 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
     def make_room(self) -> None:
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._shared.is_open:
-            self._shared.tasks.start_soon(self._run_queued)
+            if any(session.queue for session in self._shared.roster.at_work.values()):
+                self._shared.tasks.start_soon(self._run_queued)
             self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
@@ -566,6 +580,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
+                self.after_turn(session)
                 self.make_room()
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)

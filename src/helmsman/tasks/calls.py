@@ -12,19 +12,15 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-import anyio
-import anyio.to_thread
-
 from helmsman.base.processes import Process
 from helmsman.errors import OutcomeUnknown
-from helmsman.tasks.database import Database, Fence, stored_keys, task_of
-from helmsman.tasks.registry import REGISTRY_NAME
+from helmsman.tasks.database import stored_keys, task_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
+    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
 ResultT = TypeVar("ResultT")
@@ -81,11 +77,10 @@ def is_repeated() -> bool:
 
 
 class CallLog:
-    """The calls of all doors, in the registry's file."""
+    """The calls of all doors, in the registry's file: what comes of one is written with what the ledger has to write."""
 
-    def __init__(self, state_dir: Path, fence: Fence | None = None) -> None:
-        self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
-        self._one_at_a_time = anyio.CapacityLimiter(1)
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
     async def once(
         self,
@@ -154,7 +149,7 @@ class CallLog:
             )
             return CallKey(key)
 
-        return await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
+        return await self._ledger.registry(lambda registry: registry.write(work))
 
     async def answer(self, call: CallId, answer: str | None) -> None:
         """Write down what a call gave; None if it did nothing, and may be done when it is asked again.
@@ -170,7 +165,7 @@ class CallLog:
             else:
                 connection.execute("UPDATE calls SET answer = ? WHERE pipe = ? AND seq = ?", (answer, *place))
 
-        await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
+        await self._ledger.write(work)
 
     async def sessions_of(self, door: str) -> list[str]:
         """The sessions that calls of a door began or went on with, as their answers say."""
@@ -182,7 +177,7 @@ class CallLog:
             )
             return [row[0] for row in rows if isinstance(row[0], str)]
 
-        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
+        return await self._ledger.registry(lambda registry: registry.read(work))
 
     async def forget_gone(self) -> None:
         """Forget the calls of doors that are gone: nobody will ask again.
@@ -196,4 +191,4 @@ class CallLog:
             gone = [(row["pipe"],) for row in pipes if not Process(row["pid"], row["started"]).is_alive()]
             connection.executemany("DELETE FROM calls WHERE pipe = ?", gone)
 
-        await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
+        await self._ledger.registry(lambda registry: registry.write(work))

@@ -1,12 +1,13 @@
-"""A turn as a task that has not begun."""
+"""A turn as a task that has not begun, and the idempotency key by which it is begun once."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.model.handover_text import own_words
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import MAX_COST, OF_JOB, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
+from helmsman.tasks.model import MAX_COST, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,18 +15,18 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions
 
 
-class JobTurn:
-    """The next turn that is drafted is a job's. It is one turn: what else is begun in the same context is not."""
+class NextTurn:
+    """What is noted of the next turn that is drafted. It is one turn: what else is begun in the same context is not."""
 
-    def __init__(self, job_id: str) -> None:
-        self._job_id: str | None = job_id
+    def __init__(self, **noted: str) -> None:
+        self._noted = noted
 
-    def take(self) -> str | None:
-        job_id, self._job_id = self._job_id, None
-        return job_id
+    def take(self) -> dict[str, str]:
+        noted, self._noted = self._noted, {}
+        return noted
 
 
-for_job: Final[ContextVar[JobTurn | None]] = ContextVar("for_job", default=None)
+next_turn: Final[ContextVar[NextTurn | None]] = ContextVar("next_turn", default=None)
 
 
 def draft_task(
@@ -41,14 +42,13 @@ def draft_task(
 ) -> tuple[str, TaskDraft]:
     """A turn as a task that has not begun: its id, and all that is known of it."""
     task_id = new_task_id("local")
-    turn = for_job.get()
-    job_id = None if turn is None else turn.take()
+    turn = next_turn.get()
     if idempotency_key is None and (called := call_key.get()) is not None:
         idempotency_key = called.take()
     return task_id, TaskDraft(
         id=task_id,
         agent=options.agent,
-        instruction=instruction,
+        instruction=own_words(instruction) or "",
         directory=str(options.cwd) if options.cwd is not None else None,
         session_id=session_id,
         idempotency_key=idempotency_key,
@@ -58,7 +58,7 @@ def draft_task(
             **({} if terms is None else {TERMS: dict(terms)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             **({} if schedule is None else {SCHEDULE: schedule}),
-            **({} if job_id is None else {OF_JOB: job_id}),
+            **({} if turn is None else turn.take()),
         },
         spec=spec,
     )

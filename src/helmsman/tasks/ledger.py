@@ -47,12 +47,14 @@ from helmsman.tasks.model import (
     TaskChanges,
     TaskDraft,
     changed,
+    of_agents,
 )
 from helmsman.tasks.outcome import outcome_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.tasks.running_task import RunningJob, RunningTask
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
@@ -106,9 +108,13 @@ class Ledger:
         """Those that run here, by their tasks; their turns are tasks of their own."""
         self._placed: set[str] = set()
         """Tasks of which such an engine may have heard, and that are not known to have begun."""
+        self._drafts: dict[str, TaskDraft] = {}
+        """Tasks that are entered with the next thing that is written of them."""
         self._changes: dict[str, TaskChanges] = {}
         self._outcomes: dict[str, TaskOutcome] = {}
         """What tasks that have ended did, until that is written."""
+        self.seen: set[str] = set()
+        """Tasks whose end somebody sees as it comes, until that is written: nobody is to be told of it."""
         self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
         """Tasks that ended and were taken over before, with their session and turn, and what they had used before that."""
         self._spent: dict[str, Usage] = {}
@@ -148,7 +154,8 @@ class Ledger:
         One with the same key that waits, because its hub ended before it began, is the one to run.
 
         Raises:
-            EngineStartFailed: The other is being started, and that takes too long.
+            InvalidInput: The other is another agent's.
+            EngineStartFailed: It is being started, and that takes too long.
         """
         draft = replace(draft, owner=self.me)
         try:
@@ -156,6 +163,7 @@ class Ledger:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
                 if fresh:
                     self._not_begun.add(task.id)
+                of_agents(task, draft.agent)
                 if fresh or await self.take(task):
                     return task.id, None
                 if (begun := await self._with_session(task)) is not None:
@@ -164,13 +172,21 @@ class Ledger:
             log.warning("task %s is not registered: %s", draft.id, error)
             return draft.id or "", None
 
-    async def with_key(self, key: str) -> Task | None:
-        """The task that an idempotency key stands for, as far as the registry can be asked."""
+    def enter_soon(self, task_id: str, draft: TaskDraft) -> None:
+        """Enter a task with what is written of it next: one that no other can be, and of which nobody hears before."""
+        self._drafts[task_id] = replace(draft, owner=self.me)
+        self._not_begun.add(task_id)
+        self.update(task_id, {}, urgent=False)
+
+    async def with_key(self, key: str, *agents: str) -> Task | None:
+        """The task of these agents that an idempotency key stands for, as far as the registry can be asked."""
+        await self.write()
         try:
-            return await self.registry(lambda registry: registry.with_key(key))
+            task = await self.registry(lambda registry: registry.with_key(key))
         except RegistryUnavailable as error:
             log.warning("nobody can tell whether something was begun with this key: %s", error)
             return None
+        return None if task is None else of_agents(task, *agents)
 
     async def take(self, task: Task) -> bool:
         """Be the one to run a task that waits; False where somebody is at it, or it waits no more.
@@ -234,7 +250,7 @@ class Ledger:
             )
         task = await self._claim(task)
         if task.session_id is None:
-            await self.registry(partial(_free_key, task))
+            await self.registry(lambda registry: registry.free_key(task))
             return None
         return task
 
@@ -349,6 +365,7 @@ class Ledger:
                 "last_event_at": _now(),
                 "spec": None,
             },
+            urgent=taken_over is not None,  # that an agent was about to hear of it is written down
         )
 
     def fail(self, task_id: str, error: HelmsmanError) -> None:
@@ -472,14 +489,6 @@ class Ledger:
             self.update(running.id, {"metadata": {ANSWERED: [question_id, answer, str(by), by.through]}})
             await self.write()
 
-    async def answer_given(self, session_id: str, question_id: str) -> Sequence[str | None] | None:
-        """The answer that was about to be given to a question of a session, by whom and through which door; None: nobody
-        was about to give one.
-        """
-        tasks = await self.registry(lambda registry: registry.tasks_of_session(session_id))
-        kept = (task.metadata.get(ANSWERED) for task in tasks)
-        return next((told[1:] for told in kept if isinstance(told, list) and told[0] == question_id), None)
-
     def _after_the_end(self, session: Session) -> None:
         """Some versions of Codex tell of a command's end after its turn's: what was kept of the turn is completed."""
         if session.task_id is not None and session.task_id not in self._not_begun and not session.state.is_running:
@@ -513,27 +522,37 @@ class Ledger:
                 await self._urgent.wait()
             await self.write()
 
-    async def write(self) -> None:
-        """Write all that is known by now. What somebody else is just writing is written too when this returns."""
+    async def write(self, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
+        """Write all that is known by now. What somebody else is just writing is written too when this returns.
+
+        What is to be written `also`, in the same transaction, is written, or `RegistryUnavailable` is raised.
+        """
         async with self._writing:
             changes, self._changes = self._changes, {}
             outcomes, self._outcomes = self._outcomes, {}
-            if not changes and not outcomes:
-                return  # and `run` goes on waiting for the event it knows
-            self._wake, self._urgent, self._written_at = anyio.Event(), anyio.Event(), anyio.current_time()
+            if changes or outcomes:  # or else `run` goes on waiting for the events it knows
+                self._wake, self._urgent, self._written_at = anyio.Event(), anyio.Event(), anyio.current_time()
+            elif also is None:
+                return
+            fresh, self._drafts, seen, self.seen = self._drafts, {}, self.seen, set()
             for running in self._running.values():
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()
             try:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
-                    await self.registry(lambda registry: _write_all(registry, changes, outcomes))
+                    write = partial(Registry.update_all, fresh=fresh.values(), seen=seen, also=also)
+                    await self.registry(lambda registry: write(registry, changes, outcomes))
             except RegistryUnavailable as error:
                 log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
                 self._keep_for_later(changes)
                 self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
+                self.seen |= seen & self._changes.keys()
+                self._drafts |= {task_id: fresh[task_id] for task_id in fresh.keys() & self._changes.keys()}
                 self._is_in_trouble = True
                 self.on_trouble(error)
+                if also is not None:
+                    raise
             else:
                 if self._is_in_trouble:
                     self._is_in_trouble = False
@@ -576,23 +595,6 @@ class Ledger:
                 self.update(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
             await self.write()
             await anyio.to_thread.run_sync(self._registry.close)
-
-
-def _free_key(task: Task, registry: Registry) -> None:
-    """Nothing came of this task: the next one with its idempotency key is a new one."""
-    if task.is_running:
-        note = "Its process ended before it was known to have begun."
-        registry.update(task.id, status="unknown", note=note, idempotency_key=None)
-    else:
-        registry.update(task.id, idempotency_key=None)
-
-
-def _write_all(registry: Registry, changes: Mapping[str, TaskChanges], outcomes: Mapping[str, TaskOutcome]) -> None:
-    for task_id, change in changes.items():
-        # With its end, in one transaction: who hears of that may ask for what it did.
-        registry.update(task_id, outcome=outcomes.get(task_id), **change)
-    for task_id in outcomes.keys() - changes.keys():
-        registry.keep_outcome(task_id, outcomes[task_id])
 
 
 def _now() -> datetime:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact, redact_value
+from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, approval_word, sandbox_word
 
@@ -491,3 +492,19 @@ def _text(kept: Mapping[str, Any], key: str) -> str | None:
 
 def _if_harmless(text: str | None) -> str | None:
     return text if text is not None and redact(text) == text else None
+
+
+def of_agents(task: Task, *agents: str) -> Task:
+    """The task of an idempotency key, if it is one of these agents, or none is asked for.
+
+    Raises:
+        InvalidInput: It is not: whoever asks would take the work of one agent for that of another.
+    """
+    if agents and task.agent not in agents:
+        raise InvalidInput(
+            f"This idempotency key stands for task {task.id} of the agent {task.agent}, and {agents[0]} is asked for. Use "
+            "another key for another agent.",
+            parameter="idempotency_key",
+            task_id=task.id,
+        )
+    return task

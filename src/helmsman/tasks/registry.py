@@ -12,7 +12,7 @@ import json
 import time
 from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
@@ -31,6 +31,7 @@ from helmsman.tasks.database import (
     transaction,
 )
 from helmsman.tasks.model import (
+    ANSWERED,
     GRANTED,
     OPENED,
     RUNNING,
@@ -45,7 +46,7 @@ from helmsman.tasks.outcome import kept, to_keep
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.tasks.database import Fence
@@ -61,6 +62,7 @@ _ROWS_KEPT: Final = timedelta(days=365)
 """How long the row of a task outlives its result: it still counts for the usage of the year."""
 _COMPACT_EVERY: Final = 3600.0
 
+T = TypeVar("T")
 Tasks: TypeAlias = "tuple[Task, ...]"
 
 
@@ -115,6 +117,14 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
+        added = self._database.write(self._adding(draft, also))
+        if time.monotonic() - self._compacted > _COMPACT_EVERY:
+            self.compact()
+        return added
+
+    def _adding(
+        self, draft: TaskDraft, also: Callable[[sqlite3.Connection, Task], None] | None = None
+    ) -> Callable[[sqlite3.Connection], tuple[Task, bool]]:
         now = self._clock()
         values = clean({field.name: getattr(draft, field.name) for field in fields(draft)})
         values["id"] = values["id"] or new_task_id(draft.origin)
@@ -137,34 +147,71 @@ class Registry:
                 also(connection, task)
             return task, True
 
-        added = self._database.write(work)
-        if time.monotonic() - self._compacted > _COMPACT_EVERY:
-            self.compact()
-        return added
+        return work
 
     def update(
         self,
         task_id: str,
         *,
         if_revision: int | None = None,
-        outcome: TaskOutcome | None = None,
         **changes: Unpack[TaskChanges],
     ) -> Task | None:
         """Change a task as `helmsman.tasks.model.changed` allows; the task as it now is, or None if there is none.
 
         With `if_revision`, only if nobody has changed it since that revision: for conclusions drawn from what was read.
-        What it did, its `outcome`, is kept in the same transaction.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
+        return self._database.write(self._updating(task_id, changes, if_revision=if_revision))
+
+    def update_all(
+        self,
+        changes: Mapping[str, TaskChanges],
+        outcomes: Mapping[str, TaskOutcome],
+        *,
+        fresh: Iterable[TaskDraft] = (),
+        seen: Collection[str] = (),
+        also: Callable[[sqlite3.Connection], object] | None = None,
+    ) -> None:
+        """Change several tasks, as `update` does, and keep what they did, in one transaction; `also` is written with it.
+
+        Those that are `fresh` are added first. Somebody has `seen` the end of some, so nobody is to be told of it.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        steps: list[Callable[[sqlite3.Connection], object]] = [self._adding(draft) for draft in fresh]
+        for task_id, change in changes.items():
+            steps.append(self._updating(task_id, change, outcome=outcomes.get(task_id)))
+        steps += [_keeping(task_id, outcomes[task_id]) for task_id in outcomes.keys() - changes.keys()]
+        if seen:
+            told = [(f"task {task_id}",) for task_id in seen]
+            steps.append(lambda connection: connection.executemany("DELETE FROM notices_due WHERE about = ?", told))
+        if also is not None:
+            steps.append(also)
+
+        def work(connection: sqlite3.Connection) -> None:
+            for step in steps:
+                step(connection)
+
+        self._database.write(work)
+
+    def _updating(
+        self,
+        task_id: str,
+        changes: TaskChanges,
+        *,
+        outcome: TaskOutcome | None = None,
+        if_revision: int | None = None,
+    ) -> Callable[[sqlite3.Connection], Task | None]:
         now = self._clock()
         cleaned: Any = clean(changes)
         keep = None if outcome is None else _keeping(task_id, outcome)
 
         def work(connection: sqlite3.Connection) -> Task | None:
             if keep is not None:
-                keep(connection)
+                keep(connection)  # with its end: who hears of that may ask for what it did
             task = _one(connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)))
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
@@ -182,7 +229,15 @@ class Registry:
                 )
             return new
 
-        return self._database.write(work)
+        return work
+
+    def free_key(self, task: Task) -> None:
+        """Nothing came of this task: the next one with its idempotency key is a new one."""
+        if task.is_running:
+            note = "Its process ended before it was known to have begun."
+            self.update(task.id, status="unknown", note=note, idempotency_key=None)
+        else:
+            self.update(task.id, idempotency_key=None)
 
     def keep_outcome(self, task_id: str, outcome: TaskOutcome) -> None:
         """Keep what a task did, for as long as its result is kept.
@@ -248,7 +303,19 @@ class Registry:
 
         transaction(connection, work)
 
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Write what else is in the file, as one transaction.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        return self._database.write(work)
+
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read what else is in the file."""
+        return self._database.read(work)
 
     def get(self, task_id: str) -> Task | None:
         """The task with exactly this id."""
@@ -315,6 +382,13 @@ class Registry:
         opened = f"+session_id IS NULL AND status IN ({running}) AND json_extract(metadata, '$.{OPENED}') = ?"
         wanted = encodable(session_id)
         return self._many(f"WHERE session_id = ? OR ({opened})", wanted, *RUNNING, wanted)
+
+    def answer_given(self, session_id: str, question_id: str) -> Sequence[str | None] | None:
+        """The answer that a hub was about to give to a question of a session, by whom and through which door; None: nobody
+        was about to give one.
+        """
+        kept = (task.metadata.get(ANSWERED) for task in self.tasks_of_session(session_id))
+        return next((told[1:] for told in kept if isinstance(told, list) and told[0] == question_id), None)
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""

@@ -56,7 +56,11 @@ class TaskTruth:
 
     async def find(self, session_id: str) -> SessionInfo | None:
         """A session on disk."""
-        found = await anyio.to_thread.run_sync(self._find, session_id)
+        return await anyio.to_thread.run_sync(self.look_up, session_id)
+
+    def look_up(self, session_id: str) -> SessionInfo | None:
+        """The same, for whoever is on a thread."""
+        found = self._find(session_id)
         return None if found is None else found[0]
 
     async def refuse_archived(self, session_id: str) -> None:
@@ -107,7 +111,7 @@ class TaskTruth:
 
     def _history(self, session_id: str) -> tuple[PastTurn, ...]:
         found = self._find(session_id)
-        return (None if found is None else found[1].history(session_id)) or ()
+        return (None if found is None else found[1].history(found[0])) or ()
 
     def _turns(self, session_id: str) -> list[RecordedTurn]:
         found = self._find(session_id)

@@ -134,7 +134,7 @@ def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
 def _let_rest(state_dir: Path) -> None:
     """Nobody has to follow what runs in keepers, or these would start the next hub."""
     for record in read_records(state_dir):
-        need_engine(record, needed=False)
+        need_engine(record.directory, needed=False)
     for kept in read_kept_records(state_dir):
         kept.need(needed=False)
 

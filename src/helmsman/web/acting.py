@@ -1,7 +1,8 @@
-"""The routes that do something: start, say, steer, interrupt, answer, cancel."""
+"""The routes that do something: say, steer, interrupt, answer, cancel."""
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -9,21 +10,18 @@ from pydantic import Field
 from helmsman.approvals.deadline import LEASE_SECONDS
 from helmsman.base.json_values import present
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
-from helmsman.shapes.contract import Input, NothingInput, StartInput
+from helmsman.shapes.contract import Input, NothingInput
 from helmsman.shapes.rendering import task_as_dict
-from helmsman.shapes.session_status import started
 from helmsman.web.json_http import body
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from starlette.requests import Request
 
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
-
-
-class NewSessionInput(StartInput):
-    agent: str | None = None
-    unenforced: bool = False
+    from helmsman.web.transcripts import Transcripts
 
 
 class MessageInput(Input):
@@ -58,26 +56,34 @@ class ResumeInput(Input):
 class Acting:
     """Answers requests that change something."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: Helmsman, transcripts: Transcripts) -> None:
         self._helm = helm
+        self._transcripts = transcripts
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    async def start(self, request: Request) -> dict[str, Any]:
-        given = await body(request, NewSessionInput)
-        return started(await self._helm.start(given.prompt, **given.options())).as_dict()
-
     async def say(self, request: Request) -> dict[str, Any]:
         given = await body(request, MessageInput)
-        session = await self._helm.say(
-            _session_id(request), given.message, images=given.images, when_busy=given.when_busy
-        )
+        if given.when_busy == "steer":
+            async with self._saying(request, given.message):
+                session = await self._say(request, given)
+        else:
+            session = await self._say(request, given)
         return _state(session) | present({"taskId": session.task_id})
 
     async def steer(self, request: Request) -> dict[str, Any]:
         given = await body(request, SteerInput)
-        await self._helm.steer(_session_id(request), given.message)
+        async with self._saying(request, given.message):
+            await self._helm.steer(_session_id(request), given.message)
         return _state(await self._helm.session(_session_id(request)))
+
+    async def _say(self, request: Request, given: MessageInput) -> Session:
+        return await self._helm.say(_session_id(request), given.message, images=given.images, when_busy=given.when_busy)
+
+    @asynccontextmanager
+    async def _saying(self, request: Request, message: str) -> AsyncIterator[None]:
+        async with self._transcripts.saying(await self._helm.session(_session_id(request)), message):
+            yield
 
     async def interrupt(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)

@@ -31,19 +31,22 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/overview → {version, codex?: {version, path}, codexError?: {code, message},
         defaultAgent, capabilities?: {agent, can: [str], cannot: {word: who can}}, defaultDirectory, approvalTimeoutSec,
         maxSessions, running, awaitingApproval, questions, directories: [str]}
-        `running` counts turns under way (those that wait included), `directories` are those lately worked in.
+        `running` counts turns under way (those that wait included), `directories` are the projects lately worked in.
 
     GET /api/agents → {agents: [{agent, title, isDefault?, installed, problem? (why it is not), version?, path?,
         login? (the file or variable with its login, where one was found), can: [str], cannot: {word: who can},
         lacks: {word: what it cannot do, after "it cannot"}}]}; the default one first, then those that are here.
 
-    GET /api/sessions?query&directory&agent&cursor&limit=50&archived=0&running=0 → {sessions: [Listed], nextCursor?}
+    GET /api/sessions?query&directory&project&agent&state&cursor&limit=50&archived=0&running=0 → {sessions: [Listed],
+        nextCursor?}
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
-        turn under way, wherever it runs, in one page.
+        turn under way, wherever it runs, in one page. `project`: of a repository, its worktrees and subdirectories too;
+        `state` is a status, or denied: a question of its last turn was, by the deadline.
         Listed = {sessionId, agent, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions? (how
         many are open), source?, originator?, model?, engineVersion?, parentId?, archived?, taskIds?,
         waitingFor?: quota|budget, resumesAt?, resumesInSec?, note?,
-        timedOut? [str] (questions of its last turn that the deadline denied)}, as in `helmsman list --json`.
+        timedOut? [str] (questions of its last turn that the deadline denied)}, as in `helmsman list --json`, and
+        {seconds? (of its tasks), tokens?, costUsd?}.
 
     GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, agent, status, result?, output?, error?,
         recentOutput, pendingQuestion?, moreQuestions?, itemEvents (always empty here: the transcript has them), usage?
@@ -53,7 +56,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         {name?, prompt?, agentTitle, sandbox?, enforced? (whether something holds it to that), costUsd? (of `usage`; none
         where nobody knows), approvalPolicy?, can? [str] (what its engine can do, such as steer),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
-        questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff}.
+        archived?, questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff}.
 
     GET /api/sessions/{id}/turns → {turns: [Turn]}, oldest first, for the timeline.
         Turn = {number (from 1), turnId?, status: active|done|error|interrupted, prompt?, firstIndex, items,
@@ -64,9 +67,11 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         before N; `after=N`: from N on (so after=next is the following page, after=first re-reads this one). At most 500
         entries and about 1 MiB a page, so a page may be shorter than `limit`: go on at `first` or `next`. `cursor` is the
         session's, as in the live stream.
-        Entry = {index, turn, turnId?, item: Item, cut?}; an entry's index never changes while the session runs on.
+        Entry = {index, turn, turnId?, item: Item, by?: helmsman (who said it, where that was no person), cut?}; an entry's
+        index never changes while the session runs on.
         Item = {type, id, status: started|in_progress|completed|failed, summary, …by type:
-            user_message {text, images}, agent_message {text, phase?}, reasoning {text},
+            user_message {text, images} (in_progress: the agent has not read it yet), agent_message {text, phase?},
+            reasoning {text},
             command_execution {command, script, directory?, exitCode?, output, announced, declined, durationMs?},
             file_change {changes: [File], declined},
             mcp_tool_call {server, tool, arguments?, result?, error?}, dynamic_tool_call {tool, arguments?, result?},
@@ -74,7 +79,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
             plan {text}, collab_tool_call {tool, prompt?, agents: [{id, status, message?}]}, image_view {path},
             context_compaction {}, review {text, finished}, error {message}, unknown {name, payload},
             decision {question, answer?, by, door?, outcome}: what became of a question, where this server saw it}
-        `script` is the command without the shell around it.
+        `script` is the command without the shell around it. What is Markdown (agent_message, plan, review, reasoning) has
+        `html` beside its text: from nh3, with no script, style or image in it, and links that lead only to the web.
         File = {path, oldPath?, kind: added|deleted|modified|renamed|copied|mode, added?, removed?, lines: [Line], missing?}
         Line = [add|remove|same|hunk|note|raw, text with its sign, number before or null, number after or null]; `missing`
         says how many lines there is no room for.
@@ -82,7 +88,18 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/sessions/{id}/transcript/{index} → Entry, whole (up to some MiB).
 
-    GET /api/sessions/{id}/diff → {files: [File], cut?}: what the current or last turn changed, as far as it is known.
+    GET /api/sessions/{id}/diff?unless → {files: [File], cut?, about: what this is of, in a sentence, scope?:
+        worktree|turn|uncommitted, digest?, nested? [str] (git repositories inside, which are no part of it), root? (where
+        its paths begin), repository? (of a worktree: where it is applied), canApply?}: what the session changed. With
+        `unless`, a digest, of the same changes only {digest, unchanged: true}.
+        Lines here have a fifth value where something is to be told apart in them: [[length, class], …] behind the sign, a
+        class being some of kw, str, com, num, fn, bi, word (changed in the line), or none.
+
+    GET /api/sessions/{id}/unsaved → {commits: [str], files: [{path, kind, …}], nested: [str], unreadable, key}: what
+        discarding the session's worktree would lose
+
+    GET /api/sessions/{id}/rewind?to&part&undo → what taking the session back to before a turn would come to: as `helmsman
+        rewind --show --json` says it, without the diff, and {lines: [str]}, the same in words
 
     GET /api/questions → {questions: [Question]}, oldest first, of all sessions.
         Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,
@@ -138,19 +155,40 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         `tellsOfQuestions`: new questions come here too, when nobody has answered them for a while. `nextInSec`: ask again
         then.
 
-    GET /api/search?q&limit=20 → {sessions: [Listed], tasks: [Task]}: words in sessions, and in the instructions, aliases and
-        ids of tasks
+    GET /api/search?q&agent&directory&archived=0&limit=20 → {sessions: [Listed with excerpt: [str]], tasks: [Task], unread?}
+        Words in all that was said and done in sessions, newest first, and in the instructions, aliases and ids of tasks.
+        Every second part of `excerpt` is a word that was looked for. `unread`: while the index is brought up to date, how
+        many sessions are not in it yet: ask again.
+
+    GET /api/models?agent → {models: [{id, name, description?, isDefault, efforts: [str], defaultEffort?}]}; 409 unsupported
+    GET /api/directories?begins → {directories: [str]}: what a path may go on as, inside the allowed roots
+    GET /api/in-force?directory*&agent → {model?, effort?, sandbox?, approvalPolicy?}: what "as configured" comes to there
 
 **Acting** (bodies are JSON objects; unknown fields are refused)
 
     POST /api/sessions {prompt*, workingDirectory, model, approvalPolicy, sandbox, …: the arguments of codex_start, agent,
         unenforced} → 201 {sessionId, status, taskId?, worktree?, note?}
-    POST /api/sessions/{id}/say {message*, whenBusy: error|steer|queue} → {sessionId, status, taskId?}
+        A directory in another session's worktree is refused.
+    POST /api/images {data*: base64 of a PNG, JPEG, GIF or WebP of at most 8 MiB} → 201 {path}: for `images`, for a week
+    POST /api/sessions/{id}/rename {name*} → {sessionId, name}
+    POST /api/sessions/{id}/archive {} → {sessionId}
+    POST /api/sessions/{id}/unarchive {} → {sessionId, status}
+    POST /api/sessions/{id}/fork {message, fromTurn: the last turn it shares} → 201 {sessionId, status}
+    POST /api/sessions/{id}/rollback {turns: 1} → {sessionId, status}; files stay as they are
+    POST /api/sessions/{id}/review {instructions} → {sessionId, status} of where it runs, or {nothing: why}
+    POST /api/sessions/{id}/compact {} → {sessionId, status}
+    POST /api/sessions/{id}/say {message*, images, whenBusy: error|steer|queue} → {sessionId, status, taskId?}
     POST /api/sessions/{id}/steer {message*} → {sessionId, status}
     POST /api/sessions/{id}/interrupt {} → {sessionId, status}, once Codex has stopped
+    POST /api/sessions/{id}/rewind {digest*, to, part: both|files|conversation, undo} → the same, done; 409 diff_changed
+        where it is no longer what was shown, cannot_rewind
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
         One answer a part: an option, `deny: the reason`, or free text. Somebody was faster: 409 question_not_open with
         {answer?, by?}: what was answered and by whom.
+    POST /api/sessions/{id}/apply {digest*, allowDirty} → {repository, files, how: clean|three-way, digest, stat, ended?}:
+        brings what was changed in its worktree into the main tree, unstaged: all that was shown, or nothing. 409
+        session_busy, diff_changed, dirty_tree {files}, apply_conflict {conflicts, reasons, hunks}
+    POST /api/sessions/{id}/discard {losing*: the key of `unsaved`} → {worktree, branchKept?}
     POST /api/shown {page*, questions: [questionId], sessions: [sessionId], hidden: [either]} → {questions: [{id, deadline}]}
         `page` names a window (random). `questions` are on its screen, visible to a person: their deadlines stand still for
         15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open. Nobody is told
@@ -189,15 +227,19 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from helmsman.web.acting import Acting
+from helmsman.web.beginning import Beginning
 from helmsman.web.entering import Entering
 from helmsman.web.jobs import JobRoutes
 from helmsman.web.json_http import NotFound, answering
 from helmsman.web.live import Live
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
 from helmsman.web.reading import Reading
+from helmsman.web.review import ReviewRoutes
+from helmsman.web.rewinds import RewindRoutes
 from helmsman.web.rules import Rules
 from helmsman.web.schedules import ScheduleRoutes
 from helmsman.web.transcripts import Transcripts
+from helmsman.web.upkeep import UpkeepRoutes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,11 +254,16 @@ if TYPE_CHECKING:
 
 def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
     """The routes above. The server decides who may use them."""
-    reading = Reading(helm, Transcripts(helm), Live(helm))
-    acting = Acting(helm)
+    transcripts = Transcripts(helm)
+    reading = Reading(helm, transcripts, Live(helm))
+    acting = Acting(helm, transcripts)
+    beginning = Beginning(helm)
+    upkeep = UpkeepRoutes(helm)
     rules = Rules(helm)
     schedules = ScheduleRoutes(helm)
     jobs = JobRoutes(helm)
+    rewinds = RewindRoutes(helm)
+    review = ReviewRoutes(helm)
     entering = Entering(logins, challenges)
     looks: Mapping[str, Endpoint] = {
         "/api/overview": reading.overview,
@@ -225,7 +272,9 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/turns": reading.turns,
         "/api/sessions/{session_id}/transcript": reading.transcript,
         "/api/sessions/{session_id}/transcript/{index:int}": reading.entry,
-        "/api/sessions/{session_id}/diff": reading.diff,
+        "/api/sessions/{session_id}/rewind": rewinds.show,
+        "/api/sessions/{session_id}/diff": review.diff,
+        "/api/sessions/{session_id}/unsaved": review.unsaved,
         "/api/questions": reading.questions,
         "/api/tasks": reading.tasks,
         "/api/tasks/{task_id}": reading.task,
@@ -239,6 +288,9 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/schedules/{schedule_id}": schedules.shown,
         "/api/notices": reading.notices,
         "/api/search": reading.search,
+        "/api/models": beginning.models,
+        "/api/directories": beginning.directories,
+        "/api/in-force": beginning.in_force,
         "/api/live": reading.live,
     }
     acts: Mapping[str, Endpoint] = {
@@ -251,6 +303,15 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/steer": acting.steer,
         "/api/sessions/{session_id}/interrupt": acting.interrupt,
         "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
+        "/api/sessions/{session_id}/rewind": rewinds.do,
+        "/api/sessions/{session_id}/apply": review.apply,
+        "/api/sessions/{session_id}/discard": review.discard,
+        "/api/sessions/{session_id}/rename": upkeep.rename,
+        "/api/sessions/{session_id}/archive": upkeep.archive,
+        "/api/sessions/{session_id}/unarchive": upkeep.unarchive,
+        "/api/sessions/{session_id}/rollback": upkeep.roll_back,
+        "/api/sessions/{session_id}/review": upkeep.review,
+        "/api/sessions/{session_id}/compact": upkeep.compact,
         "/api/shown": acting.shown,
         "/api/notices/{notice_id}/shown": acting.notice_shown,
         "/api/tasks/{task_id}/cancel": acting.cancel,
@@ -264,7 +325,9 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
     }
     return [
         *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
-        Route("/api/sessions", answering(acting.start, status=201), methods=["POST"]),
+        Route("/api/sessions", answering(beginning.start, status=201), methods=["POST"]),
+        Route("/api/images", answering(beginning.image, status=201), methods=["POST"]),
+        Route("/api/sessions/{session_id}/fork", answering(upkeep.fork, status=201), methods=["POST"]),
         Route("/api/jobs/{kind}", answering(jobs.begin, status=201), methods=["POST"]),
         Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
         *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),

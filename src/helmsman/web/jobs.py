@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
 
 from helmsman.base.json_values import present
 from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.errors import InvalidInput
-from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.outcomes import INPUTS
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.web.json_http import NotFound, body
-from helmsman.web.safe_values import safe, shown_files
+from helmsman.web.review import coloured_diff
+from helmsman.web.safe_values import safe
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from helmsman.service import Helmsman
-
-_DIFF_CHARS: Final = 4 * 1024 * 1024
 
 
 class JobRoutes:
@@ -43,9 +43,9 @@ class JobRoutes:
         if task.job is None:
             raise NotFound(f"{task.id} is no job, but a turn of a session. Look there.")
         results = await self._helm.tasks.results(task)
-        files, missing = shown_files(read_diff(results.diff or ""), _DIFF_CHARS)
+        change = await anyio.to_thread.run_sync(coloured_diff, results.diff or "")
         return {
             "task": safe(task_as_dict(results.task)),
             "sessions": list(task.job_sessions),
-            **present({"report": safe(results.report), "files": files or None, "cut": missing or None}),
+            **present({"report": safe(results.report), "files": change["files"] or None, "cut": change.get("cut")}),
         }

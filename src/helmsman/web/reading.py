@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 import anyio.to_thread
 
@@ -14,21 +15,22 @@ from helmsman.base.surroundings import current
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
-from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.agents import all_agents
-from helmsman.shapes.listed_sessions import listed_session, listed_sessions
+from helmsman.shapes.listed_sessions import found_sessions, listed_session, listed_sessions
 from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
-from helmsman.web.safe_values import safe, shown_files
+from helmsman.web.safe_values import safe
+from helmsman.web.session_costs import SessionSpendings
 from helmsman.web.views import entry, in_list, one_line, question_in_full, session_in_full, turn_in_timeline
+from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import Request
 
+    from helmsman.agents.protocol import SessionInfo
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
@@ -48,7 +50,13 @@ _ROLLOUT_BYTES: Final = 64 * 1024 * 1024
 """A larger file is not read for the times of its turns; those that were tasks have them anyway."""
 _DIRECTORIES: Final = 20
 _TASKS_SEARCHED: Final = 1000
+_SEARCH_PATIENCE: Final = 0.05
+"""Somebody is typing: what is not indexed yet they are told of, and the page asks again."""
 _USAGE_ROWS: Final = 400
+_LOOKED_AT: Final = 5000
+"""So many sessions at most are looked at for a page of those that are filtered for."""
+
+ListedState = Literal["active", "awaiting_approval", "done", "error", "interrupted", "denied"]
 
 
 class Reading:
@@ -58,6 +66,7 @@ class Reading:
         self._helm = helm
         self._transcripts = transcripts
         self._live = live
+        self._spendings = SessionSpendings(helm)
 
     async def live(self, request: Request) -> EventStream:
         return self._live.stream(request.headers.get("last-event-id") or text(request, "lastEventId"))
@@ -78,7 +87,8 @@ class Reading:
             error = error or problem.as_dict()
         running = await self._running()
         recent, _ = await helm.list(limit=_MAX_SESSIONS)
-        directories = dict.fromkeys(info.directory for info in recent if info.directory)
+        directories = await anyio.to_thread.run_sync(_projects, recent, helm.settings.state_dir)
+        helm.extras.search.keep_up()
         return present(
             {
                 "version": __version__,
@@ -92,7 +102,7 @@ class Reading:
                 "running": len(running),
                 "awaitingApproval": sum(one["status"] == "awaiting_approval" for one in running),
                 "questions": sum(len(session.state.questions) for session in helm.sessions.values()),
-                "directories": list(directories)[:_DIRECTORIES],
+                "directories": directories[:_DIRECTORIES],
             }
         )
 
@@ -100,38 +110,54 @@ class Reading:
 
     async def sessions(self, request: Request) -> dict[str, Any]:
         query, directory, cursor = text(request, "query"), text(request, "directory"), text(request, "cursor")
-        agent = text(request, "agent")
+        agent, project, state = text(request, "agent"), text(request, "project"), text(request, "state")
+        is_wanted = await self._wanted(agent, project, state)
         if switch(request, "running"):
-            return {"sessions": [one for one in await self._running() if agent in (None, one["agent"])]}
+            return {"sessions": await self._spent(list(filter(is_wanted, await self._running())))}
         is_start = cursor is None and query is None and directory is None
         new = await self._not_on_disk_yet() if is_start else []  # before the list: what is written meanwhile is in that
-        found, following = await self._list(
-            agent=agent,
-            query=query,
-            directory=directory,
-            cursor=cursor,
-            count=limit(request, _SESSIONS, _MAX_SESSIONS),
-            archived=switch(request, "archived"),
-        )
+        count = limit(request, _SESSIONS, _MAX_SESSIONS)
+        found: list[dict[str, Any]] = []
+        looked_at = 0
+        while looked_at < _LOOKED_AT:
+            infos, cursor = await self._helm.list(
+                query=query,
+                directory=directory,
+                cursor=cursor,
+                limit=count,
+                include_archived=switch(request, "archived"),
+                agent=agent,
+            )
+            looked_at += len(infos)
+            found += filter(is_wanted, await listed_sessions(self._helm, infos))
+            if cursor is None or len(found) >= count or not (project or state):
+                break
         known = {one["sessionId"] for one in found}
-        new = [one for one in new if one["sessionId"] not in known and agent in (None, one["agent"])]
-        found = [*new, *found]
-        return present({"sessions": found, "nextCursor": following})
+        found = [*(one for one in new if one["sessionId"] not in known and is_wanted(one)), *map(in_list, found)]
+        return present({"sessions": await self._spent(found), "nextCursor": cursor})
 
-    async def _list(
-        self,
-        *,
-        query: str | None,
-        count: int,
-        agent: str | None = None,
-        directory: str | None = None,
-        cursor: str | None = None,
-        archived: bool = False,
-    ) -> tuple[list[dict[str, Any]], str | None]:
-        infos, following = await self._helm.list(
-            query=query, directory=directory, cursor=cursor, limit=count, include_archived=archived, agent=agent
-        )
-        return list(map(in_list, await listed_sessions(self._helm, infos))), following
+    async def _wanted(
+        self, agent: str | None, project: str | None, state: str | None
+    ) -> Callable[[Mapping[str, Any]], bool]:
+        """Whether a listed session is of an agent, of a project (its worktrees too), and how its last turn ended."""
+        if state is not None:
+            _one_of("state", state, ListedState)
+        project_of = await anyio.to_thread.run_sync(projects, self._helm.settings.state_dir)
+
+        def is_wanted(one: Mapping[str, Any]) -> bool:
+            if agent not in (None, one["agent"]) or (
+                project is not None and project_of(one.get("directory")) != project
+            ):
+                return False
+            return state in (None, "denied" if one.get("timedOut") else one.get("status"), one.get("status"))
+
+        return is_wanted
+
+    async def _spent(self, sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What each has cost and how long it has worked, as far as that is known."""
+        tasks = await self._helm.tasks.of_sessions([one["sessionId"] for one in sessions])
+        known = self._spendings.now()
+        return [one | present(self._spendings.of(one["sessionId"], tasks[one["sessionId"]], known)) for one in sessions]
 
     async def _running(self) -> list[dict[str, Any]]:
         """The sessions with a turn under way, here or in another process, newest first."""
@@ -167,13 +193,13 @@ class Reading:
         about = {
             "agentTitle": self._helm.agents.title(agent),
             "costUsd": self._helm.tasks.prices.cost(session.model, session.usage),
+            "archived": session.engine is None and await self._is_archived(session.id),
         }
         return session_in_full(session, output_lines=lines) | present(about)
 
-    async def diff(self, request: Request) -> dict[str, Any]:
-        session = await self._session(request)
-        files, missing = shown_files(read_diff(session.state.diff or ""), _WHOLE_CHARS)
-        return present({"files": files, "cut": missing or None})
+    async def _is_archived(self, session_id: str) -> bool:
+        info = await self._helm.truth.find(session_id)
+        return info is not None and info.archived
 
     async def turns(self, request: Request) -> dict[str, Any]:
         session = await self._session(request)
@@ -220,7 +246,7 @@ class Reading:
         kept = _fitting(shown if forward else shown[::-1])
         shown = kept if forward else kept[::-1]
         return {
-            "entries": shown,
+            "entries": await anyio.to_thread.run_sync(_with_html, shown),
             "first": shown[0]["index"] if shown else first,
             "next": shown[-1]["index"] + 1 if shown else end,
             "total": total,
@@ -232,7 +258,8 @@ class Reading:
         index: int = request.path_params["index"]
         transcript = await self._transcripts.of(session)
         for one in transcript.entries(index, index + 1):
-            return entry(*one, text_limit=_WHOLE_CHARS)
+            (whole,) = await anyio.to_thread.run_sync(_with_html, [entry(*one, text_limit=_WHOLE_CHARS)])
+            return whole
         raise NotFound(
             f"Session {session.id} has {transcript.total} entries and no number {index}. Read its transcript."
         )
@@ -250,7 +277,7 @@ class Reading:
     async def _summary(self, session: Session) -> str | None:
         """What a session is about, as the list has it. Where another process began it, only its file says so."""
         info = await self._helm.truth.find(session.id)
-        return None if info is None else one_line(info.name or info.first_prompt)
+        return None if info is None else one_line(info.about)
 
     async def _session(self, request: Request) -> Session:
         return await self._helm.session(request.path_params["session_id"])
@@ -335,18 +362,39 @@ class Reading:
         if query is None:
             return {"sessions": [], "tasks": []}
         count = limit(request, 20, _MAX_SESSIONS)
-        sessions, _ = await self._list(query=query, count=count)
+        agent, directory = text(request, "agent"), text(request, "directory")
+        result = await self._helm.extras.search.find(
+            query,
+            agent=agent,
+            directory=directory,
+            limit=count,
+            include_archived=switch(request, "archived"),
+            patience=_SEARCH_PATIENCE,
+        )
+        sessions = await found_sessions(self._helm, result)
         words = query.casefold().split()
         await self._helm.ledger.write()
         tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
-        found = await self._helm.tasks.local.inside(task for task in tasks if _mentions(task, words))
-        return {"sessions": sessions, "tasks": list(map(self._listed_task, found[:count]))}
+        matching = (task for task in tasks if _mentions(task, words) and agent in (None, task.agent))
+        found = await self._helm.tasks.local.inside(matching)
+        shown = {
+            "sessions": await self._spent(list(map(in_list, sessions))),
+            "tasks": list(map(self._listed_task, found[:count])),
+        }
+        return shown | present({"unread": result.unread})
 
     def _listed_task(self, task: Task) -> dict[str, Any]:
         """A task in a list, with long texts cut: the page of the task has them."""
         shown: dict[str, Any] = safe(shortened(task_as_dict(task), _TEXT_CHARS)[0])
         elsewhere = task.is_running and task.origin == "local" and self._helm.ledger.is_elsewhere(task)
         return shown | ({"elsewhere": True} if elsewhere else {})
+
+
+def _projects(sessions: Sequence[SessionInfo], state_dir: Path) -> list[str]:
+    """Where these sessions worked, each place once, as far as it is there: never the worktree of one. Blocks."""
+    project = projects(state_dir)
+    found = dict.fromkeys(place for info in sessions if (place := project(info.directory)) is not None)
+    return [place for place in found if Path(place).is_dir()]
 
 
 def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -357,6 +405,14 @@ def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if room < 0:
             return entries[: max(1, place)]
     return entries
+
+
+def _with_html(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    from helmsman.web.markdown import (
+        with_html,
+    )  # with a parser and Pygments: whoever only serves the API has no need of it
+
+    return list(map(with_html, entries))
 
 
 def _is_short(path: Path) -> bool:

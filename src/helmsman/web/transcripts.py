@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, defaultdict
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
 from helmsman.errors import EngineRefused, Unsupported
-from helmsman.model.events import Decision, EngineGone, Event, Item, TurnEnded, UserMessage
+from helmsman.model.events import Decision, EngineGone, ErrorItem, Event, Item, TurnEnded, UserMessage
 from helmsman.shapes.rendering import json_line
+from helmsman.web.told_items import Said, is_for_review, review_once, with_said
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from helmsman.agents.protocol import PastTurn
     from helmsman.service import Helmsman
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 TurnStatus = Literal["active", "done", "error", "interrupted"]
 
 _HISTORIES_KEPT: Final = 16
+_SAID_KEPT: Final = 1000
+"""Turns of which it is known where messages into them were said."""
 _REMEMBERED_CHARS: Final = 32 * 1024 * 1024
 _STATUS: Final[dict[str, TurnStatus]] = {"completed": "done", "failed": "error", "inProgress": "active"}
 
@@ -75,6 +79,7 @@ class Transcripts:
         self._helm = helm
         self._histories: OrderedDict[str, tuple[Any, tuple[Turn, ...]]] = OrderedDict()
         self._remembered: OrderedDict[tuple[str, str], tuple[Turn, int]] = OrderedDict()
+        self._said: OrderedDict[tuple[str, str | None], list[Said]] = OrderedDict()
         self._chars = 0
         self._reading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         helm.listen(self._on_event)
@@ -95,10 +100,43 @@ class Transcripts:
                 return Transcript(tuple(_numbered([*history[:-1], replace(history[-1], status="active")])))
         past = self._remembered_of(session.id) if history is None else self._as_they_were(session.id, history)
         if state.is_running:
-            past.append(Turn(state.turn_id, "active", _with_prompt(state.items_and_decisions, state.prompt)))
+            past.append(Turn(state.turn_id, "active", self._items_of(session)))
         elif not past and history is None and session.items:
             past = [Turn(state.turn_id, _ended(session), state.items_and_decisions)]
-        return Transcript(tuple(_numbered(past)))
+        return Transcript(tuple(_numbered(await self._with_errors(session, past))))
+
+    async def _with_errors(self, session: Session, turns: list[Turn]) -> list[Turn]:
+        """The turns, those that failed with why: agents write down that they did, and seldom more."""
+        if all(turn.status != "error" for turn in turns):
+            return turns
+        tasks = (await self._helm.tasks.of_sessions([session.id]))[session.id]
+        known = {task.turn_id: str(task.error.get("message", "")) for task in tasks if task.error is not None}
+        if session.error is not None:
+            known[session.state.turn_id] = session.error.message
+        return [_with_error(turn, known.get(turn.id)) for turn in turns]
+
+    @asynccontextmanager
+    async def saying(self, session: Session, text: str) -> AsyncIterator[None]:
+        """Somebody says something to a session; where that goes into the turn that runs, it stands here from now on."""
+        turn = session.id, session.state.turn_id
+        said = Said(text, len(self._items_of(session))) if session.state.is_running else None
+        if said is not None:
+            self._said.setdefault(turn, []).append(said)
+        arrived = False
+        try:
+            yield
+            arrived = turn == (session.id, session.state.turn_id)  # else it has become the next turn
+        finally:
+            if said is not None and not arrived:
+                self._said[turn].remove(said)
+            while len(self._said) > _SAID_KEPT:
+                self._said.popitem(last=False)
+
+    def _items_of(self, session: Session) -> list[Item]:
+        """What was done in the current, or last, turn of a session."""
+        state = session.state
+        items = review_once(_with_prompt(state.items_and_decisions, state.prompt))
+        return with_said(items, self._said.get((session.id, state.turn_id), ()), has_ended=not state.is_running)
 
     # --- Codex's storage ---------------------------------------------------------------------------------------------
 
@@ -127,7 +165,7 @@ class Transcripts:
 
     async def _read(self, session: Session) -> tuple[Turn, ...] | None:
         try:
-            return tuple(map(_past_turn, await self._helm.history(session.id)))
+            return tuple(_without_instructions(list(map(_past_turn, await self._helm.history(session.id)))))
         except (Unsupported, EngineRefused) as error:  # the exec engine, or a session that has only just begun
             log.debug("session %s has no history: %s", session.id, error)
             return None
@@ -156,9 +194,7 @@ class Transcripts:
         turn_id = session.state.turn_id
         if session.engine is None or turn_id is None:
             return  # only told of, by somebody who was not there
-        turn = Turn(
-            turn_id, _ended(session), tuple(_with_prompt(session.state.items_and_decisions, session.state.prompt))
-        )
+        turn = Turn(turn_id, _ended(session), tuple(self._items_of(session)))
         self._forget(session.id, turn_id)
         size = sum(_size(item) for item in turn.items)
         self._remembered[session.id, turn_id] = turn, size
@@ -171,9 +207,22 @@ class Transcripts:
         self._chars -= size
 
 
+def _with_error(turn: Turn, message: str | None) -> Turn:
+    if turn.status != "error" or not message or any(isinstance(item, ErrorItem) for item in turn.items):
+        return turn
+    return replace(turn, items=(*turn.items, ErrorItem(id="failure", status="failed", message=message)))
+
+
 def _past_turn(turn: PastTurn) -> Turn:
     status = _STATUS.get(turn.status, "interrupted")
-    return Turn(turn.id, status, turn.items)
+    return Turn(turn.id, status, review_once(turn.items))
+
+
+def _without_instructions(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """The turns, except those in which Codex only told itself how to review."""
+    for turn, following in zip(turns, [*turns[1:], None], strict=True):
+        if following is None or not is_for_review(turn.items, turn.id, following.items, following.id):
+            yield turn
 
 
 def _is_running(turn: Turn, state: SessionState) -> bool:

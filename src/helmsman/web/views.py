@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base import shown_text
 from helmsman.base.json_values import iso_time, present
 from helmsman.base.shortening import TEXT_CHARS, cut, shortened
+from helmsman.model.events import UserMessage
+from helmsman.model.own_words import is_own
 from helmsman.model.question_text import describe, part_texts
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.rendering import fields_as_dict
@@ -38,6 +40,7 @@ def one_line(text: str | None, width: int = SUMMARY_CHARS) -> str | None:
 def in_list(session: dict[str, Any]) -> dict[str, Any]:
     """A session in a list (`helmsman.shapes.listed_sessions`), its texts safe to show."""
     texts = {"summary": one_line(session.get("summary")), "name": safe(session.get("name"))}
+    texts |= {"excerpt": safe(session.get("excerpt"))}
     return present({**session, **texts, "note": safe(session.get("note"))})
 
 
@@ -95,7 +98,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
             "alwaysRule": shown_text.visible(str(question.details.get("alwaysRule") or "")) or None,
             "deadline": None if deadline is None else deadline.as_dict(),
             "directory": session.directory,
-            "summary": one_line(session.state.name or session.state.prompt),
+            "summary": one_line(session.state.about),
             "agentId": question.agent_id,
         }
     )
@@ -134,4 +137,6 @@ def turn_in_timeline(number: int, turn: Turn, task: Task | None, times: Mapping[
 def entry(index: int, number: int, turn: Turn, item: Item, *, text_limit: int) -> dict[str, Any]:
     """One item of a transcript, with long texts cut."""
     shown, missing = shown_item(item, text_limit)
-    return present({"index": index, "turn": number, "turnId": turn.id, "item": shown, "cut": missing or None})
+    by = "helmsman" if isinstance(item, UserMessage) and is_own(item.text) else None
+    about = {"index": index, "turn": number, "turnId": turn.id, "item": shown, "by": by}
+    return present(about | {"cut": missing or None})

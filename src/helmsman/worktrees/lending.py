@@ -11,6 +11,7 @@ Nobody else may work in the worktree meanwhile. All of it blocks; call it in thr
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -99,6 +100,23 @@ class Lent:
         except OSError:
             return  # something else is in the directory
 
+    def drop_bytecode(self) -> None:
+        """Remove what Python would run in place of the sources, if it says that it need not be compared with them."""
+        folders = {posixpath.dirname(path) for path in self._git.names("ls-files", "-z") if path.endswith(".py")}
+        for path in self._git.names("ls-files", "-z", "--others", "--", "*.pyc"):
+            folder, name = posixpath.split(posixpath.dirname(path))
+            if name == "__pycache__" and folder in folders:
+                self._remove(path)
+
+    def unknown_since(self, moment: float) -> list[str]:
+        """The files that git ignores, and that were made or changed after a moment (seconds since 1970)."""
+        found: list[str] = []
+        for path in self._git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard"):
+            with suppress(OSError):
+                if (self.worktree.path / path).lstat().st_ctime > moment:
+                    found.append(path)
+        return found
+
     # --- trees -------------------------------------------------------------------------------------------------------
 
     def mixed(self, on: str, changes: Mapping[str, str | bytes | None]) -> str:
@@ -121,6 +139,26 @@ class Lent:
         """What a file holds in a tree; None where there is no such file."""
         mode, blob = self._entry(tree, path)
         return None if mode not in _FILE_MODES else self._git.run("cat-file", "blob", blob).output
+
+    def tree_of(self, commit: str) -> str:
+        """The tree of a commit.
+
+        Raises:
+            WorktreeError: There is no such commit.
+        """
+        return self._git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
+
+    def links(self, tree: str) -> dict[str, str]:
+        """The symbolic links of a tree that lead to something else in it, and where to."""
+        found: dict[str, str] = {}
+        for entry in self._git.names("ls-tree", "-r", "-z", tree):
+            about, _, path = entry.partition("\t")
+            if about.startswith(_FILE_MODES[2]):
+                leads = os.fsdecode(self._git.run("cat-file", "blob", about.split()[2]).output)
+                target = posixpath.normpath(posixpath.join(posixpath.dirname(path), leads))
+                if not target.startswith(("../", "/")) and target not in ("..", "."):
+                    found[path] = target
+        return found
 
     def files(self, tree: str) -> tuple[str, ...]:
         """All files of a tree."""

@@ -32,6 +32,7 @@ from helmsman.worktrees.records import (
     worktree_of,
     write_record,
 )
+from helmsman.worktrees.turn_snapshots import forget_snapshots
 from helmsman.worktrees.unsaved_work import Unsaved, changed_files, lost_commits, unsaved
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ def discard(tree: Worktree) -> Discarded:
         with suppress(OSError):
             tree.git_dir.parent.rmdir()  # git's own folder for worktrees, if this was the last
         kept = _remove_branch(tree)
+    if tree.session_id is not None:
+        forget_snapshots(tree.state_dir, tree.session_id)
     remove_record(tree)
     return Discarded(worktree=tree, commits=commits, files=files, branch_kept=kept)
 

@@ -14,6 +14,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents import sandbox
+from helmsman.agents.claude.access import own_project
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.kept_records import read_records
@@ -278,7 +279,7 @@ async def test_the_sandbox_holds_what_was_approved_and_policies_mean_what_they_s
         assert not (place.repo / "new.txt").exists()
 
         # A command puts links among its sessions: outside, it would write through them.
-        evil = place.home / "projects" / "evil.jsonl"
+        evil = own_project(place.home, place.repo) / "evil.jsonl"
         model.on("plant", run(f"ln -s {outside} {evil}; ln {place.repo}/.git/HEAD {evil}.hard"), say("planted"))
         heard, options = await turn("plant", writes="workspace")
         assert evil.is_symlink()

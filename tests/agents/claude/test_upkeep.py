@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.errors import SessionLocked
 from helmsman.model.events import ContextCompaction, ProposedPlan
 from helmsman.shapes.listed_sessions import listed_sessions
@@ -25,13 +26,14 @@ from tests.claude import claude_binary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from helmsman.testing import ModelRequest, ScriptedModel
     from helmsman.testing.script import Step
 
 __all__ = ["place"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.agents]
 
 SCHEMA = {
     "type": "object",
@@ -46,6 +48,22 @@ PNG = bytes.fromhex(
 
 
 @pytest.mark.long
+async def test_sessions_stand_by_what_was_said_last_whatever_their_files_say(tmp_path: Path) -> None:
+    project = tmp_path / "projects" / "-repo"
+    project.mkdir(parents=True)
+    ids = [f"00000000-0000-4000-8000-00000000000{number}" for number in range(3)]
+    for number, session_id in enumerate(ids):
+        message = {"role": "user", "content": "Hello"}
+        line = {"type": "user", "message": message, "timestamp": f"2026-01-0{number + 1}T00:00:00.000Z", "cwd": "/repo"}
+        lines = [line, {"type": "cost-state", "totalCostUSD": 1}]
+        (project / f"{session_id}.jsonl").write_text(
+            "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in lines), encoding="utf-8"
+        )
+    os.utime(project / f"{ids[1]}.jsonl", (2_000_000_000, 2_000_000_000))
+    found, _ = ClaudeSessions(tmp_path).list()
+    assert [info.session_id for info in found] == ids[::-1]
+
+
 async def test_a_session_is_forked_named_and_compacted(place: Place, model: ScriptedModel) -> None:
     for word in ("one", "two", "three", "four", "five"):
         model.on(word, say(f"said {word}"))

@@ -11,6 +11,8 @@ import anyio
 import pytest
 
 from helmsman.agents.claude.questions import read_question
+from helmsman.agents.claude.storage import ClaudeSessions
+from helmsman.agents.sandbox import remove_scratch, scratch_of
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.errors import InvalidInput
 from helmsman.testing import call, run, say
@@ -64,17 +66,21 @@ async def test_a_command_runs_where_it_was_shown_and_a_rule_holds_there_and_for_
 async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_with(
     place: Place, model: ScriptedModel
 ) -> None:
-    planted = [place.home / name / "x" for name in ("shell-snapshots", "session-env", "jobs", "backups")]
+    others = ("shell-snapshots", "session-env", "jobs", "backups", "projects/-another")
+    planted = [*(place.home / name / "x" for name in others), scratch_of("another") / "x"]
     for file in planted:
-        file.parent.mkdir(parents=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     model.on("plant", run("; ".join(f"echo id > {file}" for file in planted)), say("done"))
     async with opened(place) as helm:
         session = await helm.start("plant", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await answered(session, "approve")
+        assert ClaudeSessions(place.home).find(session.id) is not None
     assert not [file for file in planted if file.exists()]
+    remove_scratch("another")
 
 
 @pytest.mark.anyio
+@pytest.mark.agents
 async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
     place: Place, model: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +101,7 @@ async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
 
 
 @pytest.mark.anyio
+@pytest.mark.agents
 async def test_where_there_are_allowed_roots_nobody_does_without_the_sandbox(
     place: Place, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -115,6 +122,7 @@ async def test_where_there_are_allowed_roots_nobody_does_without_the_sandbox(
 
 
 @pytest.mark.anyio
+@pytest.mark.agents
 async def test_a_change_says_all_that_it_does(place: Place, model: ScriptedModel) -> None:
     cell: dict[str, object] = {"cell_type": "code", "id": "c1", "source": "1", "metadata": {}, "outputs": []}
     notebook = {"cells": [{**cell, "execution_count": None}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}

@@ -54,9 +54,18 @@ def write(root: Path, files: Mapping[str, str | None]) -> None:
 
 @pytest.fixture
 def bench(settings: Settings, codex_home: CodexHome, tmp_path: Path) -> Callable[..., Bench]:
-    def make(files: Mapping[str, str], *, refuse: str | None = None, timeout: float = 60) -> Bench:
+    def make(
+        files: Mapping[str, str],
+        *,
+        links: Mapping[str, str] | None = None,
+        refuse: str | None = None,
+        timeout: float = 60,
+    ) -> Bench:
         root = make_repository(tmp_path / "checked")
         write(root, files)
+        for link, target in (links or {}).items():
+            (root / link).unlink()
+            (root / link).symlink_to(target)
         git(root, "add", "--all")
         git(root, "commit", "--quiet", "--message=All")
         tree = worktrees.create(root, settings.state_dir)

@@ -10,16 +10,16 @@ from helmsman.agents.protocol import Finding
 from helmsman.capabilities.outcomes.claims import (
     CitedLines,
     PlannedFile,
-    in_diff,
+    ShownDiff,
     places_exist,
     planned_files_exist,
     within_scope,
 )
 from helmsman.capabilities.outcomes.evidence import joined, verdict
 from helmsman.capabilities.outcomes.finding_checks import find_check
-from helmsman.capabilities.outcomes.findings import merge_findings, with_evidence
+from helmsman.capabilities.outcomes.findings import Reviewed, merge_findings
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
-from helmsman.capabilities.outcomes.own_files import as_before, own_kind
+from helmsman.capabilities.outcomes.own_files import as_before, own_files_in, own_kind
 from tests.capabilities.outcomes.conftest import write
 
 if TYPE_CHECKING:
@@ -55,13 +55,16 @@ index 1111111..0000000
         (CitedLines(file="app.py", start=40, end=41), False),
         (CitedLines(file="app.py", start=0), False),
         (CitedLines(file="app.py", start=12, end=11), False),
+        (CitedLines(file="app.py", start=50, end=10**18), False),
+        (CitedLines(file="gone.py", start=1, end=10**18), False),
+        (CitedLines(file="app.py", start=-(10**18), end=10**18), False),
         (CitedLines(file="other.py", start=1), False),
         (CitedLines(file="../app.py", start=11), False),
         (CitedLines(file="/etc/passwd", start=1), False),
     ],
 )
 def test_findings_must_be_about_lines_of_the_diff(tmp_path: Path, place: CitedLines, ok: bool) -> None:
-    assert in_diff(place, DIFF, tmp_path).ok is ok
+    assert ShownDiff.of_text(tmp_path, DIFF).shows(place).ok is ok
 
 
 def test_a_root_cause_names_lines_that_exist(tmp_path: Path) -> None:
@@ -118,7 +121,9 @@ def test_findings_of_several_are_told_once(tmp_path: Path) -> None:
     other = Finding(title="Unused import", body="os is not used", priority=3, file="app.py", start_line=11)
     far = Finding(title="Division by 2", body="should be 3", priority=2, file="app.py", start_line=90)
     loose = Finding(title="No file at all", priority=1)
-    merged = merge_findings({"codex": [mine, other], "claude": [same, far, loose]}, tmp_path)
+    reviewed = Reviewed(root=str(tmp_path), shown=ShownDiff.of_text(tmp_path, DIFF), before=None)
+    assert Reviewed.of(reviewed.as_dict()) == reviewed
+    merged = merge_findings({"codex": [mine, other], "claude": [same, far, loose]}, reviewed)
     told = [(one.finding.title, one.finding.priority, one.by) for one in merged]
     assert told == [
         ("Possible division by zero", 0, ("codex", "claude")),
@@ -127,9 +132,22 @@ def test_findings_of_several_are_told_once(tmp_path: Path) -> None:
         ("Unused import", 3, ("codex",)),
     ]
     assert merged[0].finding.confidence == 0.9
-    checked = with_evidence(merged, DIFF, tmp_path)
-    assert [one.verified for one in checked] == [True, False, False, True]
-    assert checked[0].as_dict()["evidence"]["ok"] is True
+    assert [one.verified for one in merged] == [True, False, False, True]
+    assert merged[0].as_dict()["evidence"]["ok"] is True
+
+
+def test_no_urgent_finding_is_lost_in_another(tmp_path: Path) -> None:
+    reviewed = Reviewed(root=str(tmp_path), shown=ShownDiff.of_text(tmp_path, DIFF), before=None)
+    urgent = Finding(title="SQL injection in the login query", priority=0, file="app.py", start_line=11)
+    talk = "the login query, at length " * 20
+    naming = Finding(title="Login query naming", body=talk, priority=3, file="app.py", start_line=12)
+    elsewhere = Finding(title=urgent.title, body=talk, priority=2, file="app.py", start_line=900)
+    merged = merge_findings({"codex": [urgent], "claude": [naming, elsewhere]}, reviewed)
+    first, *others = merged
+    assert (first.finding.title, first.finding.priority, first.verified) == (urgent.title, 0, True)
+    assert [(one.finding.start_line, one.verified) for one in others] == [(900, False)]
+    twice = merge_findings({"codex": [urgent, Finding(title=urgent.title, file="app.py", start_line=12)]}, reviewed)
+    assert len(twice) == 2
 
 
 def test_what_others_can_use_before_and_after() -> None:
@@ -191,7 +209,11 @@ def test_which_files_are_a_checks_own() -> None:
         "tests/conftest.py": "A",
         "b_test.go": "D",
     }
-    assert as_before(changed, "BASE") == {"tests/test_a.py": "BASE", "tests/conftest.py": None, "b_test.go": "BASE"}
+    assert as_before(own_files_in(changed), "BASE") == {
+        "tests/test_a.py": "BASE",
+        "tests/conftest.py": None,
+        "b_test.go": "BASE",
+    }
 
 
 def test_nothing_is_verified_without_evidence() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,8 +12,9 @@ import pytest
 
 from helmsman.capabilities.outcomes import jobs
 from helmsman.capabilities.outcomes.wanted import Wanted
-from helmsman.capabilities.outcomes.work import Found
+from helmsman.capabilities.outcomes.work import Found, seconds_left
 from helmsman.errors import InvalidInput
+from helmsman.tasks.model import TaskDraft
 from helmsman.testing import run, say
 
 if TYPE_CHECKING:
@@ -105,3 +108,14 @@ async def test_what_makes_no_sense_is_refused(changed: dict[str, object], named:
     with pytest.raises(InvalidInput) as refused:
         partial(Wanted, **given)()  # type: ignore[arg-type]
     assert refused.value.details["parameter"] == named
+
+
+async def test_the_time_of_a_job_counts_from_its_beginning_but_for_the_time_of_people(helm: Helmsman) -> None:
+    began = datetime.now(UTC) - timedelta(seconds=100)
+    task, _ = await helm.ledger.registry(lambda registry: registry.add(TaskDraft(instruction="x", status="working")))
+    task = replace(task, created_at=began)
+    job = Wanted(kind="debug", request="x", directory="/", seconds=120)
+    assert seconds_left(task, job) == pytest.approx(20, abs=2)
+    assert seconds_left(task, replace(job, seconds=60)) == 0
+    asked = {"seconds": 10.0, "since": (began + timedelta(seconds=70)).isoformat()}  # and its hub died while it was
+    assert seconds_left(replace(task, metadata={"uncounted": asked}), job) == pytest.approx(60, abs=2)

@@ -15,6 +15,7 @@ from tests.capabilities.outcomes.played_jobs import (
     TESTS,
     Answers,
     done,
+    edit,
     repository,
     told,
     wanted,
@@ -48,7 +49,10 @@ async def test_a_plan_holds_is_approved_and_carried_out_step_by_step(
     model.on("sums right", run("touch made.txt"), told(planned(nowhere)))
     model.on("There is no file sums.py", told(planned(FIRST)))
     model.on("write it down, too", told(planned(FIRST, SECOND)))
-    model.on("Do step 1 of the plan now", FIX, say("done"))
+    weaker = edit("test_calc.py", "        self.assertEqual(add(2, 3), 5)", "        self.assertEqual(add(2, 3), -1)")
+    model.on("Do step 1 of the plan now", weaker, say("done"))
+    back = edit("test_calc.py", "        self.assertEqual(add(2, 3), -1)", "        self.assertEqual(add(2, 3), 5)")
+    model.on("The check was edited: test_calc.py was changed.", back, FIX, say("done"))
     model.on("Do step 2 of the plan now", say("done"))
     model.on("Step 2:", patch(add("notes.md", "It adds.\n")), say("now it is"))
     plans = iter(["revise: write it down, too", "approve", "approve"])
@@ -65,7 +69,7 @@ async def test_a_plan_holds_is_approved_and_carried_out_step_by_step(
     task, report = await done(helm, wanted("plan", root, "get the sums right"), answers)
     assert (task.status, report["approved"], report["applied"]) == ("completed", True, "applied"), report
     assert [(one["status"], one["check"], one["attempts"]) for one in report["steps"]] == [
-        ("done", CHECK, 1),
+        ("done", CHECK, 2),
         ("done", LOOK, 2),
     ]
     assert answers.commands == [CHECK, LOOK], "both asked for before the first step"
@@ -81,8 +85,12 @@ async def test_a_plan_alone_changes_nothing_and_one_that_does_not_hold_has_faile
     helm: Helmsman, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN})
-    model.on("sums right", told(planned(FIRST)))
-    task, report = await done(helm, wanted("plan", root, "get the sums right", apply="never"), Answers())
+    ways = iter([planned(FIRST, SECOND), planned(FIRST)])
+    model.on("sums right", lambda _request: told(next(ways)))
+    job = wanted("plan", root, "get the sums right", apply="never", candidates=2)
+    task, report = await done(helm, job, Answers())
+    assert sorted((len(one["evidence"]), one["winner"]) for one in report["candidates"]) == [(3, True), (4, False)]
+    assert report["compared"].endswith("has 1 step(s). It has the fewest.")
     assert (task.status, report["approved"], report["steps"][0]["status"]) == ("completed", None, "planned"), report
     assert "1. **Fix the sum**" in (task.result or "")
     model.on("sums right", say("I would just do it."))

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.testing import fail, run, say
+from helmsman.capabilities.budgets import BudgetState
+from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.testing import fail, hang, run, say
 from helmsman.testing.messages_api import MessagesRequest
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
@@ -93,7 +95,7 @@ async def test_who_made_none_of_them_compares_and_two_reviewers_tell_the_same_on
             "startLine": 2,
             "endLine": 3,
         }
-        model.on("Review this change", told({"findings": [same], "verdict": "no"}))
+        model.on("You are the reviewer", told({"findings": [same], "verdict": "no"}))
         holds = {"finding": 1, "refuted": False, "why": "It is.", "confidence": 1}
         model.on("Try to refute", told({"verdicts": [holds]}))
         job = wanted("review", root, "Look.", check=None, agents=("codex", "claude"))
@@ -107,3 +109,22 @@ def _longer_of(request: ModelRequest) -> int:
     """The number of the candidate with the longer diff, as the prompt has them."""
     parts = request.last_user_text.split("Candidate ")[1:]
     return int(next(part for part in parts if "total" in part).partition(":")[0])
+
+
+async def test_who_has_no_room_comes_last_and_the_reason_says_so(
+    codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, tmp_path: Path
+) -> None:
+    env = codex_home.env | claude_environment(model, tmp_path / "claude")
+    given = {"codex_path": str(codex_binary), "claude_path": str(claude_binary()), "detach": False, "max_sessions": 1}
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN})
+    model.on("wait", hang())
+    async with Helmsman(load_settings(given, env, tmp_path), env=env, inside=True) as helm:
+        session = await helm.start("wait", cwd=root)
+        chosen = await choose(helm, wanted("debug", root))
+        assert [one.agent for one in chosen] == ["claude", "codex"]
+        assert "passed over: codex: 1 of its turns run, and MAX_SESSIONS is 1" in chosen[0].why
+        assert "it begins when a turn has ended" in chosen[1].why
+        used = BudgetState(key="day_usd", used=5.0, budget=2.0)
+        (only,) = await choose(helm, wanted("debug", root, agents=("codex",)), [used])
+        assert only.why.endswith("somebody is asked first, for budgets are used up: day_usd (5 of 2)")
+        await session.interrupt()

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.errors import InvalidInput
 from helmsman.testing import add, patch, run, say
+from helmsman.testing.repository import git
+from tests.capabilities.outcomes.conftest import write
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
     CAUSE,
@@ -79,7 +82,7 @@ async def test_each_lie_goes_back_with_the_evidence_until_it_is_true(
     assert "calc.py has 6 lines, so not the lines 70 to 71." in report["says"]
     assert (task.error or {})["code"] == "not_verified"
     assert answers.commands == ["make test"], "found in the Makefile, asked once, and nobody is asked to apply it"
-    assert report["check"] == {"command": "make test", "why": "Makefile has a target test."}
+    assert report["check"] == {"command": "make test", "why": "Makefile has a target test.", "folder": ""}
     assert (root / "calc.py").read_text(encoding="utf-8") == BROKEN
 
 
@@ -142,7 +145,9 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
 
 @pytest.mark.long
 async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: ScriptedModel, tmp_path: Path) -> None:
-    root = repository(tmp_path / "repo", {"calc.py": FIXED})
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN})
+    write(root, {"calc.py": FIXED})
+    git(root, "commit", "--quiet", "--all", "--message=Fixed")
     head = "import unittest\n\nfrom calc import add\n\n\nclass Add(unittest.TestCase):\n    def test_sum(self):\n"
     flaky = "        import random\n        self.assertGreater(random.random(), 0.5)\n" * 9
     under = {"underTest": [{"file": "calc.py", "startLine": 2, "endLine": 2}]}
@@ -157,13 +162,37 @@ async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: Scri
         run(f"cat > test_sum.py <<'END'\n{head}        self.assertEqual(add(1, 2), 3)\nEND"),
         told(under),
     )
-    task, report = await done(helm, wanted("test", root, "test the sum", apply="never"), Answers())
+    with pytest.raises(InvalidInput, match="no base 'nowhere'"):
+        await helm.extras.outcomes.start(wanted("test", root, "test the sum", more={"base": "nowhere"}))
+    job = wanted("test", root, "test the sum", apply="never", more={"base": "HEAD~1"})
+    task, report = await done(helm, job, Answers())
     assert (task.status, report["attempts"], report["applied"]) == ("completed", 3, "not_asked"), report
     assert report["tests"] == ["test_sum.py"]
-    assert "Against calc.py without line 2 a new test fails: test_sum.Add.test_sum." in [
+    broken = git(root, "rev-parse", "HEAD~1")[:12]
+    assert f"Against the code of {broken} a new test fails: test_sum.Add.test_sum." in [
         one["what"] for one in report["evidence"]
     ]
     assert not (root / "test_sum.py").exists()
+
+
+@pytest.mark.long
+async def test_below_the_root_the_check_is_that_of_the_directory_and_ending_before_its_tests_is_no_fix(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    trap = {"Makefile": f"test:\n\ttouch {tmp_path}/trapped\n"}
+    own = {f"app/{name}": text for name, text in {**BUGGY, "Makefile": f"test:\n\t{CHECK}\n"}.items()}
+    root = repository(tmp_path / "repo", trap | own)
+    leaves = edit("calc.py", "def add(a, b):", "import os\nos._exit(0)\n\n\ndef add(a, b):")
+    cause = {"rootCause": "It subtracts.", "places": [{"file": "app/calc.py", "startLine": 2, "endLine": 2}]}
+    model.on("test_add fails", leaves, told(cause))
+    back = edit("calc.py", "import os\nos._exit(0)\n\n\ndef add(a, b):", "def add(a, b):")
+    model.on("the check ended without counting any", back, FIX, told(cause))
+    answers = Answers()
+    task, report = await done(helm, wanted("debug", root / "app", check=None), answers)
+    assert (task.status, report["attempts"], report["applied"]) == ("completed", 2, "applied"), report
+    assert (report["check"]["folder"], answers.asked[0].details["directory"]) == ("app", str(root / "app"))
+    assert (root / "app" / "calc.py").read_text(encoding="utf-8") == FIXED
+    assert not (tmp_path / "trapped").exists()
 
 
 @pytest.mark.long

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import py_compile
 import shlex
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -20,12 +22,14 @@ from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.capabilities.outcomes.conftest import Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 
 MAKE = f"test:\n\t{PYTEST}\n"
+IGNORED = "__pycache__/\n.venv/\nbin/\nbuild/\nnode_modules/\n"
 FILES = {"calc.py": CALC, "tests/test_calc.py": TESTS, "conftest.py": "", "Makefile": MAKE}
 
 
@@ -73,6 +77,57 @@ async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_not
     ]
 
 
+async def test_a_check_is_not_edited_under_another_name_nor_run_elsewhere(
+    bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    place = bench({**FILES, "build/rules": MAKE, "app/calc.py": ""}, links={"Makefile": "build/rules"})
+    place.put({"build/rules": "test:\n\ttrue\n"})
+    async with trial(place.runner) as checks:
+        assert not (await checks.after("make test")).passed, "with the rules as they were"
+        kept = await checks.check_kept()
+    assert [one.what for one in kept.against] == ["The check was edited: build/rules was changed."]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (place.tree.path / "app" / "calc.py").unlink()
+    (place.tree.path / "app").rmdir()
+    (place.tree.path / "app").symlink_to(elsewhere)
+    with pytest.raises(Unsupported, match="no directory of the worktree"):
+        await place.with_allowance(CommandAllowance(folder="app")).run("touch made.txt")
+    assert not [*elsewhere.iterdir()]
+
+
+async def test_what_git_does_not_know_and_what_stands_for_the_runner_is_seen(bench: Callable[..., Bench]) -> None:
+    files = {"calc.py": CALC, "tests/test_calc.py": TESTS, ".gitignore": IGNORED}
+    place = bench({**files, ".venv/bin/tool": "", "app/more.py": "A = 1\n"})
+    place.runner.since = time.time() - 1  # clocks of files are coarse
+    forge = "import os\nprint('2 passed in 0.01s')\nos._exit(0)\n"
+    place.put({"pytest.py": forge, ".gitignore": f"{IGNORED}conftest.py\n", "conftest.py": forge})
+    built = {"bin/app": "built\n", "build/Makefile": "made by cmake\n", "node_modules/.cache/x.js": ""}
+    place.put(
+        {
+            **built,
+            "node_modules/.bin/jest": "exit 0\n",
+            ".venv/bin/pytest": "exit 0\n",
+            "app/pytest/__init__.py": forge,
+            "app/types.py": "",
+            "types.py": "",
+        }
+    )
+    compiled = place.tree.path / "__pycache__" / f"calc.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(
+        str(place.tree.path / "calc.py"),
+        str(compiled),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    async with trial(place.runner) as checks:
+        assert not compiled.exists()
+        for new_helpers in (False, True):  # a conftest.py would be fine there, if git knew of it
+            kept = await checks.check_kept(new_helpers=new_helpers)
+            seen = {"app/pytest/__init__.py", "pytest.py", "types.py", "conftest.py", ".venv/bin/pytest"}
+            seen.add("node_modules/.bin/jest")
+            assert {one.file for one in kept.against} == seen
+
+
 async def test_a_fix_that_breaks_another_test_is_none(bench: Callable[..., Bench]) -> None:
     place = bench(FILES)
     place.put({"calc.py": FIXED.replace("2 * a", "a + 3")})
@@ -118,6 +173,13 @@ async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> No
         lie = await checks.can_fail(PYTEST, target)
     assert not lie.verified
     assert "No new test was seen to fail, whatever was wrong with the code." in [one.what for one in lie.against]
+    said = "FAILED tests/test_new.py::test_nothing - assert 1 == 2"
+    forged = f"{empty}    import sys\n    print({said!r}, file=sys.__stderr__)\n"
+    place.put({"tests/test_new.py": forged})
+    async with trial(place.runner) as checks:
+        assert (await checks.steady(f"{PYTEST} -s", runs=1))[0].verified
+        lie = await checks.can_fail(f"{PYTEST} -s", target)  # the old tests fail then, and so does the check
+    assert not lie.verified, "what a test prints is no failure of it"
     place.put({"tests/test_new.py": real})
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST, target)

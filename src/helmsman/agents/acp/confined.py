@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.sandbox import Confined
+from helmsman.agents.sandbox import Confined, remove_scratch
 from helmsman.base.files import replace_file
 from helmsman.base.processes import Process
 from helmsman.errors import EngineStartFailed
@@ -60,6 +60,7 @@ class PrivateHome:
 
     def remove(self) -> None:
         shutil.rmtree(self._place, ignore_errors=True)
+        remove_scratch(self._place.name)
 
 
 def put_inside(
@@ -114,11 +115,16 @@ def _around(
     for path in profile.writable:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     used = profile.environment(env, options, made)
-    confined = Confined(writable=(*roots, *profile.writable, made), own_home=made)
+    confined = Confined(writable=(*roots, *profile.writable, made), own_home=made, scratch=made.parent.name)
     if home is not None:
         _fill(home, made / home.below)
         used[home.variable] = str(made)
-        shared = tuple((home.path / name).resolve() for name in home.shared)
+        project = profile.own_project(home.path, directory)  # then those of others cannot be written
+        if project is not None:
+            project.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shared = (
+            tuple((home.path / name).resolve() for name in home.shared) if project is None else (project.resolve(),)
+        )
         kept = tuple((home.path / name).resolve() for name in home.kept)
         confined = replace(confined, writable=(*confined.writable, *shared), kept=kept)
     return sandbox.around(argv, used, confined)

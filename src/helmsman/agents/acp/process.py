@@ -30,6 +30,7 @@ from helmsman.agents.kept_child import OWN, BelowChild, BelowKept, Own, own_kept
 from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.transports import StdioTransport
+from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.processes import kill, running_process
@@ -126,9 +127,12 @@ async def ready_launch(
         own = profile.home(means.env)
         shared = () if own is None else tuple(own.path / name for name in own.shared)
         await anyio.to_thread.run_sync(refuse_planted, profile.title, shared)
-        return planned
-    inside = partial(put_inside, places=means.places, sandbox=await means.sandbox())
-    argv, env, home = await anyio.to_thread.run_sync(inside, profile, options, means.argv, means.env)
+        argv, env, home = planned.argv, planned.env, None
+    else:
+        inside = partial(put_inside, places=means.places, sandbox=await means.sandbox())
+        argv, env, home = await anyio.to_thread.run_sync(inside, profile, options, means.argv, means.env)
+    if not options.trust_repository:
+        env = await anyio.to_thread.run_sync(careful_environment, env, planned.directory)
     return replace(planned, argv=argv, env=env, home=home)
 
 

@@ -112,6 +112,10 @@ class Profile:
         """What it keeps at home, and what of that is let into a sandbox; None where it needs nothing there."""
         return None
 
+    def own_project(self, home: Path, directory: Path) -> Path | None:
+        """Where the sessions of one directory are; None where those of all are in one place. Blocks, briefly."""
+        return None
+
     def prepare(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Do what must be done outside before it can run in a sandbox. Blocks.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -81,6 +82,25 @@ class Gemini(Profile):
             kept=("tmp/bin",),  # programs that it has fetched
             empty=("history",),  # repositories of its own, whose configuration git would run
         )
+
+    def own_project(self, home: Path, directory: Path) -> Path | None:
+        """The one that it would take: by its list, or by the mark in it. A new one is marked here."""
+        listed: Mapping[str, Any] = {}
+        with suppress(OSError, ValueError):
+            listed = mapping(mapping(json.loads((home / "projects.json").read_text(encoding="utf-8"))).get("projects"))
+        name, mark = text(listed.get(str(directory))), ".project_root"
+        named = [home / "tmp" / name] if name and Path(name).name == name else []
+        for place in (*named, *(home / "tmp").glob("*")):
+            with suppress(OSError, ValueError):
+                if (place / mark).read_text(encoding="utf-8").strip() == str(directory):
+                    return place
+        if any(not (place / mark).exists() for place in named):
+            return named[0]
+        stem = re.sub(r"[^a-z0-9]+", "-", directory.name.lower()).strip("-") or "project"
+        place = home / "tmp" / f"{stem}-{secrets.token_hex(4)}"
+        place.mkdir(mode=0o700, parents=True)
+        replace_file(place / mark, str(directory))
+        return place
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return ("GEMINI_API_KEY", "GOOGLE_API_KEY"), (_home(env) / ".gemini" / "oauth_creds.json",)
@@ -222,6 +242,10 @@ class Qwen(Profile):
             empty=("debug", "sessions", "tmp", "todos", "usage"),
         )
 
+    def own_project(self, home: Path, directory: Path) -> Path | None:
+        name = re.sub(r"[^a-zA-Z0-9]", "-", str(directory))
+        return home / "projects" / name if str(directory).isascii() else None
+
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return ("OPENAI_API_KEY", "DASHSCOPE_API_KEY"), (_home(env) / ".qwen" / "oauth_creds.json",)
 
@@ -325,8 +349,11 @@ def _with_all_above(directory: Path) -> Iterator[Path]:
     """A directory and those above it, up to the user's home, which is no repository's.
 
     Not up to the repository's root: where that is a repository can lie about, with a `.git` of no use in a directory below.
+    They are those that the agent finds, whatever links led here. Files in them are asked for by name, so that upper and
+    lower case are what the file system takes them for.
     """
-    for above in (directory, *directory.parents):
+    real = directory.resolve()
+    for above in (real, *real.parents):
         if above == Path.home():
             return
         yield above

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio.to_thread
+
 from helmsman.agents.claude.pipes import open_child_pipe
 from helmsman.agents.protocol import Account, Model
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping, optional_text, sequence, text, texts
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ async def _started(means: Means, *arguments: str, directory: Path) -> AsyncItera
     """Nothing of the directory runs in it."""
     argv = [str(means.binary.path), "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
     argv += ["--verbose", "--setting-sources", "user", "--strict-mcp-config", *arguments]
-    env = means.binary.environment(means.env)
+    env = await anyio.to_thread.run_sync(careful_environment, means.binary.environment(means.env), directory)
     async with background_tasks() as tasks, open_child_pipe(tasks, argv, env=env, directory=directory) as pipe:
         yield pipe
 

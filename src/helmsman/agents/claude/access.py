@@ -9,9 +9,11 @@ plugins, MCP servers or instructions, which would run or hold before anybody was
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from helmsman.agents.claude.binary import PROJECTS
 from helmsman.agents.sandbox import NETWORK, Confined
 from helmsman.errors import InvalidInput
 from helmsman.model.options import Writes, approval_word, sandbox_word
@@ -33,8 +35,10 @@ _ALWAYS_LEFT_OUT: Final = ("CronCreate", "CronDelete", "CronList", "EnterWorktre
 _WRITING: Final = ("Edit", "MultiEdit", "NotebookEdit", "Write")
 _RUNNING: Final = ("Bash", "Monitor")
 
+_LONGEST_NAME: Final = 200
+"""A longer one is cut, and ends otherwise."""
 WRITABLE_AT_HOME: Final = (
-    *("projects", "todos", "tasks", "plans", "file-history", "sessions"),
+    *(PROJECTS, "todos", "tasks", "plans", "file-history", "sessions"),
     *("debug", "statsig", "telemetry", "cache", "paste-cache", "image-cache", "usage-data"),
 )
 """What Claude Code writes in its home as it works. Its settings, hooks, plugins and the list of its MCP servers are not
@@ -100,10 +104,17 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
     return SessionAccess(answers=answers, asks=asks, writes=writes, enforced=enforced, plans=plans, notes=tuple(notes))
 
 
+def own_project(home: Path, directory: Path) -> Path:
+    """Where the sessions of a directory are; where it cannot be told how that is spelled, where all are."""
+    place = str(directory.resolve())
+    name = re.sub(r"[^a-zA-Z0-9]", "-", place)
+    return home / PROJECTS / name if place.isascii() and len(name) <= _LONGEST_NAME else home / PROJECTS
+
+
 def plan_launch(
-    binary: ClaudeBinary, options: SessionOptions, turn: TurnInput, directory: Path, *, enforced: bool
+    binary: ClaudeBinary, options: SessionOptions, turn: TurnInput, directory: Path, session_id: str, *, enforced: bool
 ) -> Launch:
-    """How a process for this turn is started.
+    """How a process for this turn of a session is started.
 
     Raises:
         InvalidInput: Claude Code has nothing like what an option asks for.
@@ -134,5 +145,9 @@ def plan_launch(
     roots: Sequence[Path] = () if access.writes == "nothing" else (directory, *options.writable_roots)
     confined = None
     if enforced and access.writes != "anything":
-        confined = Confined(writable=(*roots, *(binary.home / name for name in WRITABLE_AT_HOME)), own_home=binary.home)
+        own = (
+            own_project(binary.home, directory),
+            *(binary.home / name for name in WRITABLE_AT_HOME if name != PROJECTS),
+        )
+        confined = Confined(writable=(*roots, *own), own_home=binary.home, scratch=session_id)
     return Launch(arguments=tuple(arguments), directory=directory, confined=confined, access=access)

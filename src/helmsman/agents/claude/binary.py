@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 CLAUDE: Final = "claude"
+PROJECTS: Final = "projects"
+"""Where in its home its sessions are."""
 TITLE: Final = "Claude Code"
 INSTALL_ADVICE: Final = (
     "Install Claude Code with `npm install -g @anthropic-ai/claude-code`, or set CLAUDE_CLI_PATH to its binary."

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.agents.sandbox import find_sandbox, refuse_planted
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
+from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import text
 from helmsman.base.processes import kill
 from helmsman.errors import (
@@ -181,7 +183,7 @@ class ClaudeEngine(Engine):
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         self._check()
-        turns = await anyio.to_thread.run_sync(self._stored.history, session_id)
+        turns = await anyio.to_thread.run_sync(self._stored.past_turns, session_id)
         if turns is not None:
             return turns
         session = self._sessions.get(session_id)
@@ -375,19 +377,24 @@ class ClaudeEngine(Engine):
         enforced = await self._enforced(options)
         for root in (directory, *options.writable_roots) if self._roots else ():
             refuse_outside(root, self._roots, "cwd")
-        launch = plan_launch(means.binary, options, turn, directory, enforced=enforced)
+        launch = plan_launch(means.binary, options, turn, directory, session.id, enforced=enforced)
         if session.process is not None:
             if session.process.launch == launch:
                 return session.process
             await self._end_process(session)
         await refuse_if_open(self._stored.home, session.id)
-        is_stored = await anyio.to_thread.run_sync(self._stored.path, session.id) is not None
+        stored = await anyio.to_thread.run_sync(self._stored.path, session.id)
+        is_stored = stored is not None
         session.cost = await anyio.to_thread.run_sync(self._stored.cost, session.id) if is_stored else 0.0
         identity = ("--resume", session.id) if is_stored else session.identity
         argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
+        if not options.trust_repository:
+            env = await anyio.to_thread.run_sync(careful_environment, env, directory)
         if launch.confined is not None:
             sandbox = await find_sandbox(means.settings, means.env)
             confined = launch.confined
+            if stored is not None:
+                confined = replace(confined, writable=(*confined.writable, stored.parent))
             argv, env = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
         else:
             places = [means.binary.home / name for name in WRITABLE_AT_HOME]

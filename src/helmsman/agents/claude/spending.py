@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.claude.binary import CLAUDE
+from helmsman.agents.claude.binary import CLAUDE, PROJECTS
 from helmsman.agents.claude.normalise import SYNTHETIC, usage_of
-from helmsman.agents.claude.storage import PROJECTS, is_id, said_in
+from helmsman.agents.claude.storage import is_id, said_in
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.base.json_values import amount, count, mapping, optional_text, text, timestamp
 from helmsman.model.events import Usage

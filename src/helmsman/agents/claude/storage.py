@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.claude.binary import CLAUDE
+from helmsman.agents.claude.binary import CLAUDE, PROJECTS
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
 from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from helmsman.model.events import Failure, Item, TurnOutcome
 
-PROJECTS: Final = "projects"
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
+_SAID: Final = re.compile(rb'"type":"(?:user|assistant)"')
 _COST: Final = re.compile(rb'^\{"type":"cost-state"')
 _INTERRUPTED: Final = "[Request interrupted by user"
 _HEAD_LINES: Final = 60
-_TAIL_BYTES: Final = 32 * 1024
+_TAIL_BYTES: Final = 64 * 1024
 _PROMPT_CHARS: Final = 500
 
 
@@ -43,6 +43,8 @@ class ClaudeSessions:
     def __init__(self, home: Path) -> None:
         self.home = home
         self._projects = home / PROJECTS
+        self._said: dict[Path, tuple[datetime, datetime]] = {}
+        """When each file was last written to, and when something was last said in it."""
 
     def list(
         self,
@@ -63,10 +65,10 @@ class ClaudeSessions:
         place = None if directory is None else str(Path(directory).resolve())
         opened = self._open()
         found: list[SessionInfo] = []
-        for position, (path, changed) in enumerate(self._files()):
+        for position, (path, updated) in enumerate(self._files()):
             if position < start:
                 continue
-            info = read_info(path, changed, open_elsewhere=path.stem in opened)
+            info = read_info(path, updated, open_elsewhere=path.stem in opened)
             if info is None or (place is not None and info.directory != place) or not _matches(info, query):
                 continue
             if len(found) == limit:
@@ -76,7 +78,7 @@ class ClaudeSessions:
 
     def find(self, session_id: str) -> SessionInfo | None:
         path = self.path(session_id)
-        return None if path is None else read_info(path, _changed(path), open_elsewhere=session_id in self._open())
+        return None if path is None else read_info(path, self._updated(path), open_elsewhere=session_id in self._open())
 
     def _open(self) -> frozenset[str]:
         return frozenset(one.session_id for one in open_sessions(self.home) if one.by_a_person)
@@ -111,7 +113,10 @@ class ClaudeSessions:
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
         return [turn.recorded() for turn in reversed(self._turns(session_id))]
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        return self.past_turns(info.session_id)
+
+    def past_turns(self, session_id: str) -> tuple[PastTurn, ...] | None:
         """All turns with their items, oldest first; None if there is no such session."""
         if self.path(session_id) is None:
             return None
@@ -127,8 +132,16 @@ class ClaudeSessions:
         return () if path is None else list(_read_turns(path))
 
     def _files(self) -> Sequence[tuple[Path, datetime]]:
-        found = [(path, _changed(path)) for path in self._projects.glob("*/*.jsonl") if is_id(path.stem)]
+        found = [(path, self._updated(path)) for path in self._projects.glob("*/*.jsonl") if is_id(path.stem)]
         return sorted(found, key=lambda one: (one[1], one[0].name), reverse=True)
+
+    def _updated(self, path: Path) -> datetime:
+        """When something was last said in a session: also to look at one, Claude Code writes to its file."""
+        changed = _changed(path)
+        known = self._said.get(path)
+        if known is None or known[0] != changed:
+            known = self._said[path] = changed, _last_said(path) or changed
+        return known[1]
 
 
 def is_id(name: str) -> bool:
@@ -141,6 +154,29 @@ def _changed(path: Path) -> datetime:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:
         return datetime.fromtimestamp(0, UTC)
+
+
+def _last_said(path: Path) -> datetime | None:
+    """When the last message was written, by its own word; None where the end of the file has none."""
+    for line in reversed(_tail(path)):
+        if _SAID.search(line) is not None:
+            try:
+                at = timestamp(mapping(json.loads(line)).get("timestamp"))
+            except (ValueError, RecursionError):
+                continue
+            if at is not None:
+                return at
+    return None
+
+
+def _tail(path: Path) -> list[bytes]:
+    """The last lines of a file, the first of which may be half a one."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.readlines()
+    except OSError:
+        return []
 
 
 def _matches(info: SessionInfo, query: str | None) -> bool:
@@ -187,12 +223,10 @@ def read_info(path: Path, changed: datetime, *, open_elsewhere: bool = False) ->
 
 def _last_name(path: Path) -> str | None:
     """The name that was given last: it stands at the end, where it is written again when Claude Code ends."""
+    named = [line for line in _tail(path) if line.startswith(b'{"type":"custom-title"')]
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            named = [line for line in file if line.startswith(b'{"type":"custom-title"')]
         return optional_text(json.loads(named[-1]).get("customTitle")) if named else None
-    except (OSError, ValueError):
+    except ValueError:
         return None
 
 

@@ -18,7 +18,7 @@ from helmsman.agents.codex.binary import (
     exec_capabilities,
     find_codex,
 )
-from helmsman.agents.codex.detached.records import EngineRecord, read_records
+from helmsman.agents.codex.detached.records import ENGINES, EngineRecord, read_records
 from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollout_history import read_history
@@ -60,9 +60,8 @@ class CodexSessions(RolloutIndex):
         path = self._path(session_id)
         return () if path is None else turns_of(path)
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        path = self._path(session_id)
-        return None if path is None else read_history(path, self._home)
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        return None if info.path is None else read_history(info.path, self._home)
 
     def _path(self, session_id: str) -> Path | None:
         info = self.find(session_id)
@@ -72,8 +71,12 @@ class CodexSessions(RolloutIndex):
 class CodexAgent(Agent):
     """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose engines outlive it; without one they end with us."""
 
+    closes_network = True
+
     def __init__(self, owner: Owner | None = None) -> None:
         self._owner = owner
+        self._needed: frozenset[str] | None = None
+        """The engines of which was said last that somebody has to be attached to them."""
 
     @property
     def name(self) -> str:
@@ -159,13 +162,17 @@ class CodexAgent(Agent):
         )
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
-        records = read_records(state_dir)
-        if not records:
+        before, self._needed = self._needed, frozenset(engine_ids)
+        if before is None:  # an earlier hub may have said so of any
+            news = self._needed.union(record.id for record in read_records(state_dir))
+        else:
+            news = self._needed ^ before
+        if not news:
             return  # every hub begins with this, while its first client waits
         from helmsman.agents.codex.detached.engines import need_engine
 
-        for record in records:
-            need_engine(record, needed=record.id in engine_ids)
+        for engine_id in news:
+            need_engine(state_dir / ENGINES / engine_id, needed=engine_id in self._needed)
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
         from helmsman.agents.codex.remote import remote_answers, remote_id

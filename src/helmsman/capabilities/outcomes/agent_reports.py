@@ -6,7 +6,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.protocol import Finding
 from helmsman.capabilities.outcomes.claims import CitedLines, PlannedFile
 from helmsman.errors import HelmsmanError
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 _FENCED: Final = re.compile(r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _MOST: Final = 200
-_LOWEST_PRIORITY: Final = 3
 
 
 class ReportUnreadable(HelmsmanError):
@@ -106,34 +104,6 @@ def planned_files_of(step: Mapping[str, Any]) -> list[PlannedFile]:
     """The files that a step of a plan names."""
     entries = [_entry(one, "files") for one in list_of(step, "files", required=False)]
     return [PlannedFile(file=text_of(entry, "file"), new=entry.get("new") is True) for entry in entries]
-
-
-def findings_of(report: Mapping[str, Any]) -> list[Finding]:
-    """The findings of a review.
-
-    Raises:
-        ReportUnreadable: They are something else.
-    """
-    if "findings" not in report:
-        raise ReportUnreadable("`findings` is missing in the report.")
-    return [_finding(_entry(one, "findings")) for one in list_of(report, "findings", required=False)]
-
-
-def _finding(entry: Mapping[str, Any]) -> Finding:
-    place = _place(entry, "findings")
-    priority = _number(entry.get("priority"), "priority")
-    if priority is None or not 0 <= priority <= _LOWEST_PRIORITY:
-        raise ReportUnreadable("`priority` of a finding is not a number from 0 to 3.")
-    start, end = place.lines or (None, None)
-    return Finding(
-        title=text_of(entry, "title"),
-        body=text_of(entry, "body", required=False),
-        priority=priority,
-        confidence=share_of(entry, "confidence"),
-        file=place.file,
-        start_line=start,
-        end_line=end,
-    )
 
 
 def share_of(entry: Mapping[str, Any], key: str) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,32 +23,44 @@ if TYPE_CHECKING:
 
 
 async def find_the_check(work: Work) -> CheckData:
-    """The command that verifies: the one that was given, or the repository's own where that is plain.
+    """The command that verifies, and where: the one that was given, in the directory that was given; or that of the
+    nearest directory around it in the repository whose files make it plain.
 
     Raises:
         InvalidInput: There is none.
     """
     wanted = work.wanted
-    if wanted.check is not None:
-        return {"command": wanted.check, "why": "It was given."}
 
     def look() -> CheckData:
         git = find_git(Path(wanted.directory), work.helm.settings.state_dir)
-        found = None if git is None else find_check(git.work_tree)
-        if found is None:
-            raise InvalidInput(
-                f"How the repository around {wanted.directory} checks itself is not plain from its files. Give the command "
-                "as check, for example `make test`.",
-                parameter="check",
-            )
-        return {"command": found.command, "why": found.why}
+        root = None if git is None else git.work_tree.resolve()
+        place = Path(wanted.directory).resolve()
+        if root is None or not place.is_relative_to(root):
+            root = place
+        if wanted.check is not None:
+            return {"command": wanted.check, "why": "It was given.", "folder": _below(root, place)}
+        for folder in (place, *place.parents):
+            if (found := find_check(folder)) is not None:
+                return {"command": found.command, "why": found.why, "folder": _below(root, folder)}
+            if folder == root:
+                break
+        raise InvalidInput(
+            f"How the repository around {wanted.directory} checks itself is not plain from its files. Give the command "
+            "as check, for example `make test`.",
+            parameter="check",
+        )
 
     check: CheckData = await work.once("check", partial(anyio.to_thread.run_sync, look))
     return check
 
 
-def runner_for(work: Work, session: Session) -> CheckRunner:
-    """Runs checks in a session's worktree, with what the session may do and no more.
+def _below(root: Path, folder: Path) -> str:
+    below = folder.relative_to(root).as_posix()
+    return "" if below == "." else below
+
+
+def runner_for(work: Work, session: Session, folder: str) -> CheckRunner:
+    """Runs checks in this folder of a session's worktree, with what the session may do and no more.
 
     Raises:
         InvalidInput: It has no worktree any more.
@@ -56,7 +70,21 @@ def runner_for(work: Work, session: Session) -> CheckRunner:
     return CheckRunner(
         session.worktree,
         work.consent(session),
-        CommandAllowance.of(session),
+        replace(CommandAllowance.of(session), folder=folder),
         settings=work.helm.settings,
         env=work.helm.environment,
+        since=work.known(_ready(session)),
     )
+
+
+async def note_ready(work: Work, session: Session) -> None:
+    """Write down when a session's worktree was ready for its agent: set up, and checked as it was."""
+
+    async def now() -> float:
+        return time.time()
+
+    await work.once(_ready(session), now)
+
+
+def _ready(session: Session) -> str:
+    return f"ready {session.id}"

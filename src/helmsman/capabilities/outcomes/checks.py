@@ -130,8 +130,11 @@ class CheckRunner:
         settings: Settings,
         env: Mapping[str, str] | None = None,
         timeout: float = CHECK_SECONDS,
+        since: float | None = None,
     ) -> None:
         self.worktree = worktree
+        self.since = since
+        """When an agent began to work in it, in seconds since 1970."""
         self._consent = consent
         self._allowance = allowance
         self._settings = settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,9 @@ from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting
 from helmsman.tasks.model import CHOSEN, QUOTA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from helmsman.capabilities.budgets import BudgetState
     from helmsman.capabilities.outcomes.wanted import Kind, Wanted
     from helmsman.settings import ConfigFile
     from helmsman.steering.core import Steering
@@ -45,8 +47,10 @@ def chosen_of(task: Task) -> list[Chosen]:
     return [Chosen(agent, why) for agent, why in task.metadata.get(CHOSEN, ())]
 
 
-async def choose(helm: Steering, wanted: Wanted) -> list[Chosen]:
+async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] = ()) -> list[Chosen]:
     """Whoever can do it now, best first: those after the first take its place if it cannot begin.
+
+    An agent that runs as many turns as there may be comes last. Where budgets are `used_up`, the reason says so.
 
     Raises:
         AgentNotFound: Nobody can, or not all that were asked for; the message says why each cannot.
@@ -60,39 +64,50 @@ async def choose(helm: Steering, wanted: Wanted) -> list[Chosen]:
         default = helm.settings.default_agent
         names = (default, *(agent.name for agent in helm.agents if agent.name != default))
         reason = "it is installed"
-    waiting = await _wait_for_their_limit(helm)
+    running = await helm.ledger.registry(lambda registry: registry.running())
+    waiting = {task.agent for task in running if task.waiting_for == QUOTA}
+    busy = Counter(task.agent for task in running if task.job is None and task.waiting_for is None)
+    most = helm.settings.max_sessions
+    needed = (*_NEEDED[wanted.kind], *((Capability.USAGE,) if wanted.budget_usd is not None else ()))
     chosen: list[Chosen] = []
+    full: list[Chosen] = []
     passed_over: list[str] = []
     before_first = 0
     for name in dict.fromkeys(names):
         try:
             agent = helm.agents[name]
             installed = await helm.installed(name)
-            (await helm.capabilities(name)).require(*_NEEDED[wanted.kind])
+            (await helm.capabilities(name)).require(*needed)
         except HelmsmanError as error:
             passed_over.append(f"{name}: {error.message}")
             continue
         if name in waiting:
             passed_over.append(f"{name}: its usage limit is reached")
             continue
-        before_first = before_first if chosen else len(passed_over)
         version = f", {agent.title} {installed.version}" if installed is not None else ""
         is_default = not wanted.agents and name == helm.settings.default_agent
         because = "it is the default agent" if is_default and reason == "it is installed" else reason
-        chosen.append(Chosen(name, f"{because}{version}"))
+        if busy[name] < most:
+            before_first = before_first if chosen else len(passed_over)
+            chosen.append(Chosen(name, f"{because}{version}"))
+            continue
+        taken = f"{busy[name]} of its turns run, and MAX_SESSIONS is {most}"
+        full.append(Chosen(name, f"{because}{version}; it begins when a turn has ended: {taken}"))
+        if not wanted.agents:
+            passed_over.append(f"{name}: {taken}")
+    chosen += full
     if not chosen or (wanted.agents and passed_over):
         who = "Nobody can" if not chosen else "Not everybody who was asked for can"
         raise AgentNotFound(f"{who} do this now. {' '.join(passed_over)}", agent=next(iter(names), ""))
     if before_first:  # those that come after it would not have done it anyway
         reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")
+    if used_up:
+        spent = ", ".join(f"{state.key} ({state.used:g} of {state.budget:g})" for state in used_up)
+        chosen[0] = Chosen(
+            chosen[0].agent, f"{chosen[0].why}; somebody is asked first, for budgets are used up: {spent}"
+        )
     return chosen
-
-
-async def _wait_for_their_limit(helm: Steering) -> set[str]:
-    """The agents of which a task waits until its account may be used again."""
-    running = await helm.ledger.registry(lambda registry: registry.running())
-    return {task.agent for task in running if task.waiting_for == QUOTA}
 
 
 def preferred_agents(files: Iterable[ConfigFile], kind: Kind) -> tuple[str, ...]:

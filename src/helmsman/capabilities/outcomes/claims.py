@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.model.unified_diff import read_diff
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from helmsman.model.unified_diff import FileDiff
 
 _READ_BYTES: Final = 16 * 1024 * 1024
+_CONTEXT_LINES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,24 +82,81 @@ def _exists(place: CitedLines, directory: Path) -> Evidence:
     return Evidence(ok=True, what=f"{path} has the lines {start} to {end}.", file=path, lines=lines, detail=shown)
 
 
-def in_diff(place: CitedLines, diff: str, directory: Path) -> Evidence:
-    """Whether one place is part of a diff: at least one of its lines is shown there, and no line is beyond its file."""
-    path = inside(directory, place.file)
-    found = [file for file in read_diff(diff) if path is not None and path in (file.path, file.old_path)]
-    if path is None or not found:
-        return Evidence(ok=False, what=f"{place.file} is not part of the diff.", file=place.file)
-    lines = place.lines
-    if lines is None:
-        return Evidence(ok=True, what=f"{path} is part of the diff.", file=path)
-    shown = [line for file in found for line in file.lines]
-    after = {line.after for line in shown if line.after is not None}
-    before = {line.before for line in shown if line.before is not None and line.after is None}
-    wanted = range(lines[0], lines[1] + 1)
-    if lines[0] < 1 or not wanted or not any(number in after or number in before for number in wanted):
-        what = f"The diff of {path} does not show the lines {lines[0]} to {lines[1]}."
-        return Evidence(ok=False, what=what, file=path, lines=lines)
-    what = f"The diff of {path} shows the lines {lines[0]} to {lines[1]}."
-    return Evidence(ok=True, what=what, file=path, lines=lines)
+@dataclass(frozen=True, slots=True)
+class ShownDiff:
+    """Which lines of which files a diff shows, from the root of its repository.
+
+    Of each file it has ranges (lines of the new file, and those that are gone), and the file's last line where the diff
+    shows that: its last hunk has less context behind it than a hunk has in the middle of a file.
+    """
+
+    root: str
+    files: Mapping[str, tuple[tuple[tuple[int, int], ...], int | None]]
+
+    @classmethod
+    def of_text(cls, root: Path, diff: str) -> ShownDiff:
+        shown: dict[str, tuple[tuple[tuple[int, int], ...], int | None]] = {}
+        for file in read_diff(diff):
+            ranges = _ranges(file)
+            for path in filter(None, (file.path, file.old_path)):
+                shown[path] = ranges, _last_line(file, ranges)
+        return cls(str(root), shown)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a task's metadata."""
+        return {
+            "root": self.root,
+            "files": {path: [list(map(list, one)), end] for path, (one, end) in self.files.items()},
+        }
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> ShownDiff:
+        """What was written down."""
+        files = {
+            str(path): (tuple((int(first), int(last)) for first, last in ranges), end)
+            for path, (ranges, end) in kept["files"].items()
+        }
+        return cls(str(kept["root"]), files)
+
+    def shows(self, place: CitedLines) -> Evidence:
+        """Whether a place is part of the diff: at least one of its lines is shown there, and none is beyond its file."""
+        path = inside(Path(self.root), place.file)
+        if path is None or path not in self.files:
+            return Evidence(ok=False, what=f"{place.file} is not part of the diff.", file=place.file)
+        lines = place.lines
+        if lines is None:
+            return Evidence(ok=True, what=f"{path} is part of the diff.", file=path)
+        first, last = lines
+        ranges, end = self.files[path]
+        if not 1 <= first <= last or not any(low <= last and first <= high for low, high in ranges):
+            what = f"The diff of {path} does not show the lines {first} to {last}."
+            return Evidence(ok=False, what=what, file=path, lines=lines)
+        if end is not None and last > end:
+            what = f"{path} has {end} lines, so not the lines {first} to {last}."
+            return Evidence(ok=False, what=what, file=path, lines=lines)
+        return Evidence(ok=True, what=f"The diff of {path} shows the lines {first} to {last}.", file=path, lines=lines)
+
+
+def _ranges(file: FileDiff) -> tuple[tuple[int, int], ...]:
+    after = {line.after for line in file.lines if line.after is not None}
+    gone = {line.before for line in file.lines if line.before is not None and line.after is None}
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(after | gone):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    return tuple(ranges)
+
+
+def _last_line(file: FileDiff, ranges: tuple[tuple[int, int], ...]) -> int | None:
+    """The last line of the file, where the diff shows it."""
+    behind = 0
+    for line in reversed(file.lines):
+        if line.kind in ("add", "remove", "hunk"):
+            break
+        behind += line.kind == "same"
+    return ranges[-1][1] if ranges and behind < _CONTEXT_LINES else None
 
 
 def planned_files_exist(files: Iterable[PlannedFile], directory: Path) -> Verdict:
@@ -114,6 +174,36 @@ def planned_files_exist(files: Iterable[PlannedFile], directory: Path) -> Verdic
         return Evidence(ok=there, what=what, file=path)
 
     return verdict(map(look, files))
+
+
+_CODE: Final = "py|pyi|js|mjs|cjs|ts|tsx|jsx|vue|go|rs|java|kt|scala|c|h|cc|cpp|hpp|cs|rb|php|swift|sh|sql|html|css"
+_OTHER: Final = "md|rst|txt|toml|ya?ml|json|cfg|ini|lock|mk|proto|gradle|xml"
+_NAMED: Final = re.compile(rf"`((?:[\w.@+-]+/)*[\w.@+-]+\.(?:{_CODE}|{_OTHER}))(?::\d[\d:-]*)?`")
+_NEW: Final = re.compile(
+    r"\b(?:new|creat\w*|add(?:s|ing)?|introduc\w*|generat\w*|writ(?:e|es|ing)|mak(?:e|es|ing)|renam\w*|mov(?:e|es|ing))\b",
+    re.IGNORECASE,
+)
+
+
+def named_files_exist(plan: str, files: Sequence[str], root: Path) -> list[Evidence]:
+    """Whether the files that a plan in words names (in backticks) are among these, or the line says that they are new.
+
+    A plan may name a file by the end of its path alone.
+    """
+    known = {*files}
+    names: dict[str, bool] = {}
+    for line in plan.splitlines():
+        for match in _NAMED.finditer(line):
+            names[match[1]] = names.get(match[1], False) or _NEW.search(line) is not None
+    there = [name for name in names if inside(root, name) in known or any(one.endswith(f"/{name}") for one in files)]
+    missing = [name for name, new in names.items() if name not in there and not new]
+    told = [
+        Evidence(ok=False, what=f"There is no file {name}, and the plan does not say that it is new.", file=name)
+        for name in missing
+    ]
+    if there:
+        told.append(Evidence(ok=True, what=f"{len(there)} of the {len(names)} files that the plan names are there."))
+    return told
 
 
 def within_scope(changed: Collection[str], scope: Sequence[str]) -> Verdict:

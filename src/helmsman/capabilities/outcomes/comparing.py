@@ -10,7 +10,7 @@ from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence, Set
 
     from helmsman.capabilities.outcomes.candidates import Candidate
     from helmsman.capabilities.outcomes.work import Work
@@ -24,7 +24,9 @@ async def compare(work: Work, verified: Sequence[Candidate]) -> tuple[Candidate,
     ranked = sorted(verified, key=_size)
     if len(ranked) == 1:
         return ranked[0], None
-    opinion: dict[str, Any] = await work.once("compared", lambda: _opinion(work, ranked))
+    shown = {one.number: f"```diff\n{await _diff(work, one)}\n```" for one in ranked}
+    what = "Several solutions of the same task were made, and all of them pass its check."
+    opinion = await opinion_on(work, what, {one.agent for one in ranked}, shown)
     best = next((one for one in ranked if one.number == opinion["best"]), ranked[0])
     lines, seconds = _size(best)
     measured = f"Candidate {best.number} changes {lines} lines, and its check took {seconds:.1f} s"
@@ -37,37 +39,40 @@ def _size(candidate: Candidate) -> tuple[int, float]:
     return diff["added"] + diff["removed"], after["seconds"]
 
 
-async def _opinion(work: Work, ranked: Sequence[Candidate]) -> dict[str, Any]:
-    """What an agent thinks that made none of them; nothing where there is no other."""
-    try:
-        makers = {one.agent for one in ranked}
-        others = [
-            one.agent for one in await choose(work.helm, replace(work.wanted, agents=())) if one.agent not in makers
-        ]
-    except HelmsmanError:
-        others = []
-    if not others:
-        return {"best": None, "said": ""}
-    work.tell(f"{others[0]} compares the solutions.")
-    try:
-        turn = await work.start(
-            "compare", await _prompt(work, ranked), agent=others[0], sandbox="read-only", approval_policy="never"
-        )
-        report = read_report(turn.said)
-        best, why = report.get("best"), text_of(report, "why")
-        if best not in [one.number for one in ranked]:
-            raise ReportUnreadable(f"There is no candidate {best!r:.20}.")
-    except HelmsmanError as error:
-        return {"best": None, "said": f"{others[0]} could not compare them: {error.message}"}
-    return {"best": best, "said": f"{others[0]} prefers it: {why}"}
+async def _diff(work: Work, candidate: Candidate) -> str:
+    return (await work.changes.diff(candidate.session_id or "")).diff.text[:_DIFF_CHARS]
 
 
-async def _prompt(work: Work, ranked: Sequence[Candidate]) -> str:
-    parts = [
-        f"Several solutions of the same task were made, and all of them pass its check. Which is the best? Look at whether "
-        f"it is right, simple, and fits the code around it. Change nothing.\n\nThe task: {work.wanted.request}"
-    ]
-    for one in ranked:
-        diff = (await work.changes.diff(one.session_id or "")).diff.text
-        parts.append(f"Candidate {one.number}:\n```diff\n{diff[:_DIFF_CHARS]}\n```")
-    return "\n\n".join([*parts, asked_for(_SHAPE)])
+async def opinion_on(work: Work, what: str, makers: Set[str], shown: Mapping[int, str]) -> dict[str, Any]:
+    """Which candidate is the `best` for an agent that made none of them, and what it `said`; None if nobody else is here."""
+
+    async def ask() -> dict[str, Any]:
+        try:
+            others = [
+                one.agent for one in await choose(work.helm, replace(work.wanted, agents=())) if one.agent not in makers
+            ]
+        except HelmsmanError:
+            others = []
+        if not others:
+            return {"best": None, "said": ""}
+        work.tell(f"{others[0]} compares the candidates.")
+        try:
+            turn = await work.start(
+                "compare", _prompt(work, what, shown), agent=others[0], sandbox="read-only", approval_policy="never"
+            )
+            report = read_report(turn.said)
+            best, why = report.get("best"), text_of(report, "why")
+            if best not in shown:
+                raise ReportUnreadable(f"There is no candidate {best!r:.20}.")
+        except HelmsmanError as error:
+            return {"best": None, "said": f"{others[0]} could not compare them: {error.message}"}
+        return {"best": best, "said": f"{others[0]} prefers it: {why}"}
+
+    told: dict[str, Any] = await work.once("compared", ask)
+    return told
+
+
+def _prompt(work: Work, what: str, shown: Mapping[int, str]) -> str:
+    asked = "Which is the best? Look at whether it is right, simple, and fits the code around it. Change nothing."
+    candidates = (f"Candidate {number}:\n{text}" for number, text in shown.items())
+    return "\n\n".join([f"{what} {asked}", f"The task: {work.wanted.request}", *candidates, asked_for(_SHAPE)])

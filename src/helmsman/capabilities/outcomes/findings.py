@@ -1,17 +1,17 @@
-"""Findings of several reviewers as one list: what two of them found is told once, with both their names."""
+"""Findings held to what was reviewed; those of several as one list: what two found is told once, with both names."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.capabilities.outcomes.claims import CitedLines, in_diff, inside
+from helmsman.capabilities.outcomes.claims import CitedLines, ShownDiff, inside, places_exist
 from helmsman.capabilities.outcomes.evidence import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from helmsman.agents.protocol import Finding
 
@@ -23,19 +23,19 @@ _LOWEST: Final = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFinding:
-    """A finding, and who found it. `evidence` says whether its lines are part of the diff, once that was looked at."""
+    """A finding, and who found it. `evidence` says whether its lines are part of the diff."""
 
     finding: Finding
     by: tuple[str, ...]
-    evidence: Evidence | None = None
+    evidence: Evidence
 
     @property
     def verified(self) -> bool:
-        return self.evidence is not None and self.evidence.ok
+        return self.evidence.ok
 
     def as_dict(self) -> dict[str, Any]:
         finding = self.finding
-        told: dict[str, Any] = {
+        return {
             "priority": finding.priority,
             "file": finding.file,
             "startLine": finding.start_line,
@@ -45,44 +45,70 @@ class MergedFinding:
             "confidence": finding.confidence,
             "by": list(self.by),
             "verified": self.verified,
+            "evidence": self.evidence.as_dict(),
         }
-        return told if self.evidence is None else told | {"evidence": self.evidence.as_dict()}
 
 
-def merge_findings(found: Mapping[str, Iterable[Finding]], directory: Path) -> tuple[MergedFinding, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewed:
+    """What a review is about, as it was when it began; findings are held to it.
+
+    Attributes:
+        root: Where the files are that findings name.
+        shown: What the diff shows. None: there is none, and findings are about files as they are.
+        before: What the working tree was (`untouched.look`); None outside of a repository.
+    """
+
+    root: str
+    shown: ShownDiff | None
+    before: Mapping[str, str] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a task's metadata."""
+        shown = None if self.shown is None else self.shown.as_dict()
+        return {"root": self.root, "shown": shown, "before": None if self.before is None else dict(self.before)}
+
+    @classmethod
+    def of(cls, kept: Any) -> Reviewed | None:
+        """What was written down; None where that is nothing."""
+        try:
+            shown = None if kept["shown"] is None else ShownDiff.of(kept["shown"])
+            return cls(root=str(kept["root"]), shown=shown, before=kept["before"])
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    def look(self, finding: Finding) -> Evidence:
+        """Whether a finding's file and lines are part of what is reviewed. May read the file; blocks."""
+        if finding.file is None:
+            return Evidence(ok=False, what="The finding names no file.")
+        place = CitedLines(file=finding.file, start=finding.start_line, end=finding.end_line)
+        if self.shown is not None:
+            return self.shown.shows(place)
+        return places_exist([place], Path(self.root)).evidence[0]
+
+
+def merge_findings(found: Mapping[str, Iterable[Finding]], reviewed: Reviewed) -> tuple[MergedFinding, ...]:
     """The findings of several, by their names; duplicates once, the most urgent first.
 
-    Of two that are the same, the higher priority and the longer text are kept; the confidence is that of the surest.
+    Of two that are the same, the more urgent is kept, else the longer; the confidence is that of the surest. What one of
+    them tells twice is two things, and what holds is never lost in what does not.
     """
     merged: list[MergedFinding] = []
     for who, findings in found.items():
         for one in findings:
-            finding = one if one.file is None else replace(one, file=inside(directory, one.file) or one.file)
-            same = next((number for number, other in enumerate(merged) if _is_same(other.finding, finding)), None)
+            finding = one if one.file is None else replace(one, file=inside(Path(reviewed.root), one.file) or one.file)
+            fresh = MergedFinding(finding=finding, by=(who,), evidence=reviewed.look(finding))
+            same = next((number for number, other in enumerate(merged) if _is_same(other, fresh)), None)
             if same is None:
-                merged.append(MergedFinding(finding=finding, by=(who,)))
+                merged.append(fresh)
             else:
-                known = merged[same]
-                by = known.by if who in known.by else (*known.by, who)
-                merged[same] = MergedFinding(finding=_both(known.finding, finding), by=by)
+                merged[same] = _both(merged[same], fresh)
     return tuple(sorted(merged, key=lambda one: (_priority(one.finding), -len(one.by), one.finding.file or "")))
 
 
-def with_evidence(merged: Iterable[MergedFinding], diff: str, directory: Path) -> tuple[MergedFinding, ...]:
-    """The same, each with whether its file and lines are part of the diff that was reviewed."""
-
-    def look(one: MergedFinding) -> MergedFinding:
-        finding = one.finding
-        if finding.file is None:
-            return replace(one, evidence=Evidence(ok=False, what="The finding names no file."))
-        place = CitedLines(file=finding.file, start=finding.start_line, end=finding.end_line)
-        return replace(one, evidence=in_diff(place, diff, directory))
-
-    return tuple(map(look, merged))
-
-
-def _is_same(one: Finding, other: Finding) -> bool:
-    if one.file != other.file:
+def _is_same(known: MergedFinding, fresh: MergedFinding) -> bool:
+    one, other = known.finding, fresh.finding
+    if one.file != other.file or known.verified != fresh.verified or fresh.by[0] in known.by:
         return False
     if _words(one.title) == _words(other.title):
         return True
@@ -118,8 +144,8 @@ def _priority(finding: Finding) -> int:
     return _LOWEST if finding.priority is None else finding.priority
 
 
-def _both(one: Finding, other: Finding) -> Finding:
-    longer = max(one, other, key=lambda finding: len(finding.body))
-    urgent = min(one, other, key=_priority)
-    sure = [finding.confidence for finding in (one, other) if finding.confidence is not None]
-    return replace(longer, priority=urgent.priority, confidence=max(sure, default=None))
+def _both(one: MergedFinding, other: MergedFinding) -> MergedFinding:
+    kept = min(one, other, key=lambda each: (_priority(each.finding), -len(each.finding.body)))
+    sure = [each.finding.confidence for each in (one, other) if each.finding.confidence is not None]
+    finding = replace(kept.finding, confidence=max(sure, default=None))
+    return MergedFinding(finding=finding, by=(*one.by, *other.by), evidence=kept.evidence)

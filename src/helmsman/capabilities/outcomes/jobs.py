@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
+import anyio.to_thread
 
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
@@ -15,7 +17,8 @@ from helmsman.capabilities.outcomes.reviewing import review, target_of
 from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
 from helmsman.capabilities.outcomes.untouched import require_repository
 from helmsman.capabilities.outcomes.wanted import Wanted
-from helmsman.capabilities.outcomes.work import Work, asks
+from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
+from helmsman.capabilities.review_scope import commit_named
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.budgets import Budgets
     from helmsman.capabilities.outcomes.work import Found
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
@@ -60,9 +64,10 @@ PROCEDURES: Final[dict[str, Procedure]] = {
 class Outcomes:
     """`helm.extras.outcomes`."""
 
-    def __init__(self, helm: Steering, tasks: Tasks) -> None:
+    def __init__(self, helm: Steering, tasks: Tasks, budgets: Budgets) -> None:
         self._helm = helm
         self._tasks = tasks
+        self._budgets = budgets
 
     async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
         """Begin a job; its task at once, and with it who does it and why (`chosen_of`). The same `idempotency_key` again
@@ -76,12 +81,18 @@ class Outcomes:
         session_options(
             wanted.directory, {}, self._helm.allowed_roots
         )  # or it is refused before anything is registered
-        if idempotency_key is not None and (known := await self._helm.ledger.with_key(idempotency_key)) is not None:
-            return known
+        if idempotency_key is not None:
+            known = await self._helm.ledger.with_key(idempotency_key, *wanted.agents)
+            if known is not None:
+                return known
         if wanted.kind == "review" and "diff" not in wanted.more:
             target_of(wanted.more)
-        await require_repository(self._helm, wanted)
-        chosen = await choose(self._helm, wanted)
+        root = await require_repository(self._helm, wanted)
+        if (base := wanted.more.get("base")) is not None:
+            commit = await anyio.to_thread.run_sync(commit_named, root, base, self._helm.settings.state_dir)
+            wanted = replace(wanted, more={**wanted.more, "base": commit})  # in a worktree the name may mean another
+        used_up = [state for state in await self._budgets.states(wanted.directory) if state.is_used_up]
+        chosen = await choose(self._helm, wanted, used_up)
         called = call_key.get()
         key_of_call = None if called is None else called.take()  # asked again of the next hub, it is this job
         draft = TaskDraft(
@@ -131,7 +142,7 @@ class Outcomes:
             async with self._helm.staying() as helm:
                 unlisten = helm.listen(partial(_heard, helm, task.id, job))
                 try:
-                    with job.scope, anyio.fail_after(wanted.seconds) as limit:
+                    with job.scope, anyio.fail_after(seconds_left(task, wanted)) as limit:
                         work = Work(helm, self._tasks, task, wanted, job, known, limit)
                         found = await PROCEDURES[wanted.kind](work)
                 finally:

@@ -25,10 +25,11 @@ from helmsman.capabilities.outcomes.agent_reports import (
     texts_of,
 )
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
-from helmsman.capabilities.outcomes.checking import find_the_check, runner_for
-from helmsman.capabilities.outcomes.claims import PlannedFile, planned_files_exist
+from helmsman.capabilities.outcomes.checking import find_the_check, note_ready, runner_for
+from helmsman.capabilities.outcomes.claims import PlannedFile, inside, planned_files_exist
+from helmsman.capabilities.outcomes.comparing import opinion_on
 from helmsman.capabilities.outcomes.evidence import Evidence
-from helmsman.capabilities.outcomes.replacing import first_able
+from helmsman.capabilities.outcomes.replacing import first_able, makers_of
 from helmsman.capabilities.outcomes.solving import SENT_BACK
 from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
@@ -39,11 +40,12 @@ from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, Question
 from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.capabilities.held_turns import HeldTurn
-    from helmsman.capabilities.outcomes.reports import Applied, DiffData, StepData
+    from helmsman.capabilities.outcomes.choosing import Chosen
+    from helmsman.capabilities.outcomes.reports import Applied, CandidateData, DiffData, StepData
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
     from helmsman.settings import OnLimit
 
@@ -82,6 +84,35 @@ class _Plan:
 
 
 @dataclass(slots=True)
+class _Candidate:
+    """One plan among several; `turn` is the one that made it, if it came so far."""
+
+    number: int
+    agent: str
+    why: str
+    plan: _Plan
+    attempts: int = 0
+    turn: DoneTurn | None = None
+    session_id: str | None = None
+
+    def as_dict(self, *, winner: bool) -> CandidateData:
+        return {
+            "number": self.number,
+            "agent": self.agent,
+            "why": self.why,
+            "sessionId": self.session_id if self.turn is None else self.turn.session.id,
+            "verified": self.plan.holds,
+            "attempts": self.attempts,
+            "evidence": self.plan.evidence,
+            "diff": None,
+            "checkSeconds": None,
+            "told": _in_words(self.plan),
+            "error": None if self.turn is not None else " ".join(self.plan.against),
+            "winner": winner,
+        }
+
+
+@dataclass(slots=True)
 class _Carried:
     """How far the work has come."""
 
@@ -98,43 +129,84 @@ class _Planning:
     def __init__(self, work: Work, root: Path) -> None:
         self._work = work
         self._root = root
+        self._state_dir = work.helm.settings.state_dir
         self._check: str | None = None
+        self._folder = ""
+        self._candidates: list[_Candidate] = []
 
     async def run(self) -> Found:
         work = self._work
         try:
-            self._check = (await find_the_check(work))["command"]
+            found = await find_the_check(work)
+            self._check, self._folder = found["command"], found["folder"]
         except InvalidInput:
             self._check = None  # each step has to have its own
-        before = await work.once("snapshot", partial(look, work, self._root))
-        chosen = work.chosen
-        begun = await first_able(work, "plan", chosen, self._begin)
-        if begun.done is None:
-            error = "Nobody could plan." if begun.error is None else begun.error.message
-            made = _Plan([Evidence(ok=False, what=error).as_dict()])
-            return await self._found(begun.agent, begun.why, begun.session_id, 0, made, None, _Carried())
-        made, attempts, turn = await self._verified(begun.done, before, "plan")
+        before = await work.once("snapshot", partial(anyio.to_thread.run_sync, look, self._root, self._state_dir))
+        await self._make(before)
+        best, compared = await self._best()
+        made, turn = best.plan, best.turn
+        if turn is None:
+            return await self._found(best, compared, None, _Carried())
         approved: bool | None = None
         carried = _Carried()
         rounds = 0
         while made.holds and work.wanted.apply != "never":
             rounds += 1
             step = f"approve {rounds}"
-            answer: list[str] = await work.once(step, partial(self._ask, turn.session.id, made))
+            answer: list[str] = await work.once(step, partial(self._ask, turn.session.id, made, compared))
             if answer[0] == REVISE:
                 turn = await work.say(f"revise {rounds}", turn.session.id, f"{answer[1]}\n\n{asked_for(_SHAPE)}")
                 made, more, turn = await self._verified(turn, before, f"plan {rounds}")
-                attempts += more
+                best.plan, best.turn, best.attempts = made, turn, best.attempts + more
                 continue
             approved = answer[0] == APPROVE
             break
         if approved:
-            carried = await self._carry_out(begun.agent, made)
-        return await self._found(begun.agent, begun.why, turn.session.id, attempts, made, approved, carried)
+            carried = await self._carry_out(best.agent, made)
+        return await self._found(best, compared, approved, carried)
 
     # --- the plan ----------------------------------------------------------------------------------------------------
 
-    async def _begin(self, agent: str, on_limit: OnLimit | None) -> DoneTurn:
+    async def _make(self, before: dict[str, str]) -> None:
+        """Have as many plans made as are wanted, side by side."""
+        work = self._work
+        makers = makers_of(work)
+        work.side_by_side = len(makers)
+
+        async def make(number: int, order: Sequence[Chosen]) -> None:
+            name = "plan" if len(makers) == 1 else f"plan of candidate {number}"
+            begun = await first_able(work, name, order, partial(self._begin, name))
+            told = "Nobody could plan." if begun.error is None else begun.error.message
+            nothing = _Plan([Evidence(ok=False, what=told).as_dict()])
+            candidate = _Candidate(number, begun.agent, begun.why, nothing, session_id=begun.session_id)
+            self._candidates.append(candidate)
+            if begun.done is None:
+                return
+            try:
+                candidate.plan, candidate.attempts, candidate.turn = await self._verified(begun.done, before, name)
+            except HelmsmanError as error:
+                candidate.plan = _Plan([Evidence(ok=False, what=error.message).as_dict()])
+
+        async with anyio.create_task_group() as tasks:
+            for number, order in enumerate(makers, 1):
+                tasks.start_soon(make, number, order)
+        work.side_by_side = 1
+        self._candidates.sort(key=lambda one: one.number)
+
+    async def _best(self) -> tuple[_Candidate, str | None]:
+        """The plan that is put to the question, and why it is this one, where there are several."""
+        holding = [one for one in self._candidates if one.plan.holds]
+        if len(holding) < 2:
+            return (holding or self._candidates)[0], None
+        shown = {one.number: _in_words(one.plan) for one in holding}
+        what = "Several plans for the same goal were made, and all files that they name are there."
+        opinion = await opinion_on(self._work, what, {one.agent for one in holding}, shown)
+        best = next((one for one in holding if one.number == opinion["best"]), None)
+        if best is None:
+            best = min(holding, key=lambda one: len(one.plan.steps))
+        return best, f"Plan {best.number} has {len(best.plan.steps)} step(s). {opinion['said'] or 'It has the fewest.'}"
+
+    async def _begin(self, name: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
         self._work.tell(f"{agent} plans.")
         check = "" if self._check is None else f" Where a step has no check of its own, `{self._check}` is run."
         prompt = "\n\n".join(
@@ -146,7 +218,7 @@ class _Planning:
             ]
         )
         return await self._work.start(
-            f"plan {agent}",
+            f"{name} {agent}",
             prompt,
             cwd=self._root,
             agent=agent,
@@ -168,7 +240,7 @@ class _Planning:
 
     async def _read(self, said: str, before: dict[str, str]) -> dict[str, Any]:
         """A plan as its agent told it, held to what is there."""
-        nothing = await untouched(self._work, self._root, before)
+        nothing = await untouched(self._root, self._state_dir, before)
         try:
             report = read_report(said)
             steps = [self._step(entry) for entry in entries_of(report, "steps")]
@@ -207,11 +279,12 @@ class _Planning:
             "evidence": [],
         }
 
-    async def _ask(self, session_id: str, made: _Plan) -> list[str]:
+    async def _ask(self, session_id: str, made: _Plan, compared: str | None) -> list[str]:
         work = self._work
         work.tell("Somebody is asked whether the plan is to be carried out.")
         prompt = Prompt(
-            text="Carry out this plan, step by step, each verified by its check?",
+            text="Carry out this plan, step by step, each verified by its check?"
+            + (f" {compared}" if compared else ""),
             options=(APPROVE, REVISE, STOP),
             key="plan",
             words="What is to be different (with revise)",
@@ -244,7 +317,7 @@ class _Planning:
                 work.tell(f"{agent} is at step {number} of {len(made.steps)}: {step['title']}")
                 turn = await self._begin_step(agent, made, number, carried.session_id)
                 carried.session_id = turn.session.id
-                if not await self._to_its_check(number, step, turn):
+                if not await self._to_its_check(number, made, turn):
                     break
         except HelmsmanError as error:
             carried.error = error.message
@@ -284,18 +357,20 @@ class _Planning:
         )
 
     async def _pass_gate(self, checks: Sequence[str], held: HeldTurn) -> None:
-        runner = runner_for(self._work, held.session)
+        runner = runner_for(self._work, held.session, self._folder)
         for check in checks:
             await runner.allow(check, _WHY_ASKED)
+        await note_ready(self._work, held.session)
 
-    async def _to_its_check(self, number: int, step: StepData, turn: DoneTurn) -> bool:
+    async def _to_its_check(self, number: int, made: _Plan, turn: DoneTurn) -> bool:
         """Verify a step; what does not hold goes back to the agent."""
-        work = self._work
+        work, step = self._work, made.steps[number - 1]
+        planned = {inside(self._root, one["file"]) or "" for each in made.steps for one in each["files"]}
         while True:
             step["attempts"] += 1
             step["taskId"] = turn.task.id
             name = f"step {number} verified {step['attempts']}"
-            step["evidence"] = await work.once(name, partial(self._verify_step, number, step, turn))
+            step["evidence"] = await work.once(name, partial(self._verify_step, number, step, planned, turn))
             if all(one["ok"] for one in step["evidence"]):
                 step["status"] = "done"
                 return True
@@ -305,26 +380,22 @@ class _Planning:
             again = f"step {number} again {step['attempts']}"
             turn = await work.say(again, turn.session.id, for_agent(step["evidence"]))
 
-    async def _verify_step(self, number: int, step: StepData, turn: DoneTurn) -> list[dict[str, Any]]:
-        runner = runner_for(self._work, turn.session)
+    async def _verify_step(
+        self, number: int, step: StepData, planned: Collection[str], turn: DoneTurn
+    ) -> list[dict[str, Any]]:
+        """Run its check on all there is. What belongs to a check may be changed as far as the plan says so."""
+        runner = runner_for(self._work, turn.session, self._folder)
         await self._work.changes.end_commands(runner.worktree)
         async with trial(runner) as checks:
             result = await checks.now(str(step["check"]))
+            edited = await checks.check_kept(planned=planned)
         seen = Evidence(ok=result.passed, what=f"Step {number}: {result.in_words()}.", detail=result.tail)
-        return [seen.as_dict()]
+        return [one.as_dict() for one in (seen, *edited.against)]
 
     # --- what it came to ---------------------------------------------------------------------------------------------
 
-    async def _found(
-        self,
-        agent: str,
-        why: str,
-        session_id: str | None,
-        attempts: int,
-        made: _Plan,
-        approved: bool | None,
-        carried: _Carried,
-    ) -> Found:
+    async def _found(self, best: _Candidate, compared: str | None, approved: bool | None, carried: _Carried) -> Found:
+        made, session = best.plan, None if best.turn is None else best.turn.session.id
         work = self._work
         done = [step for step in made.steps if step["status"] == "done"]
         verified = made.holds and (not approved or (bool(done) and len(done) == len(made.steps)))
@@ -334,11 +405,13 @@ class _Planning:
             "verified": verified,
             "says": _says(made, approved, done, carried),
             "evidence": [*made.evidence, *carried.evidence],
-            "agent": agent,
-            "why": why,
-            "sessionId": session_id,
-            "attempts": attempts,
-            "candidates": [],
+            "agent": best.agent,
+            "why": best.why,
+            "sessionId": session or best.session_id,
+            "attempts": best.attempts,
+            "candidates": [one.as_dict(winner=one is best) for one in self._candidates]
+            if len(self._candidates) > 1
+            else [],
             "seconds": round(work.seconds, 1),
             "tokens": used.input_tokens + used.output_tokens,
             "costUsd": cost,
@@ -347,6 +420,7 @@ class _Planning:
             "risks": made.risks,
             "checks": made.checks,
             "openQuestions": made.open_questions,
+            "compared": compared,
             "approved": approved,
             "workSessionId": carried.session_id,
             "diff": carried.diff,

@@ -51,6 +51,15 @@ class AbleAgent(Generic[T]):
         return found if isinstance(found, str) else None
 
 
+def makers_of(work: Work) -> list[Sequence[Chosen]]:
+    """For each candidate the agents that may make it, best first."""
+    wanted, chosen = work.wanted, work.chosen
+    if len(wanted.agents) > 1:  # one each, and each for itself
+        count = max(wanted.candidates, len(chosen))
+        return [[chosen[number % len(chosen)]] for number in range(count)]
+    return [chosen] * wanted.candidates
+
+
 async def first_able(
     work: Work, what: str, order: Sequence[Chosen], begin: Callable[[str, OnLimit | None], Awaitable[T]]
 ) -> AbleAgent[T]:

@@ -46,10 +46,11 @@ class CheckRunData(TypedDict):
 
 
 class CheckData(TypedDict):
-    """The command that verifies, and why it is this one."""
+    """The command that verifies, and why it is this one. `folder` is where it runs, from the root of the repository."""
 
     command: str
     why: str
+    folder: str
 
 
 class FileData(TypedDict):
@@ -97,7 +98,7 @@ class CandidateData(TypedDict):
 
 
 class JobReport(TypedDict):
-    """What every kind has. `review` and `plan` have no candidates.
+    """What every kind has. `review` has no candidates.
 
     `says` is the verdict in a sentence. `agent`, `why`, `sessionId`, `attempts` and `evidence` are those of the winner, or
     of the only one. `costUsd` is None where no price is known.
@@ -222,13 +223,16 @@ class StepData(TypedDict):
 
 
 class PlanReport(JobReport):
-    """`approved` is None where nobody was asked. What was carried out is a change, as of `SolvedReport`."""
+    """`candidates` are there of several plans, and `compared` says why it is this one. `approved` is None where nobody was
+    asked. What was carried out is a change, as of `SolvedReport`.
+    """
 
     summary: str
     steps: list[StepData]
     risks: list[str]
     checks: list[str]
     openQuestions: list[str]
+    compared: str | None
     approved: bool | None
     workSessionId: str | None
     diff: DiffData | None

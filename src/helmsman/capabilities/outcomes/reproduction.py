@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.failures import normalised, not_checked
+from helmsman.sessions.progress import read_tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +119,19 @@ def fixed(before: Reproduction, after: CheckResult) -> Verdict:
     if not ok and after.not_checked is not None:
         evidence.append(Evidence(ok=False, what=f"Nothing was checked: {after.not_checked.why}."))
     return verdict(evidence)
+
+
+def came_to_its_end(before: CheckResult, after: CheckResult) -> Verdict:
+    """Whether the runner counts its tests at the end as it did before: a program can end well before its tests do."""
+    if not after.passed or _count(before) is None or _count(after) is not None:
+        return Verdict(verified=True)
+    what = f"Before the change {_count(before)} test(s) were counted; after it the check ended without counting any."
+    return verdict([Evidence(ok=False, what=what, detail=after.tail)])
+
+
+def _count(check: CheckResult) -> int | None:
+    tally = read_tally(check.output)
+    return None if tally is None or tally.unit == "percent" else tally.done
 
 
 def is_same_test(seen: str, named: str) -> bool:

@@ -19,27 +19,29 @@ from helmsman.capabilities.outcomes.agent_reports import (
     ReportUnreadable,
     asked_for,
     entries_of,
-    findings_of,
     read_report,
     share_of,
     text_of,
 )
 from helmsman.capabilities.outcomes.choosing import Chosen, choose
+from helmsman.capabilities.outcomes.claims import ShownDiff
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
-from helmsman.capabilities.outcomes.findings import MergedFinding, merge_findings, with_evidence
+from helmsman.capabilities.outcomes.findings import MergedFinding, Reviewed, merge_findings
 from helmsman.capabilities.outcomes.replacing import first_able
 from helmsman.capabilities.outcomes.telling import as_markdown
 from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
-from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve, with_instructions
+from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve
 from helmsman.capabilities.reviews import Reviews
-from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.errors import HelmsmanError, InvalidInput, ReviewUnreadable
 from helmsman.model.options import ReviewKind, ReviewTarget
+from helmsman.model.own_words import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from helmsman.agents.protocol import ReviewReport
     from helmsman.capabilities.outcomes.reports import FindingData, ReviewerData, SecondLookData
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
     from helmsman.settings import OnLimit
@@ -47,11 +49,7 @@ if TYPE_CHECKING:
 _URGENT: Final = 1
 _SENT_BACK: Final = 3
 _DIFF_CHARS: Final = 400_000
-_FINDINGS: Final = (
-    '{"findings": [{"title": "…", "body": "…", "priority": 1, "confidence": 0.9, "file": "path", "startLine": 1, '
-    '"endLine": 2}], "verdict": "one sentence"}'
-)
-_LEVELS: Final = "`priority` is 0 (drop everything), 1 (urgent), 2 (normal) or 3 (nice to have), `confidence` 0 to 1."
+_UNREADABLE: Final = f"{UNREADABLE} Answer with the JSON object that you were asked for, and nothing else."
 _VERDICTS: Final = '{"verdicts": [{"finding": 1, "refuted": false, "why": "one sentence", "confidence": 0.9}]}'
 
 
@@ -68,6 +66,8 @@ class _Reviewing:
         self._target = target
         self._diff = diff
         self._words = words
+        self._reviews = Reviews(work.helm)
+        self._state_dir = work.helm.settings.state_dir
 
     @classmethod
     async def begin(cls, work: Work) -> _Reviewing:
@@ -93,12 +93,13 @@ class _Reviewing:
         work = self._work
         if not self._diff.strip():
             return await self._found([], [], [Evidence(ok=True, what=self._words)])
-        before = await work.once("snapshot", partial(look, work, self._root))
+        before = await work.once("snapshot", partial(anyio.to_thread.run_sync, look, self._root, self._state_dir))
+        reviewed = Reviewed(root=str(self._root), shown=ShownDiff.of_text(self._root, self._diff), before=before)
         reviewers = await self._reviewers()
         found = {
             one["agent"]: _kept(work.known(f"findings of {one['agent']}")) for one in reviewers if one["error"] is None
         }
-        merged = with_evidence(merge_findings(found, self._root), self._diff, self._root)
+        merged = merge_findings(found, reviewed)
         evidence = [
             Evidence(ok=one["error"] is None, what=f"{one['agent']} reviewed it.")
             if one["error"] is None
@@ -111,7 +112,7 @@ class _Reviewing:
         if merged:
             count = sum(one.verified for one in merged)
             evidence.append(Evidence(ok=True, what=f"{count} of {len(merged)} findings cite lines of the diff."))
-        evidence.append(await untouched(work, self._root, before))
+        evidence.append(await untouched(self._root, self._state_dir, before))
         return await self._found(told, reviewers, evidence)
 
     # --- reviewers ---------------------------------------------------------------------------------------------------
@@ -141,27 +142,13 @@ class _Reviewing:
 
     async def _review(self, number: int, agent: str, on_limit: OnLimit | None) -> dict[str, Any]:
         """Have an agent review; what it found is kept, its session and its verdict are told."""
-        work = self._work
+        work, request = self._work, self._work.wanted.request
         work.tell(f"{agent} reviews.")
-        own = self._target is not None and Capability.REVIEW in await work.helm.capabilities(agent)
-        turn = await (self._own_review if own else self._asked_review)(f"review {number} {agent}", agent, on_limit)
-        verdict_of, findings = await (self._own_report(turn) if own else self._read(number, agent, turn))
-
-        async def keep() -> list[dict[str, Any]]:
-            return [asdict(one) for one in findings]
-
-        await work.once(f"findings of {agent}", keep)
-        return {"sessionId": turn.session.id, "verdict": verdict_of}
-
-    async def _own_review(self, step: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
-        """By the agent's own reviewer."""
-        target, request = self._target, self._work.wanted.request
-        assert target is not None
-        state_dir = self._work.helm.settings.state_dir
-        kind = await anyio.to_thread.run_sync(with_instructions, self._root, target, request, state_dir)
-        return await self._work.start(
-            step,
-            f"{self._words} {request}",
+        own = Capability.REVIEW in await work.helm.capabilities(agent)
+        text, kind = await self._reviews.prepare(self._root, self._target, request, self._diff, own=own)
+        turn = await work.start(
+            f"review {number} {agent}",
+            text,
             cwd=self._root,
             kind=kind,
             agent=agent,
@@ -169,38 +156,27 @@ class _Reviewing:
             sandbox="read-only",
             approval_policy="never",
         )
+        report = await self._read(number, agent, turn, own=kind is not None)
 
-    async def _own_report(self, turn: DoneTurn) -> tuple[str | None, Sequence[Finding]]:
-        report = await Reviews(self._work.helm).report(turn.session.id)
-        if report is None:
-            raise TurnNotDone("The review came to no findings that can be read.", sessionId=turn.session.id)
-        return report.verdict or report.explanation or None, report.findings
+        async def keep() -> list[dict[str, Any]]:
+            return [asdict(one) for one in report.findings]
 
-    async def _asked_review(self, step: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
-        prompt = "\n\n".join(
-            [
-                f"Review this change. Change nothing yourself. {self._work.wanted.request}",
-                f"```diff\n{self._diff[:_DIFF_CHARS]}\n```",
-                "Report what is wrong with it and matters, with the lines of the diff that show it (as they are numbered "
-                f"in the new file). {_LEVELS} Nothing found is an empty list.",
-                asked_for(_FINDINGS),
-            ]
-        )
-        return await self._work.start(
-            step, prompt, cwd=self._root, agent=agent, on_limit=on_limit, sandbox="read-only", approval_policy="never"
-        )
+        await work.once(f"findings of {agent}", keep)
+        return {"sessionId": turn.session.id, "verdict": report.verdict or report.explanation or None}
 
-    async def _read(self, number: int, agent: str, turn: DoneTurn) -> tuple[str | None, Sequence[Finding]]:
+    async def _read(self, number: int, agent: str, turn: DoneTurn, *, own: bool) -> ReviewReport:
         """What an agent found by its report; one that cannot be read goes back to it."""
         for attempt in range(_SENT_BACK + 1):
             try:
-                report = read_report(turn.said)
-                return text_of(report, "verdict", required=False) or None, findings_of(report)
-            except ReportUnreadable as error:
+                report = await self._reviews.told(turn.session, turn.said, own=own)
+            except ReviewUnreadable as error:
                 if attempt == _SENT_BACK:
                     raise TurnNotDone(error.message, sessionId=turn.session.id, agent=agent) from error
-                again = f"Your report cannot be read. {error.message} {asked_for(_FINDINGS)}"
-                turn = await self._work.say(f"review {number} {agent} again {attempt}", turn.session.id, again)
+                turn = await self._work.say(f"review {number} {agent} again {attempt}", turn.session.id, _UNREADABLE)
+                continue
+            if report is None:
+                raise TurnNotDone("The review came to no findings that can be read.", sessionId=turn.session.id)
+            return report
         raise AssertionError
 
     # --- the second look ---------------------------------------------------------------------------------------------
@@ -261,7 +237,7 @@ class _Reviewing:
             except ReportUnreadable as error:
                 if attempt == _SENT_BACK:
                     raise
-                again = f"Your report cannot be read. {error.message} {asked_for(_VERDICTS)}"
+                again = f"{UNREADABLE} {error.message} {asked_for(_VERDICTS)}"
                 turn = await work.say(f"second look {agent} again {attempt}", turn.session.id, again)
         raise AssertionError
 

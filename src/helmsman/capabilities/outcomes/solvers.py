@@ -18,8 +18,7 @@ from helmsman.capabilities.outcomes.agent_reports import (
 from helmsman.capabilities.outcomes.checking import find_the_check
 from helmsman.capabilities.outcomes.claims import CitedLines, places_exist, within_scope
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, joined, verdict
-from helmsman.capabilities.outcomes.own_files import own_files_in
-from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
+from helmsman.capabilities.outcomes.reproduction import came_to_its_end, fixed, reproduced
 from helmsman.capabilities.outcomes.solving import Solver, Solving, Verified
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Debug(Solver):
         after, looked = await _after(checks, self.command)
         done = fixed(seen, after)
         cause, more = await _root_cause(checks, said)
-        told = joined(done, looked, await checks.check_kept(), cause)
+        told = joined(done, looked, came_to_its_end(before, after), await checks.check_kept(), cause)
         return Verified(verdict=told, after=after, more=more)
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,9 +90,7 @@ async def _root_cause(checks: Trial, said: str) -> tuple[Verdict, dict[str, Any]
 async def _after(checks: Trial, command: str) -> tuple[CheckResult, Verdict]:
     """The check as it was, on the change; and, where the change adds to existing tests, with these as they are now."""
     after = await checks.after(command)
-    if not after.passed or not any(
-        file.status == "M" and file.kind == "test" for file in own_files_in(await checks.changed())
-    ):
+    if not after.passed or not any(file.status == "M" and file.kind == "test" for file in await checks.own_files()):
         return after, Verdict(verified=True)
     now = await checks.now(command)
     what = f"With the tests as they are now: {now.in_words()}."
@@ -125,7 +122,8 @@ class Refactor(Solver):
         after, looked = await _after(checks, self.command)
         green = verdict([Evidence(ok=after.passed, what=f"After the change: {after.in_words()}.", detail=after.tail)])
         scope = within_scope(await checks.changed(), self._scope)
-        told = joined(self.judge(before), green, looked, scope, await checks.check_kept())
+        whole = came_to_its_end(before, after)
+        told = joined(self.judge(before), green, looked, whole, scope, await checks.check_kept())
         return Verified(verdict=told, after=after, more={"interfaces": (await checks.interfaces()).as_dict()})
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,12 +162,12 @@ class NewTests(Solver):
         verdicts = [steady, kept, exist]
         if steady.verified and exist.verified:
             verdicts.append(await self._can_fail(checks, places))
-        tests = [file.path for file in own_files_in(await checks.changed()) if file.kind == "test"]
+        tests = [file.path for file in await checks.own_files() if file.kind == "test"]
         more = {"tests": tests, "underTest": [place_data(place) for place in places]}
         return Verified(verdict=joined(*verdicts), after=after, more=more)
 
     async def _can_fail(self, checks: Trial, places: list[CitedLines]) -> Verdict:
-        tried = await checks.can_fail(self.command, places)
+        tried = await checks.can_fail(self.command, places, self.wanted.more.get("base"))
         # What was tried in vain before one failed speaks against nothing.
         return Verdict(verified=True, evidence=tried.evidence[-1:]) if tried.verified else tried
 

@@ -17,11 +17,11 @@ import anyio
 
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
-from helmsman.capabilities.outcomes.checking import runner_for
+from helmsman.capabilities.outcomes.checking import note_ready, runner_for
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.comparing import compare
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
-from helmsman.capabilities.outcomes.replacing import first_able
+from helmsman.capabilities.outcomes.replacing import first_able, makers_of
 from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
@@ -47,10 +47,10 @@ SENT_BACK: Final = 3
 _ASKED: Final = "Its check is asked for, and run on what there is."
 _WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies what an agent does."
 RULES: Final = (
-    "You work in a git worktree of your own. Your work is verified by running `{check}` with the tests and with the files "
-    "that say how they are run (Makefile, pyproject.toml, conftest.py, scripts, …) as they were before: do not change or "
-    "remove existing tests, and do not touch those files. You may add tests. Name files by their paths from the root of the "
-    "repository."
+    "You work in a git worktree of your own. Your work is verified by running `{check}`{where} with the tests and with the "
+    "files that say how they are run (Makefile, pyproject.toml, conftest.py, scripts, …) as they were before: do not change "
+    "or remove existing tests, and do not touch those files. You may add tests. Name files by their paths from the root of "
+    "the repository."
 )
 
 
@@ -96,7 +96,8 @@ class Solver(ABC):
 
     @property
     def rules(self) -> str:
-        return RULES.format(check=self.command)
+        folder = self.check["folder"]
+        return RULES.format(check=self.command, where=f" in {folder}" if folder else "")
 
 
 class Solving:
@@ -109,7 +110,7 @@ class Solving:
 
     async def run(self) -> Found:
         work, solver = self._work, self._solver
-        makers = self._makers()
+        makers = makers_of(work)
         work.side_by_side = len(makers)
         candidates: list[Candidate | None] = [None] * len(makers)
 
@@ -138,17 +139,6 @@ class Solving:
                 work, winner.session_id, winner.seen["diff"], winner.seen["evidence"], data, others
             )
         return await self._found(made, winner, compared, applied, apply_error, discarded)
-
-    # --- who ---------------------------------------------------------------------------------------------------------
-
-    def _makers(self) -> list[Sequence[Chosen]]:
-        """For each candidate the agents that may make it, best first."""
-        wanted = self._work.wanted
-        chosen = self._work.chosen
-        if len(wanted.agents) > 1:  # one each, and each for itself
-            count = max(wanted.candidates, len(chosen))
-            return [[chosen[number % len(chosen)]] for number in range(count)]
-        return [chosen] * wanted.candidates
 
     # --- one candidate -----------------------------------------------------------------------------------------------
 
@@ -200,7 +190,7 @@ class Solving:
     async def _verify(self, turn: DoneTurn) -> dict[str, Any]:
         """Verify what a session has left; as it is kept."""
         work, solver, session = self._work, self._solver, turn.session
-        runner = runner_for(work, session)
+        runner = runner_for(work, session, self._solver.check["folder"])
         await work.changes.end_commands(runner.worktree)
         seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
         async with trial(runner) as checks:
@@ -227,12 +217,14 @@ class Solving:
         with held.at_work("another candidate's check"):
             await self._at_gate.acquire()
         try:
-            runner = runner_for(work, held.session)
+            runner = runner_for(work, held.session, solver.check["folder"])
             await runner.allow(solver.command, _WHY_ASKED)
             if not solver.needs_before:
+                await note_ready(work, held.session)
                 return
             with held.at_work("the check before"):
                 before = CheckResult.of(await work.once("before", partial(self._run_before, runner)))
+            await note_ready(work, held.session)
         finally:
             self._at_gate.release()
         judged = solver.judge(before)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.model.own_words import NOT_HELD
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,7 +22,7 @@ _APPLIED: Final = {
 
 def for_agent(evidence: Sequence[EvidenceData]) -> str:
     """What goes back to an agent: what does not hold, with what was seen."""
-    lines = ["What you did was verified, and it does not hold. This was seen:", ""]
+    lines = [NOT_HELD, ""]
     for one in evidence:
         if one["ok"]:
             continue
@@ -68,7 +70,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_kind(report: Mapping[str, Any]) -> Iterator[str]:
     if check := report.get("check"):
-        yield f"Check: `{check['command']}` ({check['why'].rstrip('.')})"
+        where = f" in {check['folder']}" if check["folder"] else ""
+        yield f"Check: `{check['command']}`{where} ({check['why'].rstrip('.')})"
         yield ""
     if cause := report.get("rootCause"):
         yield f"**Root cause**: {cause['summary']}"

@@ -18,20 +18,21 @@ import anyio.to_thread
 
 from helmsman.capabilities.outcomes.claims import CitedLines, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
-from helmsman.capabilities.outcomes.failures import not_checked
+from helmsman.capabilities.outcomes.failures import failed_tests, not_checked
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
-from helmsman.capabilities.outcomes.own_files import as_before, own_files_in, own_kind
+from helmsman.capabilities.outcomes.own_files import as_before, own_files_in, own_kind, runs_with, stands_for_a_runner
 from helmsman.capabilities.outcomes.reproduction import is_same_test
 from helmsman.model.unified_diff import read_diff
 from helmsman.worktrees.lending import lend
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import TypeVar
 
     from helmsman.capabilities.outcomes.checks import CheckResult, CheckRunner
     from helmsman.capabilities.outcomes.interfaces import InterfaceChange
+    from helmsman.capabilities.outcomes.own_files import OwnFile
     from helmsman.worktrees.lending import Lent
 
     T = TypeVar("T")
@@ -62,10 +63,20 @@ class Trial:
     def __init__(self, lent: Lent, runner: CheckRunner) -> None:
         self._lent = lent
         self._runner = runner
+        self._printed: set[str] = set()
+        """Tests that were told to have failed where all passed: whoever prints that says nothing by it."""
 
     async def changed(self) -> dict[str, str]:
         """The files that the session changed since its worktree was made, each with `A`, `M`, `D` or `T`."""
         return await _blocking(lambda: self._lent.changed(self._lent.base, self._lent.now))
+
+    async def own_files(self) -> tuple[OwnFile, ...]:
+        """The files of the check among them."""
+        return await _blocking(self._own_files)
+
+    def _own_files(self) -> tuple[OwnFile, ...]:
+        lent = self._lent
+        return own_files_in(lent.changed(lent.base, lent.now), lent.links(lent.base))
 
     @property
     def directory(self) -> Path:
@@ -89,15 +100,17 @@ class Trial:
         tree = await _blocking(self._with_old_check)
         return await self._at(tree, command)
 
-    async def check_kept(self, *, new_helpers: bool = False) -> Verdict:
+    async def check_kept(self, *, new_helpers: bool = False, planned: Collection[str] = ()) -> Verdict:
         """Whether the change left the check what it was: tests were added, and nothing else of it was touched.
 
-        `new_helpers` lets there be new files that say how tests are run, too, such as a `conftest.py`.
+        `new_helpers` lets there be new files that say how tests are run, too, such as a `conftest.py`; `planned` files may
+        change.
         """
-        lent, changed = self._lent, await self.changed()
+        lent = self._lent
         told: list[Evidence] = []
-        for file in own_files_in(changed):
-            if file.status == "A" and (file.kind == "test" or new_helpers):
+        for file in await self.own_files():
+            helps = new_helpers and not stands_for_a_runner(file.path)
+            if file.path in planned or (file.status == "A" and (file.kind == "test" or helps)):
                 continue
             if file.kind == "test" and file.status == "M":
                 patch = await _blocking(lambda path=file.path: lent.patch(lent.base, lent.now, path))  # type: ignore[misc]
@@ -105,6 +118,11 @@ class Trial:
                 if not gone:
                     continue
             told.append(Evidence(ok=False, what=f"The check was edited: {file.in_words}.", file=file.path))
+        if (since := self._runner.since) is not None:
+            folders = {path.rpartition("/")[0] for path in await _blocking(lambda: lent.files(lent.now))} | {""}
+            for path in await _blocking(lambda: [one for one in lent.unknown_since(since) if runs_with(one, folders)]):
+                what = f"The check runs with {path}, which git does not know, and which was made or changed meanwhile."
+                told.append(Evidence(ok=False, what=what, file=path))
         if not told:
             return Verdict(verified=True, evidence=(Evidence(ok=True, what="The check is what it was before."),))
         return Verdict(verified=False, evidence=tuple(told))
@@ -120,7 +138,7 @@ class Trial:
 
     def _with_old_check(self) -> str:
         lent = self._lent
-        return lent.mixed(lent.now, as_before(lent.changed(lent.base, lent.now), lent.base))
+        return lent.mixed(lent.now, as_before(self._own_files(), lent.base))
 
     async def _at(self, tree: str, command: str) -> CheckResult:
         await self._runner.allow(command)  # before anything is exchanged
@@ -132,6 +150,9 @@ class Trial:
     async def steady(self, command: str, runs: int = RUNS) -> tuple[Verdict, CheckResult]:
         """Whether the tests that the session left pass, each time that they are run; and what the last run came to."""
         results = [await self.now(command) for _ in range(runs)]
+        self._printed |= {
+            failure.name for result in results if result.passed for failure in failed_tests(result.output)
+        }
         passed = [result.passed for result in results]
         told = [Evidence(ok=result.passed, what=f"{result.in_words()}.", detail=result.tail) for result in results]
         if any(passed) and not all(passed):
@@ -140,19 +161,24 @@ class Trial:
             told.append(Evidence(ok=False, what=f"It is flaky: of {runs} runs {sum(passed)} passed{named}."))
         return verdict(told), results[-1]
 
-    async def can_fail(self, command: str, targets: Sequence[CitedLines] = ()) -> Verdict:
+    async def can_fail(self, command: str, targets: Sequence[CitedLines] = (), base: str | None = None) -> Verdict:
         """Whether at least one of the session's new tests fails where the code is wrong.
 
-        Tried are the code before the change, then each hunk of the change taken back, then lines of the `targets` (what is
-        under test, where the session changed nothing but tests) taken out, one at a time.
+        Tried are the code of a commit (`base`), if there is one, and that before the change, then each hunk of the change
+        taken back, then lines of the `targets` (what is under test, where the session changed nothing but tests) taken out,
+        one at a time.
         """
         lent, changed = self._lent, await self.changed()
-        tests = [file.path for file in own_files_in(changed) if file.kind == "test" and file.status != "D"]
+        tests = [file.path for file in await self.own_files() if file.kind == "test" and file.status != "D"]
         names = await _blocking(lambda: _new_tests(lent, tests))
         if not tests:
             return Verdict(verified=False, evidence=(Evidence(ok=False, what="There is no new test."),))
         code = [path for path in changed if own_kind(path) is None]
         tried: list[Evidence] = []
+        if base is not None:
+            tree = await _blocking(lambda: self._with_code_of(base))
+            if (hit := await self._fails(tree, command, tests, names, f"the code of {base[:12]}", tried)) is not None:
+                return Verdict(verified=True, evidence=(*tried, hit))
         if code:
             tree = await _blocking(lambda: lent.mixed(lent.now, dict.fromkeys(code, lent.base)))
             if (hit := await self._fails(tree, command, tests, names, "the code before the change", tried)) is not None:
@@ -167,6 +193,11 @@ class Trial:
         tried.append(Evidence(ok=False, what="No new test was seen to fail, whatever was wrong with the code."))
         return Verdict(verified=False, evidence=tuple(tried))
 
+    def _with_code_of(self, commit: str) -> str:
+        """What the session left, with all but the check's own files as in a commit."""
+        lent, tree = self._lent, self._lent.tree_of(commit)
+        return lent.mixed(lent.now, {path: tree for path in lent.changed(tree, lent.now) if own_kind(path) is None})
+
     async def _fails(
         self,
         tree: str,
@@ -180,7 +211,9 @@ class Trial:
         hits = [
             failure.name
             for failure in result.failures
-            if not_checked(1, failure.message) is None and _is_new(failure.name, tests, names)
+            if not_checked(1, failure.message) is None
+            and _is_new(failure.name, tests, names)
+            and failure.name not in self._printed
         ]
         if hits:
             what = f"Against {against} a new test fails: {', '.join(hits[:5])}."
@@ -201,6 +234,7 @@ async def trial(runner: CheckRunner) -> AsyncIterator[Trial]:
     lending = lend(runner.worktree)
     lent = await _blocking(lending.__enter__)
     try:
+        await _blocking(lent.drop_bytecode)
         yield Trial(lent, runner)
     finally:
         with anyio.CancelScope(shield=True):

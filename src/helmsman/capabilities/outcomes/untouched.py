@@ -13,8 +13,9 @@ from helmsman.errors import InvalidInput
 from helmsman.worktrees import diff_of_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helmsman.capabilities.outcomes.wanted import Wanted
-    from helmsman.capabilities.outcomes.work import Work
     from helmsman.steering.core import Steering
 
 
@@ -32,19 +33,19 @@ async def require_repository(helm: Steering, wanted: Wanted) -> Path:
     return git.work_tree
 
 
-async def look(work: Work, root: Path) -> dict[str, str]:
-    """What the working tree is: its commit, and what differs from that. As a step keeps it."""
-
-    def snapshot() -> dict[str, str]:
-        git = find_git(root, work.helm.settings.state_dir)
-        head = "" if git is None else git.commit("HEAD") or ""
-        return {"head": head, "diff": diff_of_directory(root, state_dir=work.helm.settings.state_dir).digest}
-
-    return await anyio.to_thread.run_sync(snapshot)
+def look(root: Path, state_dir: Path) -> dict[str, str]:
+    """What the working tree is: its commit, and what differs from that. As a step, or a task, keeps it. Blocks."""
+    git = find_git(root, state_dir)
+    head = "" if git is None else git.commit("HEAD") or ""
+    return {"head": head, "diff": diff_of_directory(root, state_dir=state_dir).digest}
 
 
-async def untouched(work: Work, root: Path, before: dict[str, str]) -> Evidence:
+async def untouched(root: Path, state_dir: Path, before: Mapping[str, str]) -> Evidence:
     """Whether it is what it was."""
-    same = await look(work, root) == before
+    return nothing_changed(await anyio.to_thread.run_sync(look, root, state_dir) == before)
+
+
+def nothing_changed(same: bool) -> Evidence:
+    """That the working tree is what it was, or not."""
     changed = "Files of the working tree, or its commit, changed meanwhile. Look at what they are, and ask again."
     return Evidence(ok=same, what="Nothing in the working tree was changed." if same else changed)

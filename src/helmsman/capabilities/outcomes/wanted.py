@@ -23,9 +23,11 @@ MORE: Final[Mapping[Kind, Mapping[str, type]]] = {
     "review": {"target": str, "branch": str, "commit": str, "diff": str},
     "plan": {},
     "refactor": {"scope": list},
-    "test": {},
+    "test": {"base": str},
 }
-"""What only one kind takes, and of which type: the test that fails; what is reviewed; the paths that may be touched."""
+"""What only one kind takes, and of which type: the test that fails; what is reviewed; the paths that may be touched; the
+commit whose code new tests are to fail with.
+"""
 _MOST_SECONDS: Final = 7 * 24 * 3600.0
 
 
@@ -78,6 +80,9 @@ class Wanted:
             raise InvalidInput(f"A budget cannot be {self.budget_usd:g} USD. Use more than 0.", parameter="budgetUsd")
         if self.check is not None and not self.check.strip():
             raise InvalidInput("check is empty. Give a command, or leave it out.", parameter="check")
+
+        if self.kind == "review" and (self.check is not None or self.apply != "ask"):
+            raise InvalidInput("A review runs no check and has nothing to apply. Leave out check and apply.")
 
         for name, value in self.more.items():
             kind = MORE[self.kind].get(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
@@ -21,8 +21,8 @@ from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
 from helmsman.model.inputs import takes_start_options, turn_input
-from helmsman.tasks.drafts import JobTurn, for_job
-from helmsman.tasks.model import SESSIONS
+from helmsman.tasks.drafts import NextTurn, next_turn
+from helmsman.tasks.model import OF_JOB, SESSIONS
 from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK_SECONDS: Final = 1.0
+_CLOCK: Final = "uncounted"
+"""The key in a job's metadata for the time that people took."""
 
 
 class TurnNotDone(HelmsmanError):
@@ -208,14 +210,14 @@ class Work:
     async def _with_room(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Begin something as soon as there is room for another turn."""
         while True:
-            turn = JobTurn(self.task.id)
-            before = for_job.set(turn)
+            turn = NextTurn(**{OF_JOB: self.task.id})
+            before = next_turn.set(turn)
             try:
                 return await begin()
             except TooManySessions:
                 await anyio.sleep(_LOOK_SECONDS)
             finally:
-                for_job.reset(before)
+                next_turn.reset(before)
                 turn.take()
 
     def _note_session(self, session: Session) -> None:
@@ -281,6 +283,8 @@ class Work:
             )
 
         left, self._limit.deadline = self._limit.deadline - anyio.current_time(), math.inf  # people take their time
+        since, uncounted = datetime.now(UTC), _uncounted(self.task)
+        self._keep_clock({"since": since.isoformat(), "seconds": uncounted})
         try:
             session = await self._with_room(begin)
             self._note_session(session)
@@ -288,16 +292,22 @@ class Work:
             await session.wait(until="end")
         finally:
             self._limit.deadline = anyio.current_time() + left
+            self._keep_clock({"seconds": uncounted + (datetime.now(UTC) - since).total_seconds()})
         for task_id in [task_id for task_id, one in gates.items() if one is gate]:
             del gates[task_id]
         return answers[0]
+
+    def _keep_clock(self, clock: dict[str, Any]) -> None:
+        """Write down what of its time does not count: the next hub goes on with the same limit."""
+        self.task = replace(self.task, metadata={**self.task.metadata, _CLOCK: clock})
+        self.helm.ledger.update(self.task.id, {"metadata": {_CLOCK: clock}})
 
     def consent(self, session: Session) -> Consent:
         """Consent by whoever answers a session's questions. It holds for the same words in all of the job."""
         asks = consent_of(self.helm, session)
 
         async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
-            may = f"{allowance.place} {allowance.network} {command}"
+            may = f"{allowance.place} {allowance.network} {allowance.folder} {command}"
             step = f"allowed {hashlib.sha256(may.encode()).hexdigest()[:16]}"
             async with self._at[step]:
                 if (known := self.known(step)) is not None:
@@ -335,6 +345,20 @@ class Work:
             if results.cost_usd is not None:
                 costs.append(results.cost_usd)
         return used, sum(costs) if costs else None
+
+
+def seconds_left(task: Task, wanted: Wanted) -> float:
+    """What is left of a job's time, which counts from its beginning, whichever hubs were at it."""
+    taken = (datetime.now(UTC) - task.created_at).total_seconds() - _uncounted(task)
+    return max(0.0, wanted.seconds - taken)
+
+
+def _uncounted(task: Task) -> float:
+    """How long people have decided so far; also whether something was asked when its hub died."""
+    clock = task.metadata.get(_CLOCK) or {}
+    since = clock.get("since")
+    asking = 0.0 if since is None else (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
+    return float(clock.get("seconds", 0.0)) + asking
 
 
 def asks(helm: Steering, job: RunningJob) -> bool:

@@ -45,9 +45,10 @@ export function agentFilter(label, onchange) {
   const select = h("select", { "aria-label": label, hidden: true, onchange: () => onchange(select.value) });
   const fill = () => {
     const chosen = select.value;
-    select.replaceChildren(h("option", { value: "" }, "All agents"), ...agents.installed.map(({ agent, title }) => h("option", { value: agent }, title)));
+    const offered = agents.all.filter(({ agent, installed }) => installed || agent === chosen);
+    select.replaceChildren(h("option", { value: "" }, "All agents"), ...offered.map(({ agent, title }) => h("option", { value: agent }, title)));
     select.value = chosen;
-    select.hidden = agents.installed.length < 2;
+    select.hidden = offered.length < 2 && !chosen;
   };
   agents.addEventListener("agents", fill);
   fill(); // they are read once somebody is logged in: asked before, the answer would log out who has just come in

@@ -36,6 +36,11 @@ export function sessionPath(id, ...rest) {
   return ["sessions", id, ...rest].map(encodeURIComponent).join("/");
 }
 
+/** The address of a place in a session, in this page. */
+export function sessionPlace(id, ...inside) {
+  return `#/s/${[id, ...inside.filter((one) => one !== undefined)].map(encodeURIComponent).join("/")}`;
+}
+
 async function call(url, options) {
   let answer;
   try {

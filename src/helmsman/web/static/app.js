@@ -56,16 +56,22 @@ function show(name, made) {
 
 function route() {
   if (loggedOut || (location.hash && !location.hash.startsWith("#/"))) return; // "#main" is a place in the page
-  const [place, id] = location.hash.slice(2).split("/");
+  const [place, id, ...inside] = location.hash.slice(2).split("/").map(decodeURIComponent);
   if (place === "s" && id) {
-    const sessionId = decodeURIComponent(id);
-    list.mark(sessionId);
-    show("session", new SessionView(sessionId));
+    list.mark(id);
+    if (view instanceof SessionView && view.id === id) view.goTo(inside);
+    else show("session", new SessionView(id, inside));
     return;
   }
   list.mark(null);
+  if (place === "" || place.startsWith("?")) {
+    const [name, make] = PLACES[""];
+    if (document.body.dataset.view !== name) show(name, make());
+    list.place(location.hash);
+    return;
+  }
   if (place === "j" && id) {
-    show("tasks", new JobView(decodeURIComponent(id)));
+    show("tasks", new JobView(id));
     return;
   }
   const [name, make] = PLACES[place] ?? PLACES[""];

@@ -15,6 +15,7 @@ const STATUS = {
   canceled: "Cancelled",
   unknown: "Unknown",
   waits: "Waits for its limit",
+  denied: "Denied, nobody answered",
 };
 
 const TONE = {

@@ -17,7 +17,7 @@ class Store extends EventTarget {
   #recent = new Map();
   #nextCursor = null;
   #readAll = false;
-  #agent = "";
+  #filter = {};
 
   constructor() {
     super();
@@ -34,9 +34,9 @@ class Store extends EventTarget {
     this.refreshOverview();
   }
 
-  /** List the sessions of one agent, or of all. */
-  only(agent) {
-    this.#agent = agent;
+  /** List only some sessions: of an agent, of a project, in a state. */
+  only(filter) {
+    this.#filter = filter;
     this.running = [];
     this.#recent = new Map();
     this.#nextCursor = null;
@@ -63,7 +63,7 @@ class Store extends EventTarget {
   async more() {
     const cursor = this.#nextCursor;
     if (cursor === null) return;
-    const page = await get("sessions", { limit: PAGE, cursor, agent: this.#agent });
+    const page = await get("sessions", { limit: PAGE, cursor, ...this.#filter });
     if (cursor !== this.#nextCursor) return;
     for (const session of page.sessions) this.#recent.set(session.sessionId, session);
     this.#nextCursor = page.nextCursor ?? null;
@@ -91,14 +91,16 @@ class Store extends EventTarget {
 
   async #readSessions() {
     await quietly(async () => {
-      const agent = this.#agent;
-      const [running, page] = await Promise.all([get("sessions", { running: 1, agent }), get("sessions", { limit: PAGE, agent })]);
-      if (agent !== this.#agent) return; // another was chosen meanwhile
+      const filter = this.#filter;
+      const [running, page] = await Promise.all([get("sessions", { running: 1, ...filter }), get("sessions", { limit: PAGE, ...filter })]);
+      if (filter !== this.#filter) return; // another was chosen meanwhile
       this.running = running.sessions;
       const newest = new Map(page.sessions.map((session) => [session.sessionId, session]));
       if (!this.#readAll) this.#nextCursor = page.nextCursor ?? null;
       this.#readAll = true; // from now on the cursor is that of the oldest page that was read
-      this.#recent = new Map([...newest, ...[...this.#recent].filter(([id]) => !newest.has(id))]);
+      const last = page.nextCursor ? page.sessions.at(-1)?.timestamp : ""; // what is newer and not on the page is gone
+      const older = [...this.#recent].filter(([id, { timestamp }]) => !newest.has(id) && timestamp <= last);
+      this.#recent = new Map([...newest, ...older]);
       this.#tell("sessions");
     });
   }

@@ -71,8 +71,8 @@ class AgentSessions:
         for turn, used in zip(reversed(turns), reversed(before), strict=True):
             yield _recorded(turn, used)
 
-    def history(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        return self._reader.history(session_id)
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        return self._reader.history(info.session_id)
 
 
 class AgentSpending:

@@ -37,7 +37,7 @@ _PERMISSION_PROFILES: Final[Mapping[str, SandboxMode]] = {
     ":danger-no-sandbox": "danger-full-access",
     ":danger-full-access": "danger-full-access",
 }
-_DEFAULT_APPROVAL: Final = "on-request"
+_DEFAULT_APPROVAL: Final[ApprovalPolicy] = "on-request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +127,12 @@ async def plan_access(
         config=config,
         notes=(remark,) if remark else (),
     )
+
+
+def configured_access(configured: Mapping[str, Any], directory: Path | None) -> tuple[SandboxMode, ApprovalPolicy]:
+    """What holds for who asks for nothing, by an effective configuration."""
+    sandbox = _configured_sandbox(configured) or _default_sandbox(configured, directory)
+    return sandbox, _configured_approval(configured) or _DEFAULT_APPROVAL
 
 
 def confined_sandbox(

@@ -234,9 +234,9 @@ async def fits_engine(
     return wanted.fits(record)
 
 
-def need_engine(record: EngineRecord, *, needed: bool) -> None:
+def need_engine(directory: Path, *, needed: bool) -> None:
     """Say whether somebody has to be attached to an engine: if nobody is, its keeper starts the next hub."""
-    if mark_needed(record.directory, needed=needed) and needed:
+    if mark_needed(directory, needed=needed) and needed and (record := read_record(directory)) is not None:
         send_signal(record.keeper, WAKE)
 
 

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.codex.access.plan import configured_access
 from helmsman.agents.codex.engine.review_output import from_text, is_of, read_review
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import from_app_server
+from helmsman.agents.configured import InForce
 from helmsman.agents.own_terminal import OwnTerminal
 from helmsman.agents.protocol import Capability, Engine
+from helmsman.base.json_values import optional_text
 from helmsman.errors import EngineRefused, HelmsmanError
 from helmsman.model.events import RateLimitsReported
 
@@ -193,6 +196,16 @@ class AppServerUpkeep(Engine):
 
     async def read_config(self, directory: Path | None) -> AgentConfig:
         return await self.api.config(directory)
+
+    async def in_force(self, directory: Path) -> InForce:
+        values = (await self.api.config(directory)).values
+        sandbox, approval = configured_access(values, directory)
+        return InForce(
+            model=optional_text(values.get("model")),
+            effort=optional_text(values.get("model_reasoning_effort")),
+            sandbox=sandbox,
+            approval_policy=approval,
+        )
 
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
         return await self.api.write_config(edits, version=version)

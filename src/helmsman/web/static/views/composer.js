@@ -40,12 +40,28 @@ export class Composer {
     this.queue.hidden = !steers;
   }
 
+  /** Say something else than what is in the field: into the turn that runs, after it, or as the next one. */
+  async deliver(message, whenBusy = this.#whenBusy) {
+    await post(sessionPath(this.sessionId, "say"), { message, whenBusy });
+  }
+
+  /** What `deliver` would do, as a button says it. */
+  verb(what) {
+    return { steer: `Steer with ${what}`, queue: `Send ${what} after this turn`, error: `Send ${what}` }[this.#whenBusy];
+  }
+
+  /** Put a draft into the field, for somebody to change and send. */
+  write(text) {
+    this.field.value = text;
+    this.field.focus();
+  }
+
   async #say(whenBusy) {
     const message = this.field.value.trim();
     if (!message || this.#sending) return;
     this.#sending = true;
     try {
-      await post(sessionPath(this.sessionId, "say"), { message, whenBusy });
+      await this.deliver(message, whenBusy);
       this.field.value = "";
       if (whenBusy === "queue") toast("Kept for the next turn.");
     } finally {

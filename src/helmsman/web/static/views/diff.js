@@ -41,8 +41,19 @@ export function diffLines(file, { all = false } = {}) {
   return h("div", {}, shown, more, missing);
 }
 
-function lineElement([kind, text, before, after]) {
+/** A line's text behind its sign, in the pieces that the server tells apart: [[length, class], …]. */
+export function codePieces(text, pieces) {
+  if (!pieces) return [text];
+  let at = 0;
+  const shown = pieces.map(([length, kind]) => {
+    const piece = text.slice(at, (at += length));
+    return kind ? h("span", { class: kind }, piece) : piece;
+  });
+  return [...shown, text.slice(at)];
+}
+
+function lineElement([kind, text, before, after, pieces]) {
   const [old, now] = [before, after].map((number) => String(number ?? "").padStart(4));
   const dataset = { numbers: `${old} ${now}`, number: now.trim() ? now : old }; // both, and one where there is little room
-  return h("span", { class: `line ${kind}`, dataset }, `${text || " "}\n`);
+  return h("span", { class: `line ${kind}`, dataset }, text.slice(0, 1) || " ", codePieces(text.slice(1), pieces), "\n");
 }

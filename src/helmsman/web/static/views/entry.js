@@ -1,5 +1,6 @@
 // One thing done in a turn, by its type.
 
+import { copyButton } from "/copy.js";
 import { h } from "/dom.js";
 import { count, duration, pathIn } from "/format.js";
 import { diffLines, fileHeading } from "/views/diff.js";
@@ -27,23 +28,26 @@ const NAMES = {
   error: "Error",
 };
 
-/** An entry of the transcript as an article. Paths are told from `directory`; `readWhole` reads the entry again, uncut. */
-export function entryElement(entry, { directory, readWhole }) {
+/** An entry of the transcript as an article. Paths are told from `directory`; `turnPlace` gives the address of a turn;
+ * `readWhole` reads the entry again, uncut. */
+export function entryElement(entry, { directory, turnPlace, readWhole }) {
   const { item } = entry;
   const body = (BODIES[item.type] ?? unknown)(item, directory);
   const running = item.status === "started" || item.status === "in_progress";
+  const name = entry.by === "helmsman" ? "Helmsman" : (NAMES[item.type] ?? (item.name || item.type));
   return h(
     "article",
     {
       class: `entry ${item.type}`,
       dataset: { index: entry.index, state: running ? "running" : item.status },
-      "aria-label": NAMES[item.type] ?? item.type,
+      "aria-label": name,
     },
     h(
       "div",
       { class: "who" },
-      h("span", { class: "name" }, NAMES[item.type] ?? (item.name || item.type)),
-      item.type === "user_message" ? h("span", { class: "turn" }, `Turn ${entry.turn}`) : null,
+      h("span", { class: "name" }, name),
+      item.type === "user_message" ? h("a", { class: "turn", href: turnPlace(entry.turn), title: "Link to this turn" }, `Turn ${entry.turn}`) : null,
+      item.type === "agent_message" && !running ? copyButton("answer", () => item.text) : null,
       running ? h("span", { class: "spinner", role: "img", "aria-label": "under way" }) : null,
     ),
     h("div", { class: "what" }, body, entry.cut ? cutNote(entry, readWhole) : null),
@@ -62,10 +66,11 @@ function cutNote(entry, readWhole) {
 const BODIES = {
   user_message: (item) => [
     h("p", { class: "said" }, item.text),
+    item.status === "completed" ? null : h("p", { class: "quiet" }, item.status === "failed" ? "The turn ended before the agent read this." : "The agent reads this as soon as it can."),
     item.images?.length ? h("p", { class: "quiet" }, count(item.images.length, "image")) : null,
   ],
-  agent_message: (item) => prose(item.text),
-  reasoning: (item) => foldable(firstLine(item.text) || "…", item.text.includes("\n") ? prose(item.text) : null, false),
+  agent_message: (item) => prose(item),
+  reasoning: (item) => foldable(firstLine(item.text) || "…", item.text.includes("\n") ? prose(item) : null, false),
   command_execution: command,
   file_change: (item, directory) => [
     item.declined ? h("p", { class: "quiet" }, "Declined; nothing was changed.") : null,
@@ -75,14 +80,14 @@ const BODIES = {
   dynamic_tool_call: (item) => toolCall(item.tool, item),
   web_search: (item) => h("p", {}, item.query || "…"),
   todo_list: (item) => [item.explanation ? h("p", {}, item.explanation) : null, steps(item.steps ?? [])],
-  plan: (item) => prose(item.text),
+  plan: (item) => prose(item),
   collab_tool_call: (item) => [
     h("p", {}, item.prompt ?? item.tool),
     h("ul", { class: "agents" }, (item.agents ?? []).map((agent) => h("li", {}, `${agent.status}: ${agent.message ?? agent.id}`))),
   ],
   image_view: (item) => h("p", { class: "mono" }, item.path),
   context_compaction: () => h("p", { class: "quiet" }, "The conversation was summarised to make room."),
-  review: (item) => (item.text ? prose(item.text) : h("p", { class: "quiet" }, "Review begins.")),
+  review: (item) => (item.text ? prose(item) : h("p", { class: "quiet" }, "Review begins.")),
   decision: (item) => [h("p", {}, item.question), h("p", { class: item.by === "deadline" ? "bad" : "quiet" }, item.outcome)],
   error: (item) => h("p", {}, item.message),
 };
@@ -106,6 +111,7 @@ function command(item) {
       item.declined ? h("span", { class: "pill quiet" }, "declined") : null,
       failed ? h("span", { class: "pill bad" }, `exit ${item.exitCode}`) : null,
       item.exitCode === 0 ? h("span", { class: "pill good" }, "exit 0") : null,
+      copyButton("command", () => item.script),
       item.durationMs >= 1000 ? h("span", { class: "quiet" }, duration(item.durationMs / 1000)) : null,
     ),
   );

@@ -2,7 +2,7 @@
 // and after, the change, the candidates.
 
 import { agents } from "/agents.js";
-import { get, post } from "/api.js";
+import { get, post, sessionPlace } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, h, redraw, toast } from "/dom.js";
 import { shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
@@ -62,7 +62,7 @@ function parts({ task, sessions, report, files }, refresh) {
     ...["findings", "refuted", "rejected"].map((word) => (report?.[word]?.length ? findings(word, report[word]) : null)),
     report?.steps?.length ? steps(report) : null,
     report?.candidates?.length > 1 ? candidates(report) : null,
-    files?.length ? h("section", {}, h("h2", {}, "Change"), files.map((file) => [h("p", { class: "file" }, fileHeading(file)), diffLines(file)])) : null,
+    files?.length ? h("section", {}, h("h2", {}, "Change"), reviewed(report), files.map((file) => [h("p", { class: "file" }, fileHeading(file)), diffLines(file)])) : null,
   ];
 }
 
@@ -107,7 +107,7 @@ function checks(report) {
     "section",
     {},
     h("h2", {}, "Check"),
-    h("p", {}, h("code", { class: "mono" }, command), " ", h("span", { class: "quiet" }, report.check?.why ?? "")),
+    h("p", {}, h("code", { class: "mono" }, command), report.check?.folder ? ` in ${report.check.folder} ` : " ", h("span", { class: "quiet" }, report.check?.why ?? "")),
     h("div", { class: "sides" }, side("before", report.before), side("after", report.after)),
   );
 }
@@ -159,7 +159,7 @@ function candidates(report) {
       h("td", {}, one.agent),
       h("td", {}, one.verified ? "✓" : `✗ ${one.error ?? ""}`),
       h("td", {}, String(one.attempts)),
-      h("td", {}, one.diff ? stat(one.diff.added, one.diff.removed) : ""),
+      h("td", {}, one.diff ? reviewLink(one.sessionId, stat(one.diff.added, one.diff.removed)) : ""),
       h("td", {}, one.checkSeconds === null || one.checkSeconds === undefined ? "" : `${one.checkSeconds.toFixed(1)} s`),
       h("td", {}, one.sessionId ? h("a", { href: `#/s/${one.sessionId}`, class: "mono" }, one.sessionId.slice(-8)) : ""),
     );
@@ -171,6 +171,16 @@ function candidates(report) {
     h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, report.candidates.map(row))),
     report.compared ? h("p", {}, report.compared) : null,
   );
+}
+
+/** The change where lines can be commented on, and the whole applied or dropped: in the session that made it. */
+function reviewed(report) {
+  const made = report?.candidates?.find((one) => one.winner) ?? report?.candidates?.[0];
+  return made?.sessionId ? h("p", {}, reviewLink(made.sessionId, "Review it, send comments back, apply or discard it")) : null;
+}
+
+function reviewLink(sessionId, words) {
+  return sessionId ? h("a", { href: sessionPlace(sessionId, "changes") }, words) : words;
 }
 
 function list(all) {

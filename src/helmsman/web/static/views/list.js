@@ -1,14 +1,16 @@
 // The sessions: what waits, what runs, what was. Or what a search finds, tasks too.
 
-import { agentFilter, agents } from "/agents.js";
+import { agents } from "/agents.js";
 import { get } from "/api.js";
 import { timedOutPill } from "/deadline.js";
 import { arrange, freshId, h, redraw } from "/dom.js";
-import { shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo, unenforcedPill } from "/format.js";
+import { count, duration, money, shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo, unenforcedPill } from "/format.js";
 import { store } from "/store.js";
 import { debounced, nextFrame } from "/timing.js";
+import { Filters } from "/views/filters.js";
 
 const PAUSE = 150; // milliseconds of not typing, after which a search begins
+const AGAIN = 1000; // milliseconds until what was not indexed yet is searched again
 
 export class SessionList {
   #rows = new Map();
@@ -17,6 +19,7 @@ export class SessionList {
   #current = null;
   #endIsNear = false;
   #reading = false;
+  #watching = null;
 
   constructor(pane) {
     const id = freshId("search");
@@ -24,20 +27,30 @@ export class SessionList {
     this.body = h("div", { class: "rows" });
     this.end = h("p", { class: "rows-end quiet", "aria-hidden": "true" });
     this.scroller = h("div", { class: "scroller" }, this.body, this.end);
-    this.agent = agentFilter("Sessions of which agent", (agent) => store.only(agent));
+    this.filters = new Filters(() => this.#filtered());
     pane.append(
-      h("div", { class: "search", role: "search" }, h("label", { for: id, class: "visually-hidden" }, "Search sessions and tasks"), this.field, h("kbd", { "aria-hidden": "true" }, "/"), this.agent),
+      h("div", { class: "search", role: "search" }, h("label", { for: id, class: "visually-hidden" }, "Search sessions and tasks"), this.field, h("kbd", { "aria-hidden": "true" }, "/"), this.filters.element),
       this.scroller,
     );
     this.field.addEventListener("input", debounced(() => this.#search(), PAUSE));
     this.field.addEventListener("keydown", (event) => this.#onKey(event));
     store.addEventListener("sessions", () => this.#show());
     agents.addEventListener("agents", () => this.#show());
-    const near = { root: this.scroller, rootMargin: "800px" };
-    new IntersectionObserver((seen) => {
-      this.#endIsNear = seen.at(-1).isIntersecting;
-      this.#more();
-    }, near).observe(this.end);
+    const narrow = matchMedia("(max-width: 760px)"); // where the whole page scrolls, not the list
+    narrow.addEventListener("change", () => this.#watchEnd(narrow.matches));
+    this.#watchEnd(narrow.matches);
+  }
+
+  #watchEnd(isPage) {
+    this.#watching?.disconnect();
+    this.#watching = new IntersectionObserver(
+      (seen) => {
+        this.#endIsNear = seen.at(-1).isIntersecting;
+        this.#more();
+      },
+      { root: isPage ? this.scroller.closest(".page") : this.scroller, rootMargin: "800px" },
+    );
+    this.#watching.observe(this.end);
   }
 
   /** Mark the session that is open. */
@@ -47,6 +60,21 @@ export class SessionList {
       if (id === sessionId) row.setAttribute("aria-current", "page");
       else row.removeAttribute("aria-current");
     }
+  }
+
+  /** The overview's address says what is listed; without a word about it, what was listed stays, and gets into the address. */
+  place(hash) {
+    if (hash.includes("?") && this.filters.take(hash)) this.#search();
+    else if (!hash.includes("?")) this.#keepAddress();
+  }
+
+  #filtered() {
+    this.#keepAddress();
+    this.#search();
+  }
+
+  #keepAddress() {
+    if (document.body.dataset.view === "home" && location.hash !== this.filters.address) history.replaceState(null, "", this.filters.address);
   }
 
   clearSearch() {
@@ -89,10 +117,13 @@ export class SessionList {
       this.clearSearch();
       return;
     }
-    const found = await get("search", { q: words, limit: 50 }).catch(() => ({ sessions: [], tasks: [] }));
+    const { project: directory, agent, state } = this.filters.chosen;
+    const found = await get("search", { q: words, limit: 50, directory, agent }).catch((error) => ({ sessions: [], tasks: [], problem: error.message }));
     if (words !== this.field.value.trim()) return; // typed on meanwhile
+    if (state) found.sessions = found.sessions.filter((session) => state === session.status || (state === "denied" && session.timedOut));
     this.#found = found;
     this.#show();
+    if (found.unread !== undefined) setTimeout(() => words === this.field.value.trim() && this.#search(), AGAIN);
   }
 
   #show() {
@@ -102,7 +133,7 @@ export class SessionList {
       groups.map(([title, rows]) => this.#group(title, rows)),
     );
     if (!groups.length) this.body.replaceChildren(this.#nothing());
-    this.end.textContent = !this.#found && store.hasMore ? "Reading older sessions…" : "";
+    this.end.textContent = this.#found?.unread ? `${count(this.#found.unread, "session is", "sessions are")} not indexed yet.` : !this.#found && store.hasMore ? "Reading older sessions…" : "";
     this.scroller.dataset.ready = "yes";
     this.#more();
   }
@@ -125,8 +156,11 @@ export class SessionList {
   }
 
   #nothing() {
-    if (this.#found) return h("p", { class: "empty" }, "Nothing found. Every word has to be in the name, the first prompt or the directory.");
-    if (this.agent.value) return h("p", { class: "empty" }, `No sessions of ${agents.title(this.agent.value)}.`);
+    if (this.#found?.problem) return h("p", { class: "empty note bad", role: "alert" }, this.#found.problem);
+    if (this.#found) return h("p", { class: "empty" }, "Nothing found. Every word has to be in what was said or done.");
+    const { agent, ...others } = this.filters.chosen;
+    if (Object.keys(others).length) return h("p", { class: "empty" }, "No sessions that are so.");
+    if (agent) return h("p", { class: "empty" }, `No sessions of ${agents.title(agent)}.`);
     return h("p", { class: "empty" }, "No sessions yet. Press n to start one.");
   }
 
@@ -161,8 +195,11 @@ export class SessionList {
         session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
         unenforcedPill(session),
         session.timedOut ? timedOutPill(session.timedOut.length) : null,
+        session.seconds ? h("span", { class: "spent", title: "Time at work" }, duration(session.seconds)) : null,
+        session.costUsd === undefined ? null : h("span", { class: "spent", title: "Cost" }, money(session.costUsd)),
         timeAgo(session.timestamp),
       ),
+      session.excerpt ? h("span", { class: "excerpt quiet" }, session.excerpt.map((part, place) => (place % 2 ? h("mark", {}, part) : part))) : null,
     ]);
     return row;
   }

@@ -21,9 +21,9 @@ const APPLY = [
 const OWN = {
   debug: ["check", "apply", "candidates"],
   review: ["branch"],
-  plan: ["check", "apply"],
+  plan: ["check", "apply", "candidates"],
   refactor: ["check", "apply", "candidates", "scope"],
-  test: ["check", "apply", "candidates"],
+  test: ["check", "apply", "candidates", "base"],
 };
 
 export function openNewJob() {
@@ -40,6 +40,7 @@ export function openNewJob() {
     candidates: field("Candidates", h("input", { name: "candidates", type: "number", min: 1, max: 5, value: "1" })),
     scope: field("Only in", input("scope", "everywhere; else paths, by commas")),
     branch: field("Against branch", input("branch", "none: what is not committed")),
+    base: field("Fails with the code of", input("base", "no commit in particular")),
   };
   const problem = h("p", { class: "note bad", role: "alert", hidden: true });
   const start = h("button", { type: "submit", class: "primary" }, "Start");

@@ -3,7 +3,11 @@
 import { agents } from "/agents.js";
 import { get, post } from "/api.js";
 import { freshId, h } from "/dom.js";
+import { Pictures } from "/pictures.js";
 import { store } from "/store.js";
+import { debounced } from "/timing.js";
+
+const PAUSE = 200; // milliseconds of not typing, after which a directory is looked up
 
 export const SANDBOXES = [
   ["", "as configured"],
@@ -25,6 +29,8 @@ export function openNewSession() {
   const directory = h("input", { name: "workingDirectory", list: directories, autocomplete: "off" });
   const known = h("datalist", { id: directories });
   const start = h("button", { type: "submit", class: "primary" }, "Start");
+  const model = new ModelChoice();
+  const configured = h("p", { class: "quiet configured", role: "status" });
   const agent = h("select", { name: "agent" });
   const about = h("div", { class: "about-agent" });
   const unenforced = check(
@@ -33,9 +39,9 @@ export function openNewSession() {
     "Nothing then holds what you approve: a command can write anywhere you can. Without this it is not started where no sandbox can be put around it.",
   );
   const trust = check("trustRepository", "Trust the repository", "Its own settings, hooks, plugins and MCP servers take effect, and may run programs before anything is asked.");
-  const form = h(
-    "form",
-    {},
+  const form = h("form", {});
+  const pictures = new Pictures(form, prompt);
+  form.append(
     field("What is to be done?", prompt),
     h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
     about,
@@ -45,8 +51,10 @@ export function openNewSession() {
       { class: "fields" },
       field("It may write", select("sandbox", SANDBOXES)),
       field("It asks", select("approvalPolicy", POLICIES)),
-      field("Model", h("input", { name: "model", placeholder: "as configured", autocomplete: "off" })),
+      model.element,
     ),
+    configured,
+    pictures.element,
     h("div", { class: "checks" }, check("worktree", "In a git worktree of its own"), trust, unenforced),
     problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), start),
@@ -57,7 +65,8 @@ export function openNewSession() {
     event.preventDefault();
     start.disabled = true;
     try {
-      const { sessionId } = await post("sessions", values(form));
+      const images = pictures.paths;
+      const { sessionId } = await post("sessions", { ...values(form), ...(images.length ? { images } : {}) });
       dialog.close();
       location.hash = `#/s/${sessionId}`;
     } catch (error) {
@@ -74,13 +83,87 @@ export function openNewSession() {
   document.body.append(dialog);
   dialog.showModal();
   prompt.focus();
-  suggest(directory, known);
+  const showConfigured = () => tellConfigured(configured, agent.value, directory.value.trim());
+  suggest(directory, known).then(showConfigured);
+  directory.addEventListener("input", debounced(() => complete(directory, known).then(showConfigured), PAUSE));
   offerAgents(agent, () => {
     const chosen = agents.get(agent.value);
     about.replaceChildren(...aboutAgent(chosen));
     unenforced.hidden = !chosen || chosen.agent === "codex"; // which has a sandbox of its own
     if (unenforced.hidden) unenforced.querySelector("input").checked = false;
+    pictures.element.hidden = !chosen?.can.includes("images");
+    model.offer(chosen);
+    showConfigured();
   });
+}
+
+/** The models and efforts that an agent offers; one that does not tell is given a name. */
+class ModelChoice {
+  #models = [];
+  #agent = null;
+
+  constructor() {
+    this.model = h("select", { name: "model" });
+    this.effort = h("select", { name: "effort" });
+    this.named = h("input", { name: "model", placeholder: "as configured", autocomplete: "off" });
+    this.choice = field("Model", this.model);
+    this.efforts = field("Effort", this.effort);
+    this.free = field("Model", this.named);
+    this.element = [this.choice, this.free, this.efforts];
+    this.model.addEventListener("change", () => this.#showEfforts());
+    this.#show([]);
+  }
+
+  async offer(agent) {
+    this.#agent = agent;
+    const tells = agent?.installed && agent.can.includes("models");
+    const { models } = tells ? await get("models", { agent: agent.agent }).catch(() => ({ models: [] })) : { models: [] };
+    if (agent === this.#agent) this.#show(models);
+  }
+
+  #show(models) {
+    this.#models = models;
+    const isTold = models.length > 0;
+    for (const [part, input, shown] of [[this.choice, this.model, isTold], [this.free, this.named, !isTold]]) {
+      part.hidden = !shown;
+      input.disabled = !shown; // what is disabled is not sent
+    }
+    this.model.replaceChildren(h("option", { value: "" }, "as configured"), ...models.map(({ id, name, description }) => h("option", { value: id, title: description }, name)));
+    this.#showEfforts();
+  }
+
+  #showEfforts() {
+    const chosen = this.#models.find(({ id }) => id === this.model.value) ?? this.#models.find(({ isDefault }) => isDefault);
+    const efforts = chosen?.efforts ?? [];
+    this.efforts.hidden = !efforts.length;
+    this.effort.disabled = !efforts.length;
+    this.effort.replaceChildren(h("option", { value: "" }, "as configured"), ...efforts.map((effort) => h("option", { value: effort }, effort)));
+  }
+}
+
+/** What "as configured" comes to in this directory. Where only the agent knows, that is said. */
+async function tellConfigured(line, agent, directory) {
+  if (!agent || !directory) return;
+  const asked = (line.dataset.asked = `${agent} ${directory}`);
+  const found = await get("in-force", { agent, directory }).catch((error) => error);
+  if (line.dataset.asked !== asked) return;
+  if (found instanceof Error) {
+    line.textContent = found.code === "unsupported" ? `"As configured" is as ${agents.title(agent)} itself is configured.` : found.message;
+    return;
+  }
+  const sandbox = SANDBOXES.find(([value]) => value === found.sandbox)?.[1] ?? found.sandbox;
+  const policy = POLICIES.find(([value]) => value === found.approvalPolicy)?.[1] ?? found.approvalPolicy;
+  const parts = [`model ${found.model ?? "of its own choice"}`, found.effort ? `effort ${found.effort}` : "", `sandbox: ${sandbox}`, `it asks: ${policy}`];
+  line.textContent = `As configured here: ${parts.filter(Boolean).join("; ")}.`;
+}
+
+/** Offer what the directory may go on as, after those lately worked in. */
+async function complete(directory, known) {
+  const begins = directory.value;
+  const { directories } = await get("directories", { begins }).catch(() => ({ directories: [] }));
+  if (begins !== directory.value) return;
+  const recent = store.overview?.directories ?? [];
+  known.replaceChildren(...[...new Set([...recent, ...directories])].map((value) => h("option", { value })));
 }
 
 /** The agents that are here, the usual one first; the others are shown, and cannot be chosen. */

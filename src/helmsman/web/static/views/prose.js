@@ -1,32 +1,29 @@
-// What agents write to people: paragraphs, with code where it is marked as such. Only text nodes are made.
+// What agents write to people. The server has made HTML of it, and let through what can only be read (web/markdown.py).
 
+import { copyButton } from "/copy.js";
 import { h } from "/dom.js";
 
-const FENCE = /^[ \t]*```[^\n]*\n([\s\S]*?)(?:^[ \t]*```[ \t]*$|(?![\s\S]))/gm;
-const MARKS = /`([^`\n]+)`|\*\*([^*\n]+)\*\*/g;
-
-export function prose(text) {
+/** Markdown, from an item's `text` and `html`. Where there is no HTML, the text as it stands. */
+export function prose({ text, html }) {
   const shown = h("div", { class: "prose" });
-  let end = 0;
-  for (const match of text.matchAll(FENCE)) {
-    addWords(shown, text.slice(end, match.index));
-    shown.append(h("pre", { class: "code", tabindex: "0" }, match[1].replace(/\n$/, "")));
-    end = match.index + match[0].length;
+  if (html === undefined) {
+    shown.append(h("p", {}, text));
+    return shown;
   }
-  addWords(shown, text.slice(end));
+  const made = document.createElement("template");
+  made.innerHTML = html;
+  for (const block of made.content.querySelectorAll("pre")) {
+    block.tabIndex = 0;
+    block.className = "code";
+    const frame = h("div", { class: "code-frame" });
+    block.replaceWith(frame);
+    frame.append(...[block, copyButton("code", () => block.textContent.replace(/\n$/, ""))].filter(Boolean));
+  }
+  for (const table of made.content.querySelectorAll("table")) {
+    const frame = h("div", { class: "table-frame", tabindex: "0", role: "group", "aria-label": "Table" });
+    table.replaceWith(frame);
+    frame.append(table);
+  }
+  shown.append(made.content);
   return shown;
-}
-
-function addWords(shown, text) {
-  const words = text.replace(/^\n+|\s+$/g, "");
-  if (!words) return;
-  const paragraph = h("p");
-  let end = 0;
-  for (const match of words.matchAll(MARKS)) {
-    paragraph.append(words.slice(end, match.index));
-    paragraph.append(match[1] === undefined ? h("strong", {}, match[2]) : h("code", {}, match[1]));
-    end = match.index + match[0].length;
-  }
-  paragraph.append(words.slice(end));
-  shown.append(paragraph);
 }

@@ -1,5 +1,6 @@
 // Work that begins by itself: which there is, when it is due, what came of it.
 
+import { agents } from "/agents.js";
 import { get, post } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, freshId, h, toast } from "/dom.js";
@@ -88,6 +89,7 @@ export class SchedulesView {
         h("span", { class: `pill ${TONE[schedule.status]}` }, schedule.status),
         h("code", { class: "mono" }, schedule.when),
         schedule.nextAt ? h("span", {}, `next ${new Date(schedule.nextAt).toLocaleString()}`) : null,
+        h("span", { class: "quiet" }, schedule.agent),
         schedule.sandbox ? h("span", { class: "quiet" }, schedule.sandbox) : null,
         h("span", { class: "quiet", title: schedule.cwd }, shortPath(schedule.cwd)),
       ),
@@ -127,6 +129,7 @@ function openNewSchedule(added) {
   const way = select("way", WAYS);
   const when = h("input", { name: "when", required: true, autocomplete: "off", placeholder: WAYS[0][2] });
   way.addEventListener("change", () => (when.placeholder = WAYS.find(([name]) => name === way.value)[2]));
+  const agent = h("select", { name: "agent" }, h("option", { value: "" }, "as configured"));
   const directory = h("input", { name: "workingDirectory", list: directories, autocomplete: "off" });
   const known = h("datalist", { id: directories });
   const zone = h("input", { name: "timezone", autocomplete: "off", placeholder: "the machine\u2019s" });
@@ -137,10 +140,11 @@ function openNewSchedule(added) {
     {},
     field("What is to be done?", prompt),
     h("div", { class: "fields" }, field("It begins", way), field("When", when), field("Time zone", zone)),
-    field("Directory", directory),
+    h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
     known,
     h("div", { class: "fields" }, field("It may write", select("sandbox", SANDBOXES)), field("It asks", select("approvalPolicy", POLICIES))),
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "worktree" }), h("span", {}, "Each run in a git worktree of its own")),
+    h("label", { class: "check" }, h("input", { type: "checkbox", name: "unenforced" }), h("span", {}, "Without a sandbox, if need be: nothing then holds what you approve")),
     h("p", { class: "quiet" }, "Its questions wait 24 hours for somebody."),
     problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), submit),
@@ -166,10 +170,11 @@ function openNewSchedule(added) {
   dialog.showModal();
   prompt.focus();
   suggest(directory, known);
+  agents.read().then(() => agent.append(...agents.all.filter((one) => one.installed).map((one) => h("option", { value: one.agent }, one.title))));
 }
 
 function values(form) {
   const { way, when, ...given } = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
-  if (given.worktree) given.worktree = true;
+  for (const name of ["worktree", "unenforced"]) if (given[name]) given[name] = true;
   return { ...given, [way]: when };
 }

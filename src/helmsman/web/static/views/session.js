@@ -1,38 +1,44 @@
 // One session: how it stands, its transcript, what it changed, its turns, its questions, and what one can say to it.
 
-import { get, post, sessionPath } from "/api.js";
+import { get, post, sessionPath, sessionPlace } from "/api.js";
 import { confirmed } from "/confirm.js";
+import { copyButton } from "/copy.js";
 import { timedOutPill } from "/deadline.js";
-import { actionButton, arrange, freshId, h, redraw } from "/dom.js";
+import { actionButton, arrange, freshId, h, redraw, toast } from "/dom.js";
 import { count, duration, money, shortPath, statusPill, timeAgo, tokens, unenforcedPill } from "/format.js";
 import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
+import { openActions } from "/views/actions.js";
 import { Composer } from "/views/composer.js";
-import { diffLines, fileHeading } from "/views/diff.js";
+import { Progress } from "/views/progress.js";
 import { questionCard } from "/views/question.js";
+import { Review } from "/views/review.js";
+import { rewindButton } from "/views/rewind.js";
 import { showTimeline } from "/views/timeline.js";
 import { Transcript } from "/views/transcript.js";
-
-const OPEN_DIFFS = 20;
 
 export class SessionView {
   #session = null;
   #cards = new Map();
   #closed = new AbortController();
 
-  constructor(sessionId) {
+  /** `inside` is a place in the session: a tab, a file of its changes, a turn (see `goTo`). */
+  constructor(sessionId, inside = []) {
     this.id = sessionId;
+    this.inside = inside;
     this.transcript = new Transcript(sessionId);
     this.composer = new Composer(sessionId);
+    this.review = new Review(sessionId, { composer: this.composer, place: (...names) => sessionPlace(sessionId, "changes", ...names) });
+    this.progress = new Progress();
     this.heading = h("h1", { tabindex: "-1" }, "…");
     this.state = h("div", { class: "state" });
     this.facts = h("p", { class: "facts quiet" });
     this.note = h("p", { class: "note", hidden: true });
     this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => this.#interrupt());
+    this.more = h("button", { type: "button", dataset: { part: "actions" }, onclick: () => this.#session && openActions(this.#session) }, "Actions…");
     this.questions = h("div", { class: "questions" });
-    this.changes = h("div", { class: "changes scroller", tabindex: "0" });
     this.turns = h("div", { class: "turns scroller", tabindex: "0" });
     this.element = h(
       "div",
@@ -41,8 +47,8 @@ export class SessionView {
         "header",
         { class: "session-head" },
         h("a", { class: "back", href: "#/", "aria-label": "Back to the sessions" }, "‹"),
-        h("div", { class: "title" }, this.heading, this.facts),
-        h("div", { class: "actions" }, this.state, this.interrupt),
+        h("div", { class: "title" }, this.heading, this.facts, this.progress.element),
+        h("div", { class: "actions" }, this.state, this.interrupt, this.more),
       ),
       this.note,
       this.#tabs(),
@@ -61,28 +67,45 @@ export class SessionView {
     this.#showQuestions();
     await this.#read();
     this.transcript.open();
+    if (this.inside.length) this.goTo(this.inside);
     store.refreshQuestions(); // to look at a session may attach to it, and so bring questions to light
   }
 
   close() {
     this.#closed.abort();
+    this.progress.close();
+  }
+
+  /** A place in the session: nothing (the transcript), `changes`, `changes/FILE`, `changes/FILE/LINE`, `turns`, `turn/NUMBER`. */
+  goTo([part, ...more]) {
+    const tab = { changes: 1, turns: 2 }[part] ?? 0;
+    if (this.current !== tab) this.tabs[tab].show();
+    if (part === "changes" && more.length) this.review.goTo(more[0], more[1] === undefined ? undefined : Number(more[1]));
+    if (part === "turn") this.#openTurn(Number(more[0])).catch((error) => toast(error.message, "error"));
+  }
+
+  async #openTurn(number) {
+    const { turns } = await get(sessionPath(this.id, "turns"));
+    const turn = turns.find((one) => one.number === number);
+    if (turn) await this.transcript.jumpTo(turn.firstIndex);
+    else toast(`There is no turn ${number} in this session.`, "error");
   }
 
   // --- tabs --------------------------------------------------------------------------------------------------------
 
   #tabs() {
     const panels = [
-      ["Transcript", this.transcript.element, () => {}],
-      ["Changes", this.changes, () => this.#readChanges()],
-      ["Turns", this.turns, () => this.#readTurns()],
+      ["Transcript", this.transcript.element, () => {}, ""],
+      ["Changes", this.review.element, () => this.review.refresh(), "changes"],
+      ["Turns", this.turns, () => this.#readTurns(), "turns"],
     ];
     const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the session" });
     const shown = [];
-    this.tabs = panels.map(([name, content, fill], place) => {
+    this.tabs = panels.map(([name, content, fill, address], place) => {
       const [tabId, panelId] = [freshId("tab"), freshId("panel")];
       const panel = h("div", { id: panelId, class: "panel", role: "tabpanel", "aria-labelledby": tabId, hidden: place > 0 }, content);
       const tab = h("button", { type: "button", id: tabId, role: "tab", "aria-controls": panelId }, name);
-      const select = () => {
+      const show = () => {
         for (const [other, one] of this.tabs.entries()) {
           const chosen = one.tab === tab;
           one.tab.setAttribute("aria-selected", String(chosen));
@@ -91,6 +114,10 @@ export class SessionView {
         }
         this.current = place;
         fill();
+      };
+      const select = () => {
+        show();
+        history.replaceState(null, "", sessionPlace(this.id, ...[address].filter(Boolean)));
       };
       tab.addEventListener("click", select);
       tab.addEventListener("keydown", (event) => {
@@ -102,7 +129,7 @@ export class SessionView {
       });
       list.append(tab);
       shown.push(panel);
-      return { tab, select, fill };
+      return { tab, show, select, fill };
     });
     this.tabs[0].tab.setAttribute("aria-selected", "true");
     this.tabs.slice(1).forEach(({ tab }) => {
@@ -113,23 +140,10 @@ export class SessionView {
     return [list, ...shown];
   }
 
-  async #readChanges() {
-    const { files, cut } = await get(sessionPath(this.id, "diff"));
-    this.changes.replaceChildren(
-      ...(files.length
-        ? files.map((file, place) => changedFile(file, place < OPEN_DIFFS))
-        : [h("p", { class: "empty" }, "No changes are known of the current or last turn.")]),
-    );
-    if (cut) this.changes.append(h("p", { class: "quiet" }, `${count(cut, "character")} more are not shown.`));
-  }
-
   async #readTurns() {
     const { turns } = await get(sessionPath(this.id, "turns"));
-    const open = (index) => {
-      this.tabs[0].select();
-      this.transcript.jumpTo(index);
-    };
-    showTimeline(this.turns, turns, open);
+    const open = (turn) => (location.hash = sessionPlace(this.id, "turn", turn.number));
+    showTimeline(this.turns, turns, open, (turn) => rewindButton(this.id, turn));
   }
 
   // --- what changes ------------------------------------------------------------------------------------------------
@@ -168,6 +182,7 @@ export class SessionView {
     ]);
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status) || Boolean(session.elsewhere);
     redraw(this.facts, session, () => facts(session));
+    this.progress.show(session);
     const error = session.resumesAt ? undefined : session.error;
     const waits = session.resumesInSec === undefined ? undefined : `It waits for the usage limit, and goes on in ${duration(session.resumesInSec)}.`;
     const note = [waits, error?.message ?? session.note].filter(Boolean).join(" ");
@@ -175,6 +190,7 @@ export class SessionView {
     this.note.textContent = note;
     this.note.classList.toggle("bad", Boolean(error));
     this.composer.show(session);
+    this.review.showVerb();
     if (before && before.status !== session.status) this.transcript.refresh();
     if (this.current > 0) this.tabs[this.current].fill();
   }
@@ -207,13 +223,6 @@ export class SessionView {
   }
 }
 
-function changedFile(file, open) {
-  const fold = h("details", { open: false }, h("summary", {}, fileHeading(file)));
-  fold.addEventListener("toggle", () => fold.childElementCount === 1 && fold.append(diffLines(file)), { once: true });
-  fold.open = open;
-  return fold;
-}
-
 function facts(session) {
   const shown = [];
   const add = (...parts) => shown.push(h("span", {}, ...parts));
@@ -228,9 +237,8 @@ function facts(session) {
     add(`${tokens(session.usage.inputTokens + session.usage.outputTokens)} tokens`);
     add(session.costUsd === undefined ? "cost unknown" : money(session.costUsd));
   }
-  if (session.progress?.text) add(session.progress.text);
   if (session.queued) add(`${count(session.queued, "message")} queued`);
-  if (session.turnSeconds && session.status === "active") add(`running for ${duration(session.turnSeconds)}`);
-  else if (session.changedAt) add(timeAgo(session.changedAt));
+  if (!["active", "awaiting_approval"].includes(session.status) && session.changedAt) add(timeAgo(session.changedAt));
+  add(h("span", { class: "mono", title: session.sessionId }, session.sessionId.slice(0, 8)), copyButton("session id", () => session.sessionId));
   return shown;
 }

@@ -1,7 +1,7 @@
 // The registered tasks, local and in the cloud.
 
 import { agentFilter, agents } from "/agents.js";
-import { get, post } from "/api.js";
+import { get, post, sessionPlace } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, h, redraw, toast } from "/dom.js";
 import { duration, money, shortPath, statusPill, taskStatus, timeAgo, unenforcedPill } from "/format.js";
@@ -155,6 +155,7 @@ function taskParts(task, refresh) {
         h("div", { class: "facts quiet" }, facts),
         outcome ? h("p", { class: task.error ? "outcome bad" : "outcome quiet" }, String(outcome)) : null,
       ),
+      task.sessionId && !task.job && !running ? h("a", { class: "button", href: sessionPlace(task.sessionId, "changes"), "aria-label": `Changes of ${task.alias ?? task.taskId}` }, "Changes") : null,
       safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
       task.waitingFor === "quota" ? actionButton("Go on now", { "aria-label": `Go on with ${task.alias ?? task.taskId}` }, resume) : null,
       running && !task.elsewhere ? actionButton("Cancel…", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,

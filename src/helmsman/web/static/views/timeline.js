@@ -11,8 +11,8 @@ const KINDS = {
   agent_message: ["message", "messages"],
 };
 
-/** Shows the turns as a list in `place`; each leads to its place in the transcript. */
-export function showTimeline(place, turns, open) {
+/** Shows the turns as a list in `place`; each leads to its place in the transcript, and has the button that `more` makes. */
+export function showTimeline(place, turns, open, more) {
   if (!turns.length) return place.replaceChildren(h("p", { class: "empty" }, "No turn yet. The first message begins one."));
   const timed = turns.filter((turn) => turn.startedAt && turn.seconds !== undefined);
   const begin = Math.min(...timed.map((turn) => Date.parse(turn.startedAt)));
@@ -21,9 +21,9 @@ export function showTimeline(place, turns, open) {
   if (!list) place.replaceChildren((list = h("ol", { class: "timeline" })));
   while (list.children.length > turns.length) list.lastChild.remove();
   for (const [index, turn] of turns.entries()) {
-    if (!list.children[index]) list.append(h("li", {}, h("button", { type: "button", class: "turn-row", dataset: { row: "" } })));
+    if (!list.children[index]) list.append(h("li", {}, h("button", { type: "button", class: "turn-row", dataset: { row: "" } }), more(turn)));
     const button = list.children[index].firstChild;
-    button.onclick = () => open(turn.firstIndex);
+    button.onclick = () => open(turn);
     redraw(button, [turn, begin, end], () => parts(turn, begin, Math.max(1, end - begin)));
   }
 }

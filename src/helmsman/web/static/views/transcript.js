@@ -1,7 +1,7 @@
 // A session's transcript: a window onto a list that may have ten thousand entries. A few hundred are in the page at a
 // time; scrolling reads further ones at one end and lets go of those at the other.
 
-import { get, sessionPath } from "/api.js";
+import { get, sessionPath, sessionPlace } from "/api.js";
 import { h, toast } from "/dom.js";
 import { count } from "/format.js";
 import { coalesced } from "/timing.js";
@@ -11,6 +11,7 @@ const PAGE = 100;
 const MOST_SHOWN = 400;
 const NEAR = 600; // pixels from an end at which more is read
 const AT_END = 60;
+const AT_TAIL = 8;
 
 export class Transcript {
   directory = null;
@@ -25,6 +26,7 @@ export class Transcript {
   #settled = false;
 
   constructor(sessionId) {
+    this.turnPlace = (number) => sessionPlace(sessionId, "turn", number);
     this.#path = (...rest) => sessionPath(sessionId, "transcript", ...rest);
     this.list = h("div", { class: "entries" });
     this.scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Transcript" }, this.list);
@@ -197,12 +199,13 @@ export class Transcript {
     }
     this.list.prepend(...before);
     this.list.append(...after);
+    for (const element of after) followTails(element);
     this.#first = Math.min(this.#first, page.first);
     this.#next = Math.max(this.#next, page.next);
   }
 
   #make(entry) {
-    const element = entryElement(entry, { directory: this.directory, readWhole: (index) => this.#showWhole(index) });
+    const element = entryElement(entry, { directory: this.directory, turnPlace: this.turnPlace, readWhole: (index) => this.#showWhole(index) });
     this.#shown.set(entry.index, { element, written: JSON.stringify(entry) });
     return element;
   }
@@ -214,7 +217,9 @@ export class Transcript {
     element.querySelectorAll("details").forEach((fold, place) => {
       if (folds[place]) fold.open = folds[place].open;
     });
+    const tails = [...known.element.querySelectorAll("pre.output")].map(({ scrollTop, scrollHeight, clientHeight }) => (scrollHeight - scrollTop - clientHeight < AT_TAIL ? Infinity : scrollTop));
     known.element.replaceWith(element);
+    followTails(element, tails);
   }
 
   async #showWhole(index) {
@@ -230,4 +235,12 @@ export class Transcript {
       this.#shown.delete(index);
     }
   }
+}
+
+/** Output that is still being written shows its end, unless somebody has scrolled up in it. `places` are where it was. */
+function followTails(element, places = []) {
+  if (element.dataset.state !== "running" && !places.length) return;
+  element.querySelectorAll("pre.output").forEach((output, at) => {
+    output.scrollTop = Math.min(places[at] ?? Infinity, output.scrollHeight);
+  });
 }

@@ -1,0 +1,451 @@
+"""Taking a session back to before one of its turns: files, conversation, or both. Shown first, and taken back itself.
+
+What is shown has a digest, and only what was shown is done. Files are written all or not at all, before the agent forgets
+its turns: whoever was killed in between does the same once more. Before files are written it is kept what they were; before
+turns are forgotten the conversation is kept as a session of its own, in the archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio.to_thread
+
+from helmsman.agents.protocol import Capability
+from helmsman.base.files import refuse_outside
+from helmsman.base.git import Git
+from helmsman.base.git_view import repository_root
+from helmsman.capabilities.snapshots import leave_out_of
+from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
+from helmsman.model.events import UserMessage
+from helmsman.steering.turn_errors import busy
+from helmsman.worktrees.rewinding import plan_rewind, rewind_files
+from helmsman.worktrees.turn_snapshots import Undo, change_undo, keep_undo, read_snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from helmsman.agents.protocol import PastTurn
+    from helmsman.capabilities.snapshots import Snapshots
+    from helmsman.capabilities.upkeep import Upkeep
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.registry import Registry
+    from helmsman.worktrees import TreeDiff
+    from helmsman.worktrees.rewinding import FilesRewind
+    from helmsman.worktrees.turn_snapshots import SessionSnapshots, TreeState
+
+RewindPart = Literal["both", "files", "conversation"]
+
+_MANY_TASKS: Final = 1000
+_SHORT: Final = 10
+"""So many characters of a commit's id tell it from others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewoundTurn:
+    """A turn of a session, by its number from 1 on; `prompt` is what it was asked for."""
+
+    number: int
+    turn_id: str | None
+    task_id: str | None
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """What a rewind comes to, or came to.
+
+    Attributes:
+        turn: The session is as it was before this one; None where a rewind is taken back.
+        forgotten: The turns that the agent forgets.
+        diff: How the files change; None where they stay.
+        left: Files that would be different too and stay as they are: snapshots do not know them.
+        changed_since: Files of `diff` that were changed after the last turn, so by somebody else. None: not known.
+        conversation: The session that has the whole conversation, where a rewind is taken back or is done.
+        notes: What else is to be known, in sentences.
+        digest: What this is called: only what was shown is done.
+    """
+
+    session_id: str
+    part: RewindPart
+    is_undo: bool
+    turn: RewoundTurn | None
+    forgotten: tuple[RewoundTurn, ...] = ()
+    work_tree: Path | None = None
+    diff: TreeDiff | None = None
+    left: tuple[str, ...] = ()
+    changed_since: tuple[str, ...] | None = None
+    conversation: str | None = None
+    notes: tuple[str, ...] = ()
+    digest: str = ""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether all is as it would be."""
+        return not self.forgotten and not (self.diff and self.diff.patch) and not (self.is_undo and self.conversation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """Where files are taken back, and to what; `after` is what the last turn, or the rewind, left there."""
+
+    git: Git
+    wanted: TreeState
+    after: str | None
+    leave_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    session: Session
+    shown: Rewind
+    files: _Files | None
+    known: SessionSnapshots | None
+
+
+class Rewinding:
+    """`helm.extras.rewinding`."""
+
+    def __init__(self, helm: Steering, snapshots: Snapshots, upkeep: Upkeep) -> None:
+        self._helm = helm
+        self._snapshots = snapshots
+        self._upkeep = upkeep
+
+    async def preview(
+        self, session_id: str, *, to: int | str | None = None, part: RewindPart | None = None, undo: bool = False
+    ) -> Rewind:
+        """What taking a session back would change. Nothing is touched.
+
+        Args:
+            session_id: The session.
+            to: The turn before which all is to be as it was: its number from 1 on, its id, or that of its task. Without it,
+                the last one.
+            part: What is taken back. Without it both, or the files alone of an agent that cannot forget turns.
+            undo: Take back the last rewind of this session instead.
+
+        Raises:
+            SessionBusy: It is at work.
+            InvalidInput: There is no such turn.
+            CannotRewind: There is no snapshot to go back to, or another session works in the same tree; `reason` says which.
+            Unsupported: Its agent cannot forget turns, and only that is asked for.
+        """
+        return (await self._plan(session_id, to, part, undo=undo)).shown
+
+    async def rewind(
+        self,
+        session_id: str,
+        *,
+        digest: str,
+        to: int | str | None = None,
+        part: RewindPart | None = None,
+        undo: bool = False,
+    ) -> Rewind:
+        """Take a session back, if what comes of it is what `preview` has shown, by its digest.
+
+        Raises:
+            DiffChanged: It is something else by now. Nothing was touched.
+            ApplyConflict: A file that nobody knows is in the way. Nothing was touched.
+            WorktreeError: A file cannot be written. All was put back.
+        """
+        plan = await self._plan(session_id, to, part, undo=undo)
+        self._check(plan.shown, digest)
+        if plan.files is not None and plan.session.engine is not None:
+            await self._helm.interrupt(session_id)  # a command that it left running would go on writing
+        files = None if plan.files is None else await anyio.to_thread.run_sync(self._write, plan, plan.files, digest)
+        conversation = plan.shown.conversation
+        try:
+            if undo and conversation is not None:
+                await self._bring_back(conversation)
+            elif plan.shown.forgotten:
+                conversation = await self._keep_conversation(plan)
+                await self._upkeep.roll_back(session_id, len(plan.shown.forgotten))
+        except HelmsmanError:
+            if files is not None and plan.files is not None:
+                await anyio.to_thread.run_sync(self._put_back, plan, plan.files, files)
+            raise
+        await anyio.to_thread.run_sync(self._note, plan, files, conversation)
+        return replace(plan.shown, conversation=conversation)
+
+    # --- what would be done ------------------------------------------------------------------------------------------
+
+    async def _plan(self, session_id: str, to: int | str | None, part: RewindPart | None, *, undo: bool) -> _Plan:
+        session = await self._helm.session_with_queue(session_id)
+        if session.state.is_running or session.queue:
+            raise busy(session.id)
+        await self._helm.truth.refuse_archived(session.id)
+        known = await anyio.to_thread.run_sync(read_snapshots, self._helm.settings.state_dir, session.id)
+        if undo:
+            return await self._plan_undo(session, known)
+        cannot = Capability.ROLL_BACK in (await self._helm.capabilities(session.options.agent)).lacking
+        if part in ("both", "conversation"):
+            await self._helm.engine(Capability.ROLL_BACK, agent=session.options.agent)
+        chosen: RewindPart = part or ("files" if cannot else "both")
+        turns = await self._turns(session, known)
+        turn = _chosen(session.id, turns, to)
+        notes: list[str] = []
+        files = None
+        if chosen != "conversation":
+            files = await self._files(session, known, turns, turn, notes)
+        shown = Rewind(session_id=session.id, part=chosen, is_undo=False, turn=turn)
+        if chosen == "files":
+            agent = self._helm.agents.title(session.options.agent)
+            why = f"{agent} cannot forget turns" if cannot else "only the files are taken back"
+            notes.append(f"The conversation stays: {why}. Say in your next message that the files are as before.")
+        else:
+            shown = replace(shown, forgotten=tuple(turns[turn.number - 1 :]))
+            if not await self._keeps_conversations(session):
+                notes.append("The conversation does not come back: this agent cannot keep a copy of it.")
+        return await self._planned(session, known, files, replace(shown, notes=tuple(notes)))
+
+    async def _plan_undo(self, session: Session, known: SessionSnapshots | None) -> _Plan:
+        undo = None if known is None else known.undo
+        if known is None or undo is None:
+            raise CannotRewind(
+                f"Session {session.id} was not taken back, so there is nothing to undo. Rewind it first.",
+                reason="no_rewind",
+            )
+        files = None
+        if undo.before is not None:
+            git = await self._git(session)
+            await self._refuse_others(session, git, undo.taken_at, ())
+            leave_out = leave_out_of(session)
+            files = _Files(git=git, wanted=undo.before, after=undo.wanted, leave_out=leave_out)
+        notes: tuple[str, ...] = ()
+        if undo.conversation is not None:
+            notes = (f"The conversation goes on as session {undo.conversation}. This one stays as it is.",)
+        part: RewindPart = "files" if undo.conversation is None else "conversation" if files is None else "both"
+        shown = Rewind(
+            session_id=session.id, part=part, is_undo=True, turn=None, conversation=undo.conversation, notes=notes
+        )
+        return await self._planned(session, known, files, shown)
+
+    async def _planned(
+        self, session: Session, known: SessionSnapshots | None, files: _Files | None, shown: Rewind
+    ) -> _Plan:
+        if files is not None:
+            plan = await anyio.to_thread.run_sync(
+                partial(plan_rewind, files.git, files.wanted, after=files.after, leave_out=files.leave_out)
+            )
+            shown = _with_files(shown, files, plan)
+        return _Plan(session=session, shown=_named(shown), files=files, known=known)
+
+    async def _files(
+        self,
+        session: Session,
+        known: SessionSnapshots | None,
+        turns: Sequence[RewoundTurn],
+        turn: RewoundTurn,
+        notes: list[str],
+    ) -> _Files:
+        git = await self._git(session)
+        found = None if known is None or known.git_dir != git.git_dir else known.of_task(turn.task_id)
+        if known is None or found is None:
+            there = [str(one.number) for one in turns if known is not None and known.of_task(one.task_id) is not None]
+            instead = f"Choose one of turns {', '.join(there)}" if there else "Take back the conversation alone"
+            raise CannotRewind(
+                f"There is no snapshot of the files before turn {turn.number} of session {session.id}: the turn could not "
+                f"write, it is one of long ago, or snapshots are switched off. {instead}, or take the files from git.",
+                reason="no_snapshot",
+                turns=there,
+            )
+        ours = [one.turn_id for one in turns if one.turn_id is not None]
+        await self._refuse_others(session, git, found.taken_at, ours)
+        head = await anyio.to_thread.run_sync(git.commit, "HEAD")
+        if head != found.head:
+            was, now = (one[:_SHORT] if one else "no commit" for one in (found.head, head))
+            notes.append(f"HEAD was at {was} and is at {now}. Commits stay; only the files are taken back.")
+        last = known.turns[-1]
+        return _Files(git=git, wanted=found.before, after=last.after, leave_out=leave_out_of(session))
+
+    async def _git(self, session: Session) -> Git:
+        directory = session.directory
+        if directory is not None:
+            root = await anyio.to_thread.run_sync(repository_root, Path(directory))
+            refuse_outside(root or directory, self._helm.allowed_roots, "session_id")
+        git = await anyio.to_thread.run_sync(self._snapshots.git_of, session)
+        if git is None:
+            raise CannotRewind(
+                f"{directory or 'The directory of this session'} is not in a git repository, so what its files were is not "
+                "known. Take back the conversation alone, and the files by hand; `git init` there lets later turns be "
+                "taken back.",
+                reason="no_git",
+            )
+        return git
+
+    async def _turns(self, session: Session, known: SessionSnapshots | None) -> list[RewoundTurn]:
+        """The turns of a session, oldest first: as its agent has them, where it tells."""
+
+        def look(registry: Registry) -> list[Task]:
+            own = [task for task in reversed(registry.tasks_of_session(session.id)) if task.status != "pending"]
+            ids = {task.id for task in own}  # the session may have been another's, whose snapshots it has now
+            others = (registry.get(turn.task_id) for turn in (known.turns if known else ()) if turn.task_id not in ids)
+            return [*filter(None, others), *own]
+
+        tasks = await self._helm.ledger.registry(look)
+        history: Sequence[PastTurn] = ()
+        if Capability.HISTORY not in (await self._helm.capabilities(session.options.agent)).lacking:
+            history = await self._helm.history(session.id)
+        return _numbered(history, tasks)
+
+    async def _refuse_others(self, session: Session, git: Git, since: datetime, ours: Collection[str]) -> None:
+        """Make sure that nobody else's work is in the tree: no other session may have worked in it since."""
+        tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(origin="local", limit=_MANY_TASKS))
+        others: dict[str, Task] = {}
+        for task in tasks:
+            ended = task.completed_at or task.updated_at
+            is_later = task.is_running or ended > since
+            if task.session_id in (None, session.id) or task.turn_id in ours or not is_later or _only_reads(task):
+                continue
+            if task.directory is not None and await anyio.to_thread.run_sync(
+                _is_in, Path(task.directory), git.work_tree
+            ):
+                others.setdefault(str(task.session_id), task)
+        if others:
+            named = "; ".join(f"{one} ({task.alias})" for one, task in others.items())
+            raise CannotRewind(
+                f"Another session has worked in {git.work_tree} since then, and taking the files back would lose its work: "
+                f"{named}. Nothing was touched. Take back the conversation alone, or the files by hand; sessions that "
+                "are started with a worktree of their own do not meet.",
+                reason="shared_tree",
+                sessions=list(others),
+            )
+
+    # --- done --------------------------------------------------------------------------------------------------------
+
+    def _check(self, shown: Rewind, digest: str) -> None:
+        if shown.digest != digest.strip().lower():
+            raise DiffChanged(
+                f"What taking back session {shown.session_id} comes to is not what was shown. Nothing was touched. Look at "
+                "it again, then rewind with its digest.",
+                digest=shown.digest,
+                shown=digest,
+                stat=None if shown.diff is None else shown.diff.stat,
+            )
+
+    def _write(self, plan: _Plan, files: _Files, digest: str) -> FilesRewind:
+        """Take the files back. Blocks."""
+
+        def agree(found: FilesRewind, git: Git) -> None:
+            self._check(_named(_with_files(plan.shown, files, found)), digest)
+            keep_undo(git, plan.session.id, _undo_of(plan, found))
+
+        return rewind_files(files.git, files.wanted, after=files.after, leave_out=files.leave_out, agree=agree)
+
+    def _put_back(self, plan: _Plan, files: _Files, done: FilesRewind) -> None:
+        rewind_files(files.git, done.now, after=None, leave_out=files.leave_out, agree=lambda _plan, _git: None)
+
+    def _note(self, plan: _Plan, files: FilesRewind | None, conversation: str | None) -> None:
+        """Write down that it is done, and how it is taken back. Blocks."""
+        is_undo, known = plan.shown.is_undo, plan.known if plan.files is None else plan.files.git
+        place = Path(plan.session.directory or "/")
+        work_tree, git_dir = (place, place / ".git") if known is None else (known.work_tree, known.git_dir)
+        git = Git(work_tree=work_tree, git_dir=git_dir, place=self._helm.settings.state_dir)
+        undo = replace(_undo_of(plan, files), conversation=None if is_undo else conversation, is_done=True)
+        change_undo(git, plan.session.id, undo, heir=conversation if is_undo else None)
+
+    # --- conversations -----------------------------------------------------------------------------------------------
+
+    async def _keeps_conversations(self, session: Session) -> bool:
+        lacking = (await self._helm.capabilities(session.options.agent)).lacking
+        return Capability.FORK not in lacking and Capability.ARCHIVE not in lacking
+
+    async def _keep_conversation(self, plan: _Plan) -> str | None:
+        """Keep the whole conversation as a session of its own, in the archive, unless a rewind that was cut off has."""
+        undo = None if plan.known is None else plan.known.undo
+        if undo is not None and not undo.is_done and undo.conversation is not None:
+            return undo.conversation
+        if not await self._keeps_conversations(plan.session):
+            return None
+        kept = await self._helm.fork(plan.session.id)
+        await self._upkeep.archive(kept.id)
+        return kept.id
+
+    async def _bring_back(self, session_id: str) -> None:
+        info = await self._helm.truth.find(session_id)
+        if info is None or info.archived:
+            await self._upkeep.unarchive(session_id)
+
+
+def _undo_of(plan: _Plan, files: FilesRewind | None) -> Undo:
+    """How this is taken back. One that goes on with what was cut off is taken back to what was there before that."""
+    begun = None if plan.known is None else plan.known.undo
+    if files is None:
+        return Undo(taken_at=datetime.now(UTC))
+    if begun is not None and not begun.is_done and begun.wanted == files.wanted and not plan.shown.is_undo:
+        return begun
+    return Undo(taken_at=datetime.now(UTC), before=files.now, wanted=files.wanted)
+
+
+def _with_files(shown: Rewind, files: _Files, plan: FilesRewind) -> Rewind:
+    return replace(
+        shown, work_tree=files.git.work_tree, diff=plan.diff, left=plan.left, changed_since=plan.changed_since
+    )
+
+
+def _named(shown: Rewind) -> Rewind:
+    """The same with its digest."""
+    turns = [turn.turn_id or turn.task_id for turn in shown.forgotten]
+    patch = None if shown.diff is None else shown.diff.digest
+    told = [shown.session_id, shown.part, shown.is_undo, shown.conversation, turns, patch, shown.left]
+    return replace(shown, digest=hashlib.sha256(json.dumps(told).encode()).hexdigest())
+
+
+def _chosen(session_id: str, turns: Sequence[RewoundTurn], to: int | str | None) -> RewoundTurn:
+    """The turn that is meant.
+
+    Raises:
+        InvalidInput: There is no such turn.
+    """
+    if turns and to is None:
+        return turns[-1]
+    number = int(to) if isinstance(to, int) or (to is not None and to.isdecimal()) else None
+    for turn in turns:
+        if turn.number == number if number is not None else to in (turn.turn_id, turn.task_id):
+            return turn
+    there = f"Give a number from 1 to {len(turns)}, or the id of a turn." if turns else "It has no turns."
+    raise InvalidInput(
+        f"There is no turn {to if to is not None else 1} in session {session_id}. {there}", parameter="to"
+    )
+
+
+def _numbered(history: Sequence[PastTurn], tasks: Sequence[Task]) -> list[RewoundTurn]:
+    by_turn = {task.turn_id: task for task in tasks if task.turn_id is not None}
+    if any(turn.id in by_turn for turn in history):
+        pairs = [(turn, by_turn.get(turn.id)) for turn in history]
+    elif len(history) == len(tasks):  # of an agent that names its turns by other names, or not at all
+        pairs = list(zip(history, tasks, strict=True))
+    else:
+        return [_of_task(number, task) for number, task in enumerate(tasks, 1)]
+    return [
+        RewoundTurn(
+            number=number, turn_id=turn.id, task_id=None if task is None else task.id, prompt=_prompt(turn, task)
+        )
+        for number, (turn, task) in enumerate(pairs, 1)
+    ]
+
+
+def _of_task(number: int, task: Task) -> RewoundTurn:
+    return RewoundTurn(number=number, turn_id=task.turn_id, task_id=task.id, prompt=task.instruction)
+
+
+def _prompt(turn: PastTurn, task: Task | None) -> str:
+    said = next((item.text for item in turn.items if isinstance(item, UserMessage)), "")
+    return task.instruction if task is not None else said
+
+
+def _only_reads(task: Task) -> bool:
+    options = task.metadata.get("options")
+    return isinstance(options, dict) and options.get("sandbox") == "read-only"
+
+
+def _is_in(directory: Path, work_tree: Path) -> bool:
+    root = repository_root(directory)
+    return root is not None and root.resolve() == work_tree.resolve()

@@ -1,0 +1,298 @@
+"""Words in what was said and done, in all sessions of all agents on this machine, whoever began them.
+
+An index answers (`search_index.py`). Whoever searches has it brought up to date first, in the background, at half of one
+processor's time at most; who is not to wait for that is told how many sessions were not read yet. Where SQLite has no full
+text (FTS5), the sessions themselves are read, newest first, for as long as somebody would wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sqlite3
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.base.files import is_inside, release_lock, take_lock
+from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.redaction import redact
+from helmsman.base.shortening import cut
+from helmsman.capabilities.search_index import Entry, SearchIndex, has_full_text, match_of
+from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.model.events import CommandExecution, FileChange
+from helmsman.settings import ensure_state_dir
+from helmsman.worktrees.places import places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.model.events import Item
+    from helmsman.steering.core import Steering
+
+    Words = Sequence[tuple[str, bool]]
+    IsWanted = Callable[[SessionInfo], bool]
+
+log = logging.getLogger(__name__)
+
+FOUND_LIMIT: Final = 20
+PATIENCE: Final = 5.0
+"""How long a search waits for what is not indexed yet, in seconds."""
+_LOCK_NAME: Final = "search.lock"
+_LOCK_SECONDS: Final = 60.0
+"""How long another process may take over the index before one looks again, at the next search."""
+_LOOK_SECONDS: Final = 0.05
+_LATELY_SECONDS: Final = 30.0
+_BATCH_SECONDS: Final = 0.25
+_MOST_SESSIONS: Final = 1_000_000
+_SESSION_CHARS: Final = 400_000
+_ITEM_CHARS: Final = 20_000
+_READ_SECONDS: Final = 5.0
+"""How long sessions themselves are read, where there is no index."""
+_EXCERPT_BEFORE: Final = 60
+_EXCERPT_CHARS: Final = 200
+_PLACES: Final = 100
+"""So many places with a word are compared for an excerpt."""
+_WORD: Final = re.compile(r'"([^"]+)"|(\S+)')
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSession:
+    """A session that has the words. `excerpt` is a place where they are: every second part of it is one of them."""
+
+    session: SessionInfo
+    excerpt: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What was found, newest first. `unread` is how many sessions were not looked at yet, as far as that is known: ask
+    again. None: all were.
+    """
+
+    found: tuple[FoundSession, ...]
+    unread: int | None = None
+
+
+class TranscriptSearch:
+    """`Helmsman.extras.search`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+        self._index = SearchIndex(helm.settings.state_dir)
+        self._sessions = helm.truth.look_into(helm.settings, helm.environment)
+        self._listed: dict[str, SessionInfo] = {}
+        """All sessions, as they were when the index was last brought up to date."""
+        self._is_listed = anyio.Event()
+        self._unread = 0
+        self._updated_at = -_LATELY_SECONDS
+        self._updating: anyio.Event | None = None
+
+    async def find(
+        self,
+        words: str,
+        *,
+        agent: str | None = None,
+        directory: str | None = None,
+        limit: int = FOUND_LIMIT,
+        include_archived: bool = False,
+        patience: float = PATIENCE,
+    ) -> SearchResult:
+        """The sessions with all these words, newest first: each may be the beginning of one, those in quotes stand together.
+
+        `directory` has those that worked in it, or below it. `patience` is how many seconds may go by until what is new has
+        been indexed. With allowed roots, only what was done inside of them is found.
+
+        Raises:
+            InvalidInput: There is no word to look for.
+        """
+        wanted = _words(words)
+        agent = None if agent is None else self._helm.agents[agent].name
+        place = await anyio.to_thread.run_sync(places, self._helm.settings.state_dir)
+        roots = self._helm.allowed_roots
+
+        def is_wanted(info: SessionInfo) -> bool:
+            if agent not in (None, info.agent) or (info.archived and not include_archived):
+                return False
+            where = place(info.directory)
+            is_there = directory is None or (where is not None and f"{where}/".startswith(f"{directory}/"))
+            return is_there and (not roots or (where is not None and is_inside(where, roots)))
+
+        if has_full_text():
+            with anyio.move_on_after(patience):
+                await self._begin().wait()
+            with anyio.move_on_after(PATIENCE):
+                await self._is_listed.wait()
+            try:
+                found = await anyio.to_thread.run_sync(self._find, wanted, is_wanted, limit)
+                return SearchResult(tuple(found), None if self._updating is None else self._unread)
+            except (sqlite3.Error, OSError) as error:
+                log.warning("the search index cannot be used: %s", error)
+        return await anyio.to_thread.run_sync(self._read_all, await self._all(), wanted, is_wanted, limit)
+
+    def keep_up(self) -> None:
+        """Begin to bring the index up to date, unless that was done lately: who searches then need not wait for it."""
+        if time.monotonic() - self._updated_at >= _LATELY_SECONDS and has_full_text():
+            self._begin()
+
+    def _begin(self) -> anyio.Event:
+        if self._updating is None:
+            self._updating = anyio.Event()
+            self._helm.in_background(self._update)
+        return self._updating
+
+    async def _all(self) -> list[SessionInfo]:
+        return (await self._helm.list(limit=_MOST_SESSIONS, include_archived=True))[0]
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def _find(self, wanted: Words, is_wanted: IsWanted, limit: int) -> list[FoundSession]:
+        found: list[FoundSession] = []
+        for hit in self._index.find(match_of(wanted)):
+            info = self._listed.get(hit.session_id)
+            if info is None or not is_wanted(info) or (info.path is not None and not info.path.exists()):
+                continue  # it is gone, or in another home than this door's
+            found.append(FoundSession(info, _excerpt(*hit.read(), wanted)))
+            if len(found) == limit:
+                break
+        return found
+
+    def _read_all(
+        self, sessions: Sequence[SessionInfo], wanted: Words, is_wanted: IsWanted, limit: int
+    ) -> SearchResult:
+        """The same without an index."""
+        deadline = time.monotonic() + _READ_SECONDS
+        found: list[FoundSession] = []
+        for place, info in enumerate(sessions):
+            if len(found) == limit:
+                break
+            if time.monotonic() > deadline:
+                return SearchResult(tuple(found), len(sessions) - place)
+            if is_wanted(info):
+                entry = self._read(info)
+                if all(_pattern(word).search(f"{entry.about}\n{entry.text}") for word, _ in wanted):
+                    found.append(FoundSession(info, _excerpt(entry.text, entry.about, wanted)))
+        return SearchResult(tuple(found))
+
+    # --- the index ---------------------------------------------------------------------------------------------------
+
+    async def _update(self) -> None:
+        held: int | None = None
+        try:
+            held = await self._lock()
+            if held is not None:
+                await self._bring_up_to_date()
+        except (sqlite3.Error, OSError, HelmsmanError) as error:
+            log.warning("the search index was not brought up to date: %s", error)
+        finally:
+            if held is not None:
+                release_lock(held)
+            self._updated_at = time.monotonic()
+            if self._updating is not None:
+                self._updating.set()
+            self._updating = None
+
+    async def _lock(self) -> int | None:
+        """Who brings the index up to date: one door of one process at a time."""
+        path = ensure_state_dir(self._helm.settings.state_dir) / _LOCK_NAME
+        with anyio.move_on_after(_LOCK_SECONDS):
+            while (held := take_lock(path)) is None:  # noqa: ASYNC110 - nobody tells when another process is done
+                await anyio.sleep(_LOOK_SECONDS)
+            return held
+        return None
+
+    async def _bring_up_to_date(self) -> None:
+        sessions = await self._all()
+        known = await anyio.to_thread.run_sync(self._index.stamps)
+        self._listed = {info.session_id: info for info in sessions}
+        self._is_listed.set()
+        stale = [info for info in sessions if known.get(info.session_id) != _stamp(info)]
+        self._unread = len(stale)
+        await anyio.to_thread.run_sync(self._forget_gone, known.keys() - self._listed.keys())
+        while stale:
+            stale, seconds = await anyio.to_thread.run_sync(self._take_in, stale)
+            self._unread = len(stale)
+            await anyio.sleep(seconds if stale else 0)  # others want the processor too
+
+    def _forget_gone(self, unlisted: set[str]) -> None:
+        if self._helm.allowed_roots:
+            return  # what is outside of them is listed elsewhere
+        if gone := [one for one in unlisted if self._helm.truth.look_up(one) is None]:
+            self._index.forget(gone)
+
+    def _take_in(self, sessions: list[SessionInfo]) -> tuple[list[SessionInfo], float]:
+        """Index the first of these; those that are left, and the processor's time that it took."""
+        began = time.thread_time()
+        entries: list[Entry] = []
+        for info in sessions:
+            entries.append(self._read(info))
+            if time.thread_time() - began > _BATCH_SECONDS:
+                break
+        self._index.put(entries)
+        return sessions[len(entries) :], time.thread_time() - began
+
+    def _read(self, info: SessionInfo) -> Entry:
+        turns = self._sessions[info.agent].history(info) or ()
+        texts = (cut(_text(item), _ITEM_CHARS) for turn in turns for item in turn.items)
+        about = filter(None, (info.name, info.directory, info.session_id))
+        return Entry(
+            session_id=info.session_id,
+            stamp=_stamp(info),
+            updated=info.updated_at.timestamp(),
+            about="\n".join(about),
+            text=redact(cut("\n".join(texts) or info.first_prompt or "", _SESSION_CHARS)),
+        )
+
+
+def _stamp(info: SessionInfo) -> str:
+    return f"{info.updated_at.timestamp()} {info.archived:d} {info.name or ''}"
+
+
+def _text(item: Item) -> str:
+    match item:
+        case CommandExecution():
+            return f"{item.command}\n{item.output}"
+        case FileChange():
+            return "\n".join(change.path for change in item.changes)
+        case _:
+            return str(getattr(item, item.gist, ""))
+
+
+def _words(text: str) -> Words:
+    """The words somebody looks for, each with whether it may go on: what is in quotes is meant as it stands."""
+    found = [(quoted or word.strip('"'), not quoted) for quoted, word in _WORD.findall(text)]
+    words = [(word, may_go_on) for word, may_go_on in found if any(map(str.isalnum, word))]
+    if not words:
+        raise InvalidInput("There is nothing to search for. Give a word or a number.", parameter="words")
+    return words
+
+
+def _pattern(word: str) -> re.Pattern[str]:
+    return re.compile(r"(?<!\w)" + re.escape(word), re.IGNORECASE)
+
+
+def _excerpt(text: str, about: str, wanted: Words) -> tuple[str, ...]:
+    """A place where most of the words are, in the text or else in what is known of it; every second part is one of them."""
+    words = re.compile("|".join(_pattern(word).pattern for word, _ in wanted), re.IGNORECASE)
+    text = text if words.search(text) else about
+    places = list(islice(words.finditer(text), _PLACES))
+
+    def there(first: int) -> int:
+        end = places[first].start() + _EXCERPT_CHARS - _EXCERPT_BEFORE
+        return len({one.group().lower() for one in places[first:] if one.end() <= end})
+
+    best = max(range(len(places)), key=there, default=None)
+    begin = 0 if best is None else max(0, places[best].start() - _EXCERPT_BEFORE)
+    shown = " ".join(text[begin : begin + _EXCERPT_CHARS].split())
+    if begin:
+        shown = f"…{shown}"
+    parts: list[str] = []
+    end = 0
+    for one in words.finditer(shown):
+        parts += [shown[end : one.start()], one.group()]
+        end = one.end()
+    return (*parts, shown[end:] + ("…" if begin + _EXCERPT_CHARS < len(text) else ""))

@@ -1,0 +1,141 @@
+"""A snapshot of the files before each turn, so that the turn can be taken back (`helmsman.capabilities.rewinding`).
+
+All files must have been read before an agent can change one: it is begun when a turn is asked for, and waited for just
+before the agent hears of the turn; what is written down and loaded in between takes about as long. Where it cannot be
+taken, or takes too long, the turn begins all the same, and the session says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+
+from helmsman.base.files import is_inside
+from helmsman.errors import HelmsmanError
+from helmsman.model.options import DEFAULT_AGENT, WRITES
+from helmsman.worktrees.records import lent_to
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.base.git import Git
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+
+log = logging.getLogger(__name__)
+
+_SECONDS: Final = 10.0
+"""So long a turn waits for its snapshot. Ten thousand files take some ten milliseconds once they were read."""
+
+
+class Snapshots:
+    """`helm.extras.snapshots`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+        self._tasks: dict[str, str] = {}
+        """The turns that run, by their sessions: those of which there is a snapshot."""
+        self._told: set[tuple[str, str]] = set()
+
+    def begin(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
+        """Begin to take the snapshot before a turn. What is returned waits for it, and raises nothing."""
+        if not self._is_wanted(session, sandbox):
+            return _nothing
+        done, is_late = anyio.Event(), False
+
+        def all_is_read() -> bool:
+            if not is_late:
+                done.set()
+            return not is_late
+
+        def take() -> None:
+            from helmsman.worktrees.turn_snapshots import take_before
+
+            git = self.git_of(session)
+            if git is not None:
+                in_time = partial(anyio.from_thread.run_sync, all_is_read)
+                take_before(git, session.id, task_id, leave_out=leave_out_of(session), is_in_time=in_time)
+
+        async def run() -> None:
+            try:
+                await self._run(session, take)
+            finally:
+                done.set()
+
+        async def wait() -> None:
+            nonlocal is_late
+            with anyio.move_on_after(_SECONDS) as scope:
+                await done.wait()
+            if scope.cancelled_caught:
+                is_late = True
+                self._tell(session, f"it takes more than {_SECONDS:.0f} s")
+            self._tasks[session.id] = task_id
+
+        self._helm.in_background(run)
+        return wait
+
+    def ended(self, session: Session) -> None:
+        """A turn has ended: what is in the tree now is its work. Whoever changes files from now on is somebody else."""
+        task_id = self._tasks.pop(session.id, None)
+        if task_id is None:
+            return
+
+        def take() -> None:
+            from helmsman.worktrees.turn_snapshots import take_after
+
+            git = self.git_of(session)
+            if git is not None and not (session.worktree is not None and lent_to(session.worktree).is_dir()):
+                take_after(git, session.id, task_id, leave_out=leave_out_of(session))
+
+        self._helm.in_background(partial(self._run, session, take))
+
+    def git_of(self, session: Session) -> Git | None:
+        """The working tree of a session; None if there is none, or a part of it is outside the allowed roots. Blocks.
+
+        Raises:
+            WorktreeError: Git refuses to use it.
+        """
+        from helmsman.worktrees.turn_snapshots import git_of, read_snapshots
+
+        state_dir = self._helm.settings.state_dir
+        directory = None if session.directory is None else Path(session.directory)
+        if directory is None or not directory.is_dir():
+            return None
+        git = git_of(directory, state_dir, read_snapshots(state_dir, session.id))
+        roots = self._helm.allowed_roots
+        return git if git is None or not roots or is_inside(git.work_tree, roots) else None
+
+    def _is_wanted(self, session: Session, sandbox: str | None) -> bool:
+        settings, options = self._helm.settings, session.options
+        is_elsewhere = settings.codex_remote is not None and options.agent == DEFAULT_AGENT
+        writes = options.writes or WRITES.get(sandbox or "")
+        return settings.snapshots and not is_elsewhere and not session.planning and writes != "nothing"
+
+    async def _run(self, session: Session, take: Callable[[], None]) -> None:
+        try:
+            with anyio.move_on_after(_SECONDS, shield=True):  # a process may end as soon as its turn has
+                await anyio.to_thread.run_sync(take, abandon_on_cancel=True)
+        except HelmsmanError as error:
+            self._tell(session, error.message)
+        except Exception:
+            log.exception("no snapshot of the files of session %s could be taken", session.id)
+
+    def _tell(self, session: Session, why: str) -> None:
+        if (session.id, why) not in self._told:
+            self._told.add((session.id, why))
+            session.remark((f"The files of this turn cannot be taken back later: {why}",))
+
+
+def leave_out_of(session: Session) -> tuple[str, ...]:
+    """What was copied into a session's worktree: no work of its own."""
+    return () if session.worktree is None else session.worktree.included
+
+
+async def _nothing() -> None:
+    return

@@ -1,0 +1,95 @@
+"""`helmsman rewind`: take a session back to before one of its turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from helmsman.base.shown_text import visible
+from helmsman.cli.command import cli_command
+from helmsman.cli.consent import agree, yes_option
+from helmsman.cli.host import host
+from helmsman.cli.on_session import session_argument, with_helmsman
+from helmsman.cli.output import print_json
+from helmsman.cli.session_ids import full_session_id
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from helmsman.capabilities.rewinding import Rewind, RewindPart
+    from helmsman.service import Helmsman
+
+
+@cli_command(
+    "rewind",
+    "Take a session back to before a turn.",
+    "helmsman rewind 3b2d5c8e",
+    "helmsman rewind 3b2d5c8e --to 2 --files",
+    "helmsman rewind 3b2d5c8e --undo",
+)
+@session_argument
+@click.option("--to", metavar="TURN", help="Before this turn: its number from 1 on, or its id.  [default: the last]")
+@click.option("--files", "only_files", is_flag=True, help="Only the files.")
+@click.option("--conversation", "only_conversation", is_flag=True, help="Only what the agent knows.")
+@click.option("--undo", is_flag=True, help="Take back the last rewind of the session.")
+@click.option("--show", "only_show", is_flag=True, help="Only show what would be lost.")
+@click.option("--digest", metavar="DIGEST", help="Do not ask: do what was shown with this digest, and nothing else.")
+@yes_option
+def command(
+    session: str,
+    to: str | None,
+    only_files: bool,
+    only_conversation: bool,
+    undo: bool,
+    only_show: bool,
+    digest: str | None,
+    agreed: bool,
+    as_json: bool,
+) -> None:
+    """Take a session back to before one of its turns: files are what they were then, and the agent knows nothing of that
+    turn and those after it.
+
+    SESSION is a session's id or a part of it (`helmsman list` shows them). What would be lost is shown first, files
+    that you changed yourself after the last turn among it; where there is no terminal to ask on, this needs --yes.
+    Ignored files, commits and what is staged stay as they are. --undo takes it back.
+    """
+    if (only_files and only_conversation) or (undo and (to or only_files or only_conversation)):
+        raise InvalidInput("--files, --conversation and --undo exclude each other. Choose one.")
+    part: RewindPart | None = "files" if only_files else "conversation" if only_conversation else None
+    if not only_show:
+        host().begin_change("once")
+
+    async def look(helm: Helmsman) -> Rewind:
+        session_id = await full_session_id(helm, session)
+        return await helm.extras.rewinding.preview(session_id, to=to, part=part, undo=undo)
+
+    shown = with_helmsman(look)
+    if only_show or shown.is_nothing:
+        _print(shown, done=False, as_json=as_json)
+        return
+    if digest is None:
+        if not (agreed or as_json):
+            _print(shown, done=False, as_json=False)
+        agree(
+            "Do it?",
+            agreed=agreed,
+            as_json=as_json,
+            otherwise=f"Session {shown.session_id} would be taken back, and --show shows what is lost by it.",
+        )
+        digest = shown.digest
+    agreed_to = digest
+    done = with_helmsman(
+        lambda helm: helm.extras.rewinding.rewind(shown.session_id, digest=agreed_to, to=to, part=part, undo=undo)
+    )
+    _print(done, done=True, as_json=as_json)
+
+
+def _print(rewind: Rewind, *, done: bool, as_json: bool) -> None:
+    from helmsman.shapes.rewinds import rewind_as_dict, rewind_in_words
+
+    shown = rewind_as_dict(rewind, done=done)
+    if as_json:
+        print_json(shown)
+        return
+    for line in rewind_in_words(shown):
+        click.echo(visible(line), err=True)

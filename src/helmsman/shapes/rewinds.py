@@ -1,0 +1,88 @@
+"""What doors show of a rewind, before it is done and after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.json_values import present
+from helmsman.base.shortening import cut
+from helmsman.base.shown_text import one_line
+from helmsman.shapes.rendering import fields_as_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.capabilities.rewinding import Rewind
+
+_PROMPT_CHARS: Final = 80
+_NAMED: Final = 20
+_LEFT: Final = {
+    "left": "Left as they are, since no snapshot has them",
+    "nested": "Git repositories inside, which are left as they are",
+}
+
+
+def rewind_as_dict(rewind: Rewind, *, done: bool) -> dict[str, Any]:
+    """All of it. `done` says whether it was done, or would be."""
+    diff, turn = rewind.diff, rewind.turn
+    shown: dict[str, Any] = {
+        "sessionId": rewind.session_id,
+        "done": done,
+        "part": rewind.part,
+        "undo": rewind.is_undo or None,
+        "nothing": rewind.is_nothing or None,
+        "turn": None if turn is None else turn.number,
+        "prompt": None if turn is None else turn.prompt,
+        "forgotten": [fields_as_dict(one) for one in rewind.forgotten],
+        "directory": None if rewind.work_tree is None else str(rewind.work_tree),
+        "files": None if diff is None else [fields_as_dict(file) for file in diff.files],
+        "changedSince": None if rewind.changed_since is None else list(rewind.changed_since),
+        "left": list(rewind.left) or None,
+        "nested": None if diff is None else list(diff.nested) or None,
+        "conversation": rewind.conversation,
+        "notes": list(rewind.notes),
+        "diff": None if diff is None else diff.text,
+        "digest": rewind.digest,
+    }
+    return present(shown)
+
+
+def rewind_in_words(shown: Mapping[str, Any]) -> list[str]:
+    """The same in lines for people."""
+    done, session_id, files = shown["done"], shown["sessionId"], shown.get("files")
+    notes = [str(note) for note in shown["notes"]]
+    if shown.get("nothing"):
+        return ["There is nothing to take back: all is as it was.", *notes]
+    lines = [f"The rewind of session {session_id} {'was' if done else 'would be'} taken back."]
+    if "turn" in shown:
+        turn = f"turn {shown['turn']} ({_short(shown['prompt'])})"
+        lines = [f"Session {session_id} {'is' if done else 'would be'} as it was before {turn}."]
+    verb = "forgotten" if done else "forgets"
+    lines += [f"  {verb}  turn {turn['number']}: {_short(turn['prompt'])}" for turn in shown["forgotten"]]
+    since = {*shown.get("changedSince", ())}
+    if files is not None:
+        lines += [f"  {_file(file, since)}" for file in files] or ["  no file changes"]
+    for key, words in _LEFT.items():
+        if key in shown:
+            lines.append(f"{words}: {_named(shown[key])}.")
+    lines += notes
+    if done and not shown.get("undo"):
+        lines.append(f"To take this back: helmsman rewind {session_id} --undo")
+    return lines
+
+
+def _file(file: Mapping[str, Any], since: set[str]) -> str:
+    old_path = file.get("oldPath")
+    path = one_line(file["path"] if old_path is None else f"{old_path} → {file['path']}")
+    lines = f"+{file['added']} -{file['removed']}" if "added" in file else "binary"
+    theirs = "  (changed after the last turn, by somebody else)" if {file["path"], old_path} & since else ""
+    return f"{file['kind']:<8}  {path}  {lines}{theirs}"
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return ", ".join(map(one_line, paths[:_NAMED])) + more
+
+
+def _short(prompt: str) -> str:
+    return cut(one_line(prompt), _PROMPT_CHARS)

@@ -1,0 +1,142 @@
+"""A model's Markdown as HTML that can do nothing but be read.
+
+The parser treats HTML as text and writes only tags of its own; nh3 (ammonia) then lets through only the tags and attributes
+listed below. Nothing is fetched: an image becomes a link to it. A link that does not lead to the web shows where it leads
+and cannot be clicked.
+
+Imported only where something is shown.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import nh3
+from markdown_it import MarkdownIt
+
+from helmsman.base.shown_text import visible
+from helmsman.web.colours import CLASSES, in_language
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping, Sequence
+
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.token import Token
+    from markdown_it.utils import OptionsDict
+
+_MOST_CHARS: Final = 400_000
+"""A longer text is shown as it stands."""
+_KEPT: Final = 1000
+_SCHEMES: Final = ("https://", "http://", "mailto:")
+_MARKS: Final = {f"text-align:{side}": side for side in ("left", "center", "right")}
+_HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
+_BLOCKS: Final = {"p", *_HEADINGS.values(), "ul", "ol", "li", "blockquote", "pre", "hr", "br"}
+_TABLES: Final = {"table", "thead", "tbody", "tr", "th", "td"}
+_CLEANER: Final = nh3.Cleaner(
+    tags=_BLOCKS | _TABLES | {"a", "code", "em", "s", "span", "strong"},
+    attributes={"a": {"href", "title"}, "ol": {"start"}},
+    allowed_classes={
+        "span": {*CLASSES, "leads"},
+        "th": {*_MARKS.values()},
+        "td": {*_MARKS.values()},
+    },
+    set_tag_attribute_values={"a": {"target": "_blank"}},
+    url_schemes={"http", "https", "mailto"},
+    url_relative="deny",
+    link_rel="noopener noreferrer",
+)
+
+
+@lru_cache(_KEPT)
+def as_html(text: str) -> str | None:
+    """The text as HTML; None where it is better read as it stands."""
+    if len(text) > _MOST_CHARS:
+        return None
+    return visible(_CLEANER.clean(_PARSER.render(text)))  # last, since the text of an entity may be anything
+
+
+def with_html(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of a transcript, with `html` where what its item says is Markdown."""
+    item = entry["item"]
+    if item["type"] not in _SAID or not item.get("text"):
+        return dict(entry)
+    html = as_html(item["text"])
+    return {**entry, "item": item if html is None else {**item, "html": html}}
+
+
+_SAID: Final = ("agent_message", "plan", "review", "reasoning")
+
+
+# --- how it is written -----------------------------------------------------------------------------------------------
+
+
+def _code(code: str, language: str, _attributes: str) -> str:
+    shown = (
+        f'<span class="{kind}">{escape(text)}</span>' if kind else escape(text)
+        for kind, text in in_language(code, language)
+    )
+    return "".join(shown)
+
+
+def _leads(place: str) -> str:
+    return f'<span class="leads"> ({escape(place)})</span>'
+
+
+def _image(_renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, _env: Any) -> str:
+    token = tokens[index]
+    place, words = str(token.attrs.get("src", "")), escape(token.content or "image")
+    if not place.startswith(_SCHEMES):
+        return words + _leads(place)
+    return f'<a href="{escape(place)}" title="{escape(place)}">{words}</a>'
+
+
+def _link_open(
+    _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, env: MutableMapping[str, Any]
+) -> str:
+    place = str(tokens[index].attrs.get("href", ""))
+    env.setdefault("open", []).append(place)
+    return f'<a href="{escape(place)}" title="{escape(place)}">' if place.startswith(_SCHEMES) else ""
+
+
+def _link_close(
+    _renderer: RendererHTML, _tokens: Sequence[Token], _index: int, _options: OptionsDict, env: MutableMapping[str, Any]
+) -> str:
+    place = env["open"].pop()
+    return "</a>" if place.startswith(_SCHEMES) else _leads(place)
+
+
+def _cell(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
+    """Its side as a class: the page takes no styles from elsewhere."""
+    token = tokens[index]
+    side = _MARKS.get(str(token.attrs.pop("style", "")))
+    if side is not None:
+        token.attrs["class"] = side
+    return renderer.renderToken(tokens, index, options, env)
+
+
+def _heading(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
+    """Below those of the page itself."""
+    tokens[index].tag = _HEADINGS[tokens[index].tag]
+    return renderer.renderToken(tokens, index, options, env)
+
+
+def _parser() -> MarkdownIt:
+    options: dict[str, Any] = {"html": False, "maxNesting": 100, "highlight": _code, "langPrefix": "", "breaks": True}
+    # What defines a link elsewhere would not be seen, and might say anything.
+    parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
+    for name, rule in {
+        "image": _image,
+        "link_open": _link_open,
+        "link_close": _link_close,
+        "th_open": _cell,
+        "td_open": _cell,
+        "heading_open": _heading,
+        "heading_close": _heading,
+    }.items():
+        parser.add_render_rule(name, rule)
+    return parser
+
+
+_PARSER: Final = _parser()

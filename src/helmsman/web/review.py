@@ -1,0 +1,122 @@
+"""The routes of reviewing: what a session changed, brought into the main tree or dropped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+
+from helmsman.base.git import find_git
+from helmsman.base.json_values import present
+from helmsman.errors import InvalidInput, WorktreeError
+from helmsman.model.unified_diff import read_diff
+from helmsman.shapes.contract import Input
+from helmsman.shapes.rendering import applied_as_dict, fields_as_dict, json_line
+from helmsman.web.json_http import body, text
+from helmsman.web.safe_values import safe, shown_files
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.worktrees import Unsaved
+
+_DIFF_CHARS: Final = 4 * 1024 * 1024
+_KEPT: Final = 8
+
+
+class ApplyInput(Input):
+    digest: str
+    allow_dirty: bool = False
+
+
+class DiscardInput(Input):
+    losing: str
+
+
+class ReviewRoutes:
+    """Shows changes, applies and drops them."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+        self._coloured: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    async def diff(self, request: Request) -> dict[str, Any]:
+        session = await self._session(request)
+        try:
+            changed = await self._helm.extras.changes.diff(session.id)
+        except (InvalidInput, WorktreeError) as unknown:  # outside of git, or its directory is gone
+            return {"files": [], "about": safe(unknown.message)}
+        diff = changed.diff
+        if text(request, "unless") == diff.digest:
+            return {"digest": diff.digest, "unchanged": True}
+        tree = session.worktree
+        about = {
+            "scope": changed.scope,
+            "about": changed.about,
+            "digest": diff.digest,
+            "nested": safe(list(diff.nested)) or None,
+            "root": await anyio.to_thread.run_sync(self._root, session),
+            "repository": None if tree is None else str(tree.repository),
+            "canApply": tree is not None,
+        }
+        return present(about) | await self.files(diff.digest, diff.text)
+
+    async def files(self, digest: str, diff: str) -> dict[str, Any]:
+        """The files of a diff, in colours. They take their time, so they are kept."""
+        shown = self._coloured.get(digest)
+        if shown is None:
+            shown = self._coloured[digest] = await anyio.to_thread.run_sync(coloured_diff, diff)
+        self._coloured.move_to_end(digest)
+        while len(self._coloured) > _KEPT:
+            self._coloured.popitem(last=False)
+        return shown
+
+    async def apply(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ApplyInput)
+        session = await self._session(request)
+        applied = await self._helm.extras.changes.apply(session.id, digest=given.digest, allow_dirty=given.allow_dirty)
+        return dict(safe(applied_as_dict(applied)))
+
+    async def unsaved(self, request: Request) -> dict[str, Any]:
+        session = await self._session(request)
+        return _as_dict(await self._helm.extras.changes.unsaved(session.id))
+
+    async def discard(self, request: Request) -> dict[str, Any]:
+        given = await body(request, DiscardInput)
+        session = await self._session(request)
+        losing = await self._helm.extras.changes.unsaved(session.id)
+        if _as_dict(losing)["key"] != given.losing:
+            raise InvalidInput("There is other work in the worktree than was shown. Nothing was dropped; look again.")
+        gone = await self._helm.extras.changes.discard(session.id, losing=losing)
+        return present({"worktree": str(gone.worktree.path), "branchKept": gone.branch_kept or None})
+
+    async def _session(self, request: Request) -> Session:
+        return await self._helm.session(request.path_params["session_id"])
+
+    def _root(self, session: Session) -> str | None:
+        """Where the paths of its diff begin, if that is certain: outside of git it is not. Blocks."""
+        if session.worktree is not None:
+            return str(session.worktree.path)
+        if session.directory is None or not Path(session.directory).is_dir():
+            return None
+        git = find_git(Path(session.directory), self._helm.settings.state_dir)
+        return None if git is None else str(git.work_tree)
+
+
+def coloured_diff(diff: str) -> dict[str, Any]:
+    """A diff as the page shows it: `files`, and `cut` where there is no room for all. Blocks."""
+    from helmsman.web.colours import colour_files
+
+    files, missing = shown_files(read_diff(diff), _DIFF_CHARS)
+    colour_files(files)
+    return present({"files": files, "cut": missing or None})
+
+
+def _as_dict(losing: Unsaved) -> dict[str, Any]:
+    shown: dict[str, Any] = safe(fields_as_dict(losing))
+    return shown | {"key": hashlib.sha256(json_line(shown).encode()).hexdigest()}

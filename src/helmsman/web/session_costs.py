@@ -1,0 +1,72 @@
+"""What each listed session has cost, and how long it has worked.
+
+Tasks tell at once, where all of a session's turns were tasks. For the rest every agent's files are summed up, which takes a
+moment: that is done in the background, at most once a minute while somebody looks, and known from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.errors import HelmsmanError
+from helmsman.model.events import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.capabilities.usage_report import UsageGroup
+    from helmsman.service import Helmsman
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+_EVERY_SECONDS: Final = 60.0
+
+
+class SessionSpendings:
+    """Knows it for the sessions of a Helmsman."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+        self._known: Mapping[str, UsageGroup] = {}
+        self._read_at = -_EVERY_SECONDS
+        self._reading = False
+
+    def now(self) -> Mapping[str, UsageGroup]:
+        """What is known by now of all sessions, by their ids."""
+        if not self._reading and time.monotonic() - self._read_at >= _EVERY_SECONDS:
+            self._reading = True
+            self._helm.in_background(self._read)
+        return self._known
+
+    async def _read(self) -> None:
+        try:
+            report = await self._helm.extras.usage.report(group_by="session")
+            self._known = {group.key: group for group in report.groups if group.key is not None}
+        except HelmsmanError as error:
+            log.warning("what sessions have cost is not known: %s", error)
+        finally:
+            self._read_at = time.monotonic()
+            self._reading = False
+
+    def of(self, session_id: str, tasks: Sequence[Task], known: Mapping[str, UsageGroup]) -> dict[str, Any]:
+        """The fields of one session."""
+        turns = [task for task in tasks if not task.is_waiting]
+        ends = ((task, task.completed_at or datetime.now(UTC)) for task in turns)
+        seconds = sum((end - task.created_at).total_seconds() for task, end in ends)
+        shown: dict[str, Any] = {"seconds": round(seconds, 1) if turns else None}
+        spent = known.get(session_id)
+        if spent is not None and spent.turns >= sum(task.usage is not None for task in turns):
+            return shown | _spent(spent.usage.input_tokens + spent.usage.output_tokens, spent.cost_usd)
+        costs = [self._helm.tasks.prices.cost(task.model, task.usage) for task in turns if task.usage is not None]
+        usages = [task.usage or Usage() for task in turns]
+        tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages)
+        cost = None if None in costs or not costs else sum(cost for cost in costs if cost is not None)
+        return shown | _spent(tokens, cost)
+
+
+def _spent(tokens: int, cost: float | None) -> dict[str, Any]:
+    return {"tokens": tokens, "costUsd": cost} if tokens else {}

@@ -1,0 +1,67 @@
+// Comments on the lines of a change, collected until they go to the agent as one message. They outlive a reload of the page.
+//
+// A comment is {id, path, side: "old" | "new", from, to, quote, text}: lines `from` to `to` of the file before or after the
+// change, and what stands there, with its signs. Event: "changed".
+
+let ids = 0;
+
+export class Comments extends EventTarget {
+  #key;
+  all = [];
+
+  constructor(sessionId) {
+    super();
+    this.#key = `helmsman-comments:${sessionId}`;
+    try {
+      this.all = JSON.parse(sessionStorage.getItem(this.#key)) ?? [];
+    } catch {
+      this.all = []; // storage may be forbidden; then they last as long as the page
+    }
+  }
+
+  of(path) {
+    return this.all.filter((comment) => comment.path === path);
+  }
+
+  add(comment) {
+    this.#keep([...this.all, { ...comment, id: `${Date.now()}-${(ids += 1)}` }]);
+  }
+
+  remove(id) {
+    this.#keep(this.all.filter((comment) => comment.id !== id));
+  }
+
+  clear() {
+    this.#keep([]);
+  }
+
+  /** All of them as a message: file, line, the code and what was said of it. */
+  get message() {
+    const places = this.all.map((comment, at) => `${at + 1}. \`${comment.path}\`, ${linesOf(comment)}:\n\n${quoted(comment.quote)}\n\n${comment.text}`);
+    const [what, which] = this.all.length === 1 ? ["a comment", "it"] : [`${this.all.length} comments`, "each of them"];
+    return `I have reviewed your changes and have ${what}. Address ${which}.\n\n${places.join("\n\n")}`;
+  }
+
+  #keep(all) {
+    this.all = all;
+    try {
+      if (all.length) sessionStorage.setItem(this.#key, JSON.stringify(all));
+      else sessionStorage.removeItem(this.#key);
+    } catch {
+      // see above
+    }
+    this.dispatchEvent(new Event("changed"));
+  }
+}
+
+export function linesOf({ side, from, to }) {
+  const lines = from === to ? `line ${from}` : `lines ${from}–${to}`;
+  return side === "old" ? `${lines} before the change` : lines;
+}
+
+/** The code in a fence that nothing in it can end. */
+function quoted(code) {
+  const longest = Math.max(2, ...[...code.matchAll(/`+/g)].map(([ticks]) => ticks.length));
+  const fence = "`".repeat(longest + 1);
+  return `${fence}diff\n${code}\n${fence}`;
+}

@@ -1,0 +1,40 @@
+// Links that open a file in the reader's editor. Only where the page comes from the reader's own machine.
+
+const KEY = "helmsman-editor";
+const LOCAL = new Set(["localhost", "127.0.0.1", "[::1]"]);
+const PLACES = {
+  vscode: (path, line) => `vscode://file${path}:${line}`,
+  cursor: (path, line) => `cursor://file${path}:${line}`,
+  windsurf: (path, line) => `windsurf://file${path}:${line}`,
+  zed: (path, line) => `zed://file${path}:${line}`,
+  idea: (path, line) => `idea://open?file=${path}&line=${line}`,
+};
+
+export const EDITORS = { "": "No editor", vscode: "VS Code", cursor: "Cursor", windsurf: "Windsurf", zed: "Zed", idea: "IntelliJ IDEA" };
+
+export function hasEditors() {
+  return LOCAL.has(location.hostname);
+}
+
+export function chosenEditor() {
+  try {
+    return localStorage.getItem(KEY) ?? "";
+  } catch {
+    return ""; // storage may be forbidden; then nothing is offered
+  }
+}
+
+export function chooseEditor(name) {
+  try {
+    localStorage.setItem(KEY, name);
+  } catch {
+    // see above
+  }
+}
+
+/** Where a link to a line of a file leads; nowhere, unless an editor was chosen and the whole path is known. */
+export function editorLink(root, path, line = 1) {
+  const place = hasEditors() && PLACES[chosenEditor()];
+  const whole = path.startsWith("/") ? path : root && `${root}/${path}`;
+  return place && whole?.startsWith("/") ? place(encodeURI(whole).replaceAll("#", "%23").replaceAll("?", "%3F"), line) : null;
+}

@@ -1,0 +1,153 @@
+// What can be done with a session beside talking to it. What its agent cannot do is there too, with who can.
+
+import { agents } from "/agents.js";
+import { get, post, sessionPath } from "/api.js";
+import { askAndDo } from "/ask.js";
+import { freshId, h, toast } from "/dom.js";
+import { count } from "/format.js";
+import { store } from "/store.js";
+import { field } from "/views/new-session.js";
+
+const ACTIONS = [
+  { name: "rename", label: "Rename…", meaning: "Lists show the name.", needs: "rename", ask: rename },
+  { name: "review", label: "Review…", meaning: "A review of what it changed; its findings become part of the session.", ask: review },
+  { name: "fork", label: "Fork…", meaning: "A new session that knows all this, up to now or to an earlier turn.", needs: "fork", ask: fork },
+  { name: "compact", label: "Compact…", meaning: "The history becomes a summary, which makes room.", needs: "compact", idle: true, ask: compact },
+  { name: "rollback", label: "Forget turns…", meaning: "The session no longer knows its last turns. Files stay as they are.", needs: "rollback", idle: true, ask: rollBack },
+  { name: "archive", label: "Archive…", meaning: "Lists leave it out until it is brought back.", needs: "archive", idle: true, ask: archive },
+];
+const BRING_BACK = { name: "unarchive", label: "Bring back", meaning: "It is archived: bring it back to go on.", needs: "archive", ask: bringBack };
+
+/** The dialog with all of it. `session` is as the API has it. */
+export async function openActions(session) {
+  await agents.read();
+  const agent = agents.get(session.agent);
+  const running = ["active", "awaiting_approval"].includes(session.status);
+  const title = freshId("title");
+  const offered = session.archived ? [BRING_BACK] : ACTIONS;
+  const dialog = h(
+    "dialog",
+    { class: "dialog actions-dialog", "aria-labelledby": title },
+    h("h2", { id: title }, "This session"),
+    h("ul", { class: "action-list" }, offered.map((action) => h("li", {}, entry(action)))),
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
+  );
+  function entry({ name, label, meaning, needs, idle, ask }) {
+    const can = !needs || (session.can ?? agent?.can ?? [needs]).includes(needs);
+    const why = can ? (running && idle ? "While a turn runs this cannot be done. Wait for its end, or interrupt it." : "") : (agent?.cannot[needs] ?? "Its agent cannot.");
+    const id = freshId("meaning");
+    const press = () => {
+      dialog.close();
+      ask(session);
+    };
+    return [
+      h("button", { type: "button", dataset: { action: name }, disabled: Boolean(why), "aria-describedby": id, onclick: press }, label),
+      h("p", { id, class: "quiet" }, why || meaning),
+    ];
+  }
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function rename({ sessionId, name }) {
+  const input = h("input", { name: "name", required: true, maxlength: "200", value: name ?? "", autocomplete: "off" });
+  askAndDo({
+    title: "Rename this session",
+    fields: field("Name", input),
+    yes: "Rename",
+    act: async () => {
+      await post(sessionPath(sessionId, "rename"), { name: input.value });
+      store.refreshSessions();
+    },
+  });
+}
+
+function review({ sessionId }) {
+  const words = h("textarea", { name: "instructions", rows: 3, placeholder: "Mind the error handling" });
+  askAndDo({
+    title: "Review what this session changed",
+    about: h("p", {}, "The agent reads the change and says what it finds. Nothing is changed by it."),
+    fields: field("What to look at besides (may be empty)", words),
+    yes: "Review",
+    act: async () => {
+      const begun = await post(sessionPath(sessionId, "review"), { instructions: words.value });
+      if (begun.nothing) return begun.nothing;
+      location.hash = `#/s/${begun.sessionId}`;
+      return null;
+    },
+  });
+}
+
+async function fork({ sessionId, can, agent }) {
+  const words = h("textarea", { name: "message", rows: 3 });
+  const turns = await readTurns(sessionId);
+  const atTurn = (can ?? agents.get(agent)?.can ?? []).includes("fork_at_turn");
+  const place = h("select", { name: "fromTurn" }, h("option", { value: "" }, "all of it"), atTurn ? turns.slice(0, -1).map((turn) => h("option", { value: turn.number }, `up to turn ${turn.number}: ${turn.prompt ?? ""}`)) : null);
+  askAndDo({
+    title: "Fork this session",
+    about: h("p", {}, "The new session works in the same directory. This one stays as it is."),
+    fields: [field("Its first message (may be empty)", words), field("It knows", place)],
+    yes: "Fork",
+    act: async () => {
+      const made = await post(sessionPath(sessionId, "fork"), { message: words.value, ...(place.value ? { fromTurn: Number(place.value) } : {}) });
+      location.hash = `#/s/${made.sessionId}`;
+    },
+  });
+}
+
+function compact({ sessionId }) {
+  askAndDo({
+    title: "Compact this session?",
+    about: h("p", {}, "The agent goes on with a summary of what was said. The words themselves are lost to it; this cannot be taken back."),
+    yes: "Compact",
+    danger: true,
+    act: () => post(sessionPath(sessionId, "compact")).then(() => null),
+  });
+}
+
+async function rollBack({ sessionId }) {
+  const turns = await readTurns(sessionId);
+  if (!turns.length) {
+    toast("This session has no turns to forget.", "error");
+    return;
+  }
+  const number = h("input", { name: "turns", type: "number", min: "1", max: String(turns.length), value: "1", required: true });
+  const lost = h("ul", { class: "lost" });
+  const show = () => lost.replaceChildren(...turns.slice(-Math.max(1, Number(number.value) || 1)).map((turn) => h("li", {}, `Turn ${turn.number}: ${turn.prompt ?? ""}`)));
+  number.addEventListener("input", show);
+  show();
+  askAndDo({
+    title: "Forget the last turns?",
+    about: [h("p", {}, "The session no longer knows these turns. Files stay as the turns left them. This cannot be taken back."), lost],
+    fields: field(`How many (of ${count(turns.length, "turn")})`, number),
+    yes: "Forget",
+    danger: true,
+    act: () => post(sessionPath(sessionId, "rollback"), { turns: Number(number.value) }).then(() => null),
+  });
+}
+
+function archive({ sessionId }) {
+  askAndDo({
+    title: "Archive this session?",
+    about: h("p", {}, "Lists leave it out. It can be brought back, from its address or with `helmsman unarchive`."),
+    yes: "Archive",
+    danger: true,
+    act: async () => {
+      await post(sessionPath(sessionId, "archive"));
+      store.refreshSessions();
+      location.hash = "#/";
+      toast("Archived.");
+    },
+  });
+}
+
+async function bringBack({ sessionId }) {
+  await post(sessionPath(sessionId, "unarchive")).catch((error) => toast(error.message, "error"));
+  store.refreshSessions();
+}
+
+async function readTurns(sessionId) {
+  const { turns } = await get(sessionPath(sessionId, "turns")).catch(() => ({ turns: [] }));
+  return turns;
+}

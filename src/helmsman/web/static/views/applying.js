@@ -1,0 +1,99 @@
+// Apply and Discard, for what a session changed in a worktree of its own; and what stands in the way, with what to do about it.
+
+import { post, get, sessionPath } from "/api.js";
+import { confirmed } from "/confirm.js";
+import { actionButton, h, toast } from "/dom.js";
+import { count } from "/format.js";
+
+export class Applying {
+  #id;
+  #changes = null;
+
+  /** `reread` shows the changes as they are now; `write` puts a draft where the next message is written. */
+  constructor(sessionId, { reread, write }) {
+    this.#id = sessionId;
+    Object.assign(this, { reread, write });
+    this.apply = actionButton("Apply", { class: "primary", dataset: { apply: "" } }, () => this.#apply());
+    this.discard = actionButton("Discard…", { class: "danger", dataset: { discard: "" } }, () => this.#discard());
+    this.buttons = h("div", { class: "buttons", hidden: true }, this.discard, this.apply);
+    this.obstacle = h("div", { class: "obstacle", role: "alert", hidden: true });
+  }
+
+  /** What there is to apply, as the server last told. */
+  show(changes) {
+    if (changes.digest !== this.#changes?.digest) this.#clear();
+    this.#changes = changes;
+    this.buttons.hidden = !changes.canApply;
+    this.apply.hidden = !changes.files.length;
+    this.apply.title = `Bring these changes into ${changes.repository}, unstaged`;
+  }
+
+  async #apply({ allowDirty = false } = {}) {
+    this.#clear();
+    try {
+      const { files, repository, how } = await post(sessionPath(this.#id, "apply"), { digest: this.#changes.digest, allowDirty });
+      this.#tell("good", h("p", {}, `Applied to ${repository}: ${count(files.length, "file")}, not staged${how === "three-way" ? ", merged with what is new there" : ""}.`));
+    } catch (error) {
+      this.#explain(error);
+    }
+  }
+
+  async #discard() {
+    this.#clear();
+    try {
+      const losing = await get(sessionPath(this.#id, "unsaved"));
+      const sure = await confirmed({ title: "Discard the worktree?", about: lost(losing), yes: "Discard", no: "Keep it" });
+      if (!sure) return;
+      await post(sessionPath(this.#id, "discard"), { losing: losing.key });
+      toast("The worktree is gone. The session itself stays.");
+      this.reread();
+    } catch (error) {
+      this.#explain(error);
+    }
+  }
+
+  // --- what stands in the way --------------------------------------------------------------------------------------
+
+  #explain(error) {
+    const { code, details } = error;
+    const again = actionButton("Try again", {}, () => this.#apply());
+    const more = {
+      dirty_tree: () => [list(details.files), actionButton("Apply beside them", { dataset: { beside: "" } }, () => this.#apply({ allowDirty: true })), again],
+      apply_conflict: () => [
+        (details.conflicts ?? []).map((path) => [h("p", {}, h("code", { class: "mono" }, path), `: ${details.reasons?.[path] ?? "does not fit"}`), (details.hunks?.[path] ?? []).map((hunk) => h("pre", { class: "output", tabindex: "0" }, hunk))]),
+        actionButton("Ask the agent to fit it in…", { dataset: { fit: "" } }, () => this.write(conflictMessage(details))),
+        again,
+      ],
+      session_busy: () => [again],
+      diff_changed: () => [actionButton("Show the changes as they are now", { dataset: { reread: "" } }, () => this.reread())],
+    };
+    this.#tell("bad", h("p", {}, error.message), ...(more[code]?.() ?? []));
+  }
+
+  #tell(tone, ...content) {
+    this.obstacle.className = `obstacle ${tone}`;
+    this.obstacle.replaceChildren(...content.flat(3).filter(Boolean));
+    this.obstacle.hidden = false;
+  }
+
+  #clear() {
+    this.obstacle.hidden = true;
+    this.obstacle.replaceChildren();
+  }
+}
+
+function lost({ commits, files, nested, unreadable }) {
+  if (unreadable) return h("p", {}, "What is in it cannot be read, and does not come back.");
+  const all = [...commits.map((one) => `commit ${one}`), ...files.map((one) => `${one.kind} ${one.path}`), ...nested.map((one) => `repository ${one}`)];
+  if (!all.length) return h("p", {}, "Nothing in it would be lost: all of it is in the main tree.");
+  return [h("p", {}, "This work is nowhere else and does not come back:"), list(all)];
+}
+
+function list(all) {
+  return h("ul", { class: "evidence mono" }, (all ?? []).map((one) => h("li", {}, one)));
+}
+
+function conflictMessage({ conflicts, reasons, hunks }) {
+  const places = (conflicts ?? []).map((path) => [`- ${path}: ${reasons?.[path] ?? "does not fit"}`, ...(hunks?.[path] ?? []).map((hunk) => `\n\`\`\`\n${hunk}\n\`\`\``)].join("\n"));
+  return `The main tree has moved on, and your changes no longer fit into it:\n\n${places.join("\n")}\n\nChange your version so that it can be merged: keep what the main tree has now, and make your change on top of that.`;
+}

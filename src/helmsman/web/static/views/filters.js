@@ -1,0 +1,60 @@
+// Which sessions are listed: of a project, of an agent, in a state. Each filter is in the address, so that it can be kept.
+
+import { agentFilter } from "/agents.js";
+import { h } from "/dom.js";
+import { shortPath, statusWord } from "/format.js";
+import { store } from "/store.js";
+
+const STATES = ["awaiting_approval", "active", "done", "error", "interrupted", "denied"];
+const NAMES = ["project", "agent", "state"];
+
+export class Filters {
+  /** `onchange` is called when another choice was made. */
+  constructor(onchange) {
+    const changed = () => {
+      this.#told();
+      onchange();
+    };
+    this.project = h("select", { "aria-label": "Sessions of which project", onchange: changed });
+    this.agent = agentFilter("Sessions of which agent", changed);
+    this.state = h("select", { "aria-label": "Sessions in which state", onchange: changed }, h("option", { value: "" }, "All states"), STATES.map((state) => h("option", { value: state }, statusWord(state))));
+    this.element = h("div", { class: "filters" }, this.project, this.state, this.agent);
+    this.#showProjects();
+    store.addEventListener("overview", () => this.#showProjects());
+  }
+
+  get chosen() {
+    return Object.fromEntries(NAMES.map((name) => [name, this[name].value]).filter(([, value]) => value));
+  }
+
+  /** The place of the list as it is now: where the overview is, with these filters. */
+  get address() {
+    const query = new URLSearchParams(this.chosen);
+    return query.size ? `#/?${query}` : "#/";
+  }
+
+  /** Choose what an address says; whether that was another choice. */
+  take(hash) {
+    const given = new URLSearchParams(hash.split("?")[1] ?? "");
+    const before = JSON.stringify(this.chosen);
+    for (const name of NAMES) {
+      const value = given.get(name) ?? "";
+      if (value && ![...this[name].options].some((option) => option.value === value)) this[name].append(h("option", { value }, name === "project" ? shortPath(value) : value));
+      this[name].value = value;
+    }
+    if (JSON.stringify(this.chosen) === before) return false;
+    this.#told();
+    return true;
+  }
+
+  #told() {
+    store.only(this.chosen);
+  }
+
+  #showProjects() {
+    const chosen = this.project.value;
+    const projects = new Set([...(store.overview?.directories ?? []), ...(chosen ? [chosen] : [])]);
+    this.project.replaceChildren(h("option", { value: "" }, "All projects"), ...[...projects].map((value) => h("option", { value, title: value }, shortPath(value))));
+    this.project.value = chosen;
+  }
+}

@@ -1,0 +1,81 @@
+"""The routes for what a session menu offers: rename, archive, fork, forget turns, review, compact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from helmsman.shapes.contract import Input, NothingInput
+from helmsman.web.json_http import body
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+
+
+class RenameInput(Input):
+    name: str
+
+
+class ForkInput(Input):
+    message: str | None = None
+    from_turn: int | None = Field(None, ge=1)
+
+
+class RollBackInput(Input):
+    turns: int = Field(1, ge=1)
+
+
+class ReviewInput(Input):
+    instructions: str | None = None
+
+
+class UpkeepRoutes:
+    """Answers them. What an agent cannot do is refused with who can (409 unsupported)."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+
+    async def rename(self, request: Request) -> dict[str, Any]:
+        given = await body(request, RenameInput)
+        session = await self._helm.extras.upkeep.rename(_session_id(request), given.name)
+        return {"sessionId": session.id, "name": session.state.name}
+
+    async def archive(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        await self._helm.extras.upkeep.archive(_session_id(request))
+        return {"sessionId": _session_id(request)}
+
+    async def unarchive(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return _state(await self._helm.extras.upkeep.unarchive(_session_id(request)))
+
+    async def fork(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ForkInput)
+        message = (given.message or "").strip() or None
+        return _state(await self._helm.fork(_session_id(request), message, from_turn=given.from_turn))
+
+    async def roll_back(self, request: Request) -> dict[str, Any]:
+        given = await body(request, RollBackInput)
+        return _state(await self._helm.extras.upkeep.roll_back(_session_id(request), given.turns))
+
+    async def review(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ReviewInput)
+        instructions = (given.instructions or "").strip() or None
+        begun = await self._helm.extras.reviews.start(session_id=_session_id(request), instructions=instructions)
+        return {"nothing": begun.nothing} if begun.session is None else _state(begun.session)
+
+    async def compact(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return _state(await self._helm.extras.upkeep.compact(_session_id(request)))
+
+
+def _session_id(request: Request) -> str:
+    return str(request.path_params["session_id"])
+
+
+def _state(session: Session) -> dict[str, Any]:
+    return {"sessionId": session.id, "status": session.status}

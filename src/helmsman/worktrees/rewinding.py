@@ -1,0 +1,153 @@
+"""The files of a working tree, taken back to what a snapshot has: first what that would change, then the doing of it.
+
+What snapshots do not know is left as it is, and named: files that are too large, submodules and other repositories, what a
+sparse checkout leaves out. A file that was new in the snapshot and is ignored by now is read once more, so that taking the
+rewind back brings it back too. HEAD and the index stay as they are. How files are written, all of them or none, is the
+same for all changes (`helmsman.base.patches`). All of it blocks; call it in threads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.patches import exchange_trees, is_file, left_out_by_sparse_checkout, one_at_a_time, shown
+from helmsman.base.snapshot import index_files, scratch
+from helmsman.worktrees.changes import TreeDiff, compare
+from helmsman.worktrees.turn_snapshots import LARGEST_FILE, TreeState, state_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from pathlib import Path
+
+    from helmsman.base.git import Git
+
+_SUBMODULE: Final = "160000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesRewind:
+    """What taking files back comes to: `now` becomes `wanted`, and `diff` says how.
+
+    `left` would be different too, and stays. `changed_since` are those of its files that somebody changed after the last
+    turn; None where that is not known.
+    """
+
+    now: TreeState
+    wanted: str
+    diff: TreeDiff
+    left: tuple[str, ...]
+    changed_since: tuple[str, ...] | None
+
+
+def plan_rewind(git: Git, wanted: TreeState, *, after: str | None, leave_out: Collection[str] = ()) -> FilesRewind:
+    """What would change if a working tree were taken back. `after` is what was in it after the last turn.
+
+    Raises:
+        WorktreeError: Git cannot read it.
+    """
+    with _planned(git, wanted, after, leave_out) as (plan, _):
+        return plan
+
+
+def rewind_files(
+    git: Git,
+    wanted: TreeState,
+    *,
+    after: str | None,
+    leave_out: Collection[str],
+    agree: Callable[[FilesRewind, Git], None],
+) -> FilesRewind:
+    """Take a working tree back: all of it, or nothing.
+
+    `agree` is given the very change that is about to be made, and git with a view; what it raises refuses it.
+
+    Raises:
+        ApplyConflict: Something is in the way. Nothing was touched.
+        WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
+    """
+    with one_at_a_time(git), _planned(git, wanted, after, leave_out) as (plan, own):
+        agree(plan, replace(own, index=None))
+        exchange_trees(own, plan.now.tree, plan.wanted)
+        return plan
+
+
+@contextmanager
+def _planned(
+    git: Git, wanted: TreeState, after: str | None, leave_out: Collection[str]
+) -> Iterator[tuple[FilesRewind, Git]]:
+    with state_now(git, leave_out) as (seen, now, index), scratch(seen) as own:
+        own = replace(own, objects=None)  # what is made here has to last
+        assert own.index is not None
+        with suppress(FileNotFoundError):  # there is no file at all
+            shutil.copy2(index, own.index)
+        differing = _differing(own, now.tree, wanted.tree)
+        left = _left(own, differing, {*now.left_out, *wanted.left_out, *now.nested, *leave_out})
+        ignored, large = _ignored_by_now(own.work_tree, [path for path, (old, _) in differing.items() if not old], left)
+        left |= large
+        if ignored:
+            index_files(own, ignored)
+            now = replace(now, tree=own.text("write-tree"))
+        target = _with_left(own, wanted.tree, now.tree, left)
+        diff = compare(own, now.tree, target, nested=now.nested)
+        since = None
+        if after is not None:
+            since = tuple(
+                map(shown, sorted({*_differing(own, after, now.tree)} & {*_differing(own, now.tree, target)}))
+            )
+        yield (
+            FilesRewind(now=now, wanted=target, diff=diff, left=tuple(map(shown, sorted(left))), changed_since=since),
+            own,
+        )
+
+
+def _differing(git: Git, before: str, after: str) -> dict[str, tuple[str, str]]:
+    """The paths on which two trees differ, with the modes of both; an empty one where there is nothing."""
+    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
+    modes = (about.removeprefix(":").split(" ")[:2] for about in raw[::2])
+    return {
+        path: (old.strip("0") and old, new.strip("0") and new)
+        for path, (old, new) in zip(raw[1::2], modes, strict=True)
+    }
+
+
+def _left(git: Git, differing: dict[str, tuple[str, str]], unknown: Collection[str]) -> set[str]:
+    """Those of the differing paths that are not to be touched."""
+    sparse = left_out_by_sparse_checkout(replace(git, index=None))
+    parts = ({path, *_parents(path)} for path in differing)
+    return {
+        path
+        for (path, modes), around in zip(differing.items(), parts, strict=True)
+        if _SUBMODULE in modes or path in sparse or not around.isdisjoint(unknown)
+    }
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def _ignored_by_now(root: Path, paths: Iterable[str], left: Collection[str]) -> tuple[list[str], set[str]]:
+    """Files that only the snapshot knows and that are there all the same: those that can be read, and the large ones."""
+    there = [path for path in paths if path not in left and is_file(root / path)]
+    large = {path for path in there if os.lstat(root / path).st_size > LARGEST_FILE}
+    return [path for path in there if path not in large], large
+
+
+def _with_left(git: Git, wanted: str, now: str, left: Collection[str]) -> str:
+    """The tree `wanted`, with what is left in it as it is now."""
+    if not left:
+        return wanted
+    entries = dict.fromkeys(left, f"0 {'0' * len(now)}")
+    for entry in git.names("ls-tree", "-r", "-z", "--full-tree", now):
+        about, _, path = entry.partition("\t")
+        if path in entries:
+            mode, _, name = about.split(" ")
+            entries[path] = f"{mode} {name}"
+    lines = b"".join(about.encode() + b"\t" + os.fsencode(path) + b"\0" for path, about in entries.items())
+    git.run("read-tree", wanted)
+    git.run("update-index", "-z", "--replace", "--index-info", stdin=lines)
+    return git.text("write-tree")

@@ -1,0 +1,378 @@
+"""What was in a working tree before each turn of a session, and after it, so that a turn can be taken back.
+
+A snapshot is a git tree of all that git knows or would offer to add: committed, staged, changed, new; what .gitignore names
+is not in it. Its objects are in the repository, kept by references outside of branches and tags
+(`refs/helmsman/snapshots/…`) that lead to trees, so that no log shows them. HEAD, the index and the working tree are only
+read. A working tree has an index of our own in the state directory, which remembers what its files were like: a snapshot
+reads the files that have changed since the last one, and no others.
+
+A file of more than `LARGEST_FILE` bytes is not read. Snapshots name it, and nobody touches it for their sake.
+
+What is known of a session's snapshots is one file in the state directory. References are made before it says so and
+removed after it says no more, so a crash leaves a reference too many and never one too few. All of it blocks; call it in
+threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.files import file_lock, replace_file
+from helmsman.base.git import Git, find_git
+from helmsman.base.git_view import repository_root
+from helmsman.base.snapshot import index_files, nul_separated
+from helmsman.base.values import decoded, encoded
+from helmsman.errors import WorktreeError
+from helmsman.settings import ensure_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+LARGEST_FILE: Final = 16 * 1024 * 1024
+MOST_TURNS: Final = 50
+"""So many of a session's snapshots are kept."""
+_MOST_BYTES: Final = 128 * 1024 * 1024
+"""More than that has not changed since the last snapshot, unless it is generated, or a data set."""
+_UNUSED: Final = timedelta(days=30)
+_FOLDER: Final = "snapshots"
+_REFERENCES: Final = "refs/helmsman/snapshots"
+_LOCK_SECONDS: Final = 60.0
+_MB: Final = 1024 * 1024
+_SETTINGS: Final = {
+    "core.logAllRefUpdates": "false",
+    "core.fsyncMethod": "batch",  # one wait for the disk, and not one for each file
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeState:
+    """What was in a working tree. `left_out` are files that were too large, `nested` repositories inside."""
+
+    tree: str
+    left_out: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSnapshot:
+    """The tree before a turn, and after it where that is known. `head` is the commit that was checked out."""
+
+    task_id: str
+    before: TreeState
+    head: str | None
+    taken_at: datetime
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """How a rewind is taken back: what was in the tree, and the session that has the conversation, as far as it is known.
+
+    `wanted` is what the tree was made; `is_done` tells a rewind that was carried out from one that was cut off.
+    """
+
+    taken_at: datetime
+    before: TreeState | None = None
+    wanted: str | None = None
+    conversation: str | None = None
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSnapshots:
+    """What is known of a session's snapshots: where they are, and of which turns, oldest first."""
+
+    session_id: str
+    work_tree: Path
+    git_dir: Path
+    turns: tuple[TurnSnapshot, ...] = ()
+    undo: Undo | None = None
+
+    def of_task(self, task_id: str | None) -> TurnSnapshot | None:
+        return next((turn for turn in self.turns if turn.task_id == task_id), None)
+
+    @property
+    def trees(self) -> set[str]:
+        """All that references keep."""
+        undo = self.undo
+        kept = () if undo is None else (undo.before.tree if undo.before else None, undo.wanted)
+        found = (*(turn.before.tree for turn in self.turns), *(turn.after for turn in self.turns), *kept)
+        return {tree for tree in found if tree is not None}
+
+
+# --- where -----------------------------------------------------------------------------------------------------------
+
+
+def git_of(directory: Path, state_dir: Path, known: SessionSnapshots | None = None) -> Git | None:
+    """The working tree around a directory; None outside of one.
+
+    What is `known` of the session is gone by: a session may have written another `.git` into its tree since.
+
+    Raises:
+        WorktreeError: Git refuses to use it.
+    """
+    root = repository_root(directory)
+    if root is None:
+        return None
+    if known is not None and root == known.work_tree and known.git_dir.is_dir():
+        return Git(work_tree=known.work_tree, git_dir=known.git_dir, place=state_dir)
+    return find_git(directory, state_dir)
+
+
+# --- taken -----------------------------------------------------------------------------------------------------------
+
+
+def take_before(
+    git: Git,
+    session_id: str,
+    task_id: str,
+    *,
+    leave_out: Collection[str] = (),
+    is_in_time: Callable[[], bool] = lambda: True,
+) -> None:
+    """Write down what is in a working tree before a turn.
+
+    `is_in_time` is asked once all files were read, and says whether that was before the turn has begun; else nothing is
+    written down. From then on files may change.
+
+    Raises:
+        WorktreeError: There is too much in it, or git cannot read it.
+    """
+    taken_at = datetime.now(UTC)
+    with _reading(git) as (seen, folder):
+        before = _tree_of(seen, folder, leave_out)
+        if not is_in_time():
+            return
+        head = seen.commit("HEAD")
+        known = read_snapshots(git.place, session_id)
+        if known is None:
+            _forget_unused(git.place)
+        if known is None or known.git_dir != git.git_dir or known.work_tree != git.work_tree:
+            _forget(git.place, known)
+            known = SessionSnapshots(session_id=session_id, work_tree=git.work_tree, git_dir=git.git_dir)
+        turn = TurnSnapshot(task_id=task_id, before=before, head=head, taken_at=taken_at)
+        others = (one for one in known.turns if one.task_id != task_id)
+        _keep(seen, known, replace(known, turns=(*others, turn)[-MOST_TURNS:]))
+
+
+def take_after(git: Git, session_id: str, task_id: str, *, leave_out: Collection[str] = ()) -> None:
+    """Write down what is in a working tree after a turn, if it is known what was in it before.
+
+    Raises:
+        WorktreeError: There is too much in it, or git cannot read it.
+    """
+    with _reading(git) as (seen, folder):
+        known = read_snapshots(git.place, session_id)
+        if known is None or known.of_task(task_id) is None or known.git_dir != git.git_dir:
+            return
+        after = _tree_of(seen, folder, leave_out).tree
+        turns = (replace(turn, after=after) if turn.task_id == task_id else turn for turn in known.turns)
+        _keep(seen, known, replace(known, turns=tuple(turns)))
+
+
+@contextmanager
+def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, TreeState, Path]]:
+    """What is in a working tree now. In the block nobody else takes a snapshot of it.
+
+    The answer is git with a view, the state, and the index that was made for it.
+
+    Raises:
+        WorktreeError: There is too much in it, or git cannot read it.
+    """
+    with _reading(git) as (seen, folder):
+        yield seen, _tree_of(seen, folder, leave_out), folder / "index"
+
+
+@contextmanager
+def _reading(git: Git) -> Iterator[tuple[Git, Path]]:
+    """Git with a view, and where what we know of a working tree is kept; one at a time."""
+    with _alone(git) as folder, git.with_settings(_SETTINGS).viewed() as seen:
+        (folder / "index.lock").unlink(missing_ok=True)  # of a git that was killed
+        yield seen, folder
+
+
+@contextmanager
+def _alone(git: Git) -> Iterator[Path]:
+    folder = _folder(git.place) / f"tree-{_short(os.fspath(git.git_dir))}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with file_lock(folder / "lock", timeout=_LOCK_SECONDS):
+            yield folder
+    except TimeoutError as error:
+        raise WorktreeError(
+            f"Another snapshot of {git.work_tree} takes very long. Try again when it is done."
+        ) from error
+    except OSError as error:
+        raise WorktreeError(
+            f"A snapshot of {git.work_tree} cannot be written: {error}. Make room, or set snapshots = false."
+        ) from error
+
+
+def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
+    """All that is in the working tree, as a tree, by what the index of our own knows already."""
+    git = replace(seen, index=folder / "index")
+    about = _read_json(folder / "about.json") or {}
+    now = _index_version(git)
+    is_fresh = about.get("index") != now or not (folder / "index").exists()
+    listed = _list_changes(git, fresh=is_fresh)
+    if not is_fresh and any(path.rpartition("/")[2] == ".gitignore" for path in listed):
+        listed, is_fresh = _list_changes(git, fresh=True), True  # what was new may be ignored by now
+    nested = [path for path in listed if path.endswith("/")]
+    paths = {*listed} - {*nested} - {*leave_out}
+    sizes = {path: _size(git.work_tree, path) for path in paths}
+    left_out = sorted(path for path, size in sizes.items() if size > LARGEST_FILE)
+    paths.difference_update(left_out)
+    much = sum(sizes[path] for path in paths)
+    if much > _MOST_BYTES:
+        raise WorktreeError(
+            f"{len(paths)} new or changed files of {git.work_tree} are {much // _MB} MB, and a snapshot takes "
+            f"{_MOST_BYTES // _MB} MB at most. Name what is generated in .gitignore."
+        )
+    tree = about.get("tree")
+    if paths or is_fresh or not isinstance(tree, str):
+        index_files(git, paths)
+        if is_fresh and leave_out:
+            git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
+        tree = git.text("write-tree")
+        replace_file(folder / "about.json", json.dumps({"index": now, "tree": tree}), durable=False)
+    return TreeState(tree=tree, left_out=tuple(left_out), nested=tuple(path.rstrip("/") for path in nested))
+
+
+def _list_changes(git: Git, *, fresh: bool) -> list[str]:
+    """What differs from the index of our own; a fresh one is what the repository's own is now."""
+    assert git.index is not None
+    if fresh:
+        git.index.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # nothing was ever added
+            # With its time: by that git knows which files may have changed since without showing it.
+            shutil.copy2(git.git_dir / "index", git.index)
+    listed = git.names("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
+    return list(dict.fromkeys(listed))
+
+
+def _index_version(git: Git) -> list[int] | None:
+    try:
+        found = (git.git_dir / "index").stat()
+    except FileNotFoundError:
+        return None
+    return [found.st_mtime_ns, found.st_size, found.st_ino]
+
+
+def _size(root: Path, path: str) -> int:
+    try:
+        found = os.lstat(f"{root}/{path}")
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+# --- written down ----------------------------------------------------------------------------------------------------
+
+
+def read_snapshots(state_dir: Path, session_id: str) -> SessionSnapshots | None:
+    """What is known of a session's snapshots, if there are any."""
+    known = _read_record(_record(state_dir, session_id))
+    return known if known is not None and known.session_id == session_id else None
+
+
+def keep_undo(git: Git, session_id: str, undo: Undo) -> None:
+    """Write down how a rewind is taken back. `git` is from `state_now`, whose block this is in."""
+    known = read_snapshots(git.place, session_id)
+    fresh = SessionSnapshots(session_id=session_id, work_tree=git.work_tree, git_dir=git.git_dir)
+    _keep(git, known, replace(known or fresh, undo=undo))
+
+
+def change_undo(git: Git, session_id: str, undo: Undo, *, heir: str | None = None) -> None:
+    """The same outside of such a block; a session that goes on with the conversation is the `heir` of the snapshots.
+
+    Outside of git, where there are no snapshots, the git directory of `git` need not be there.
+    """
+    with _alone(git):
+        keep_undo(git, session_id, undo)
+        known = read_snapshots(git.place, session_id)
+        if heir is not None and known is not None:
+            _keep(git, read_snapshots(git.place, heir), replace(known, session_id=heir, undo=None))
+
+
+def forget_snapshots(state_dir: Path, session_id: str) -> None:
+    """Remove a session's snapshots. What they alone have kept, git clears away in its own time."""
+    _forget(state_dir, read_snapshots(state_dir, session_id))
+
+
+def _keep(git: Git, known: SessionSnapshots | None, wanted: SessionSnapshots) -> None:
+    before = known.trees if known is not None else set[str]()
+    _change_references(git, wanted.session_id, "update", wanted.trees - before)
+    replace_file(_record(git.place, wanted.session_id), json.dumps(encoded(wanted)), durable=False)
+    _change_references(git, wanted.session_id, "delete", before - wanted.trees)
+
+
+def _change_references(git: Git, session_id: str, verb: str, trees: Collection[str]) -> None:
+    if trees:
+        name = f"{_REFERENCES}/{_short(session_id)}"
+        lines = (f"{verb} {name}/{tree}" + (f" {tree}" if verb == "update" else "") for tree in sorted(trees))
+        git.with_settings(_SETTINGS).run("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
+
+
+def _forget(state_dir: Path, known: SessionSnapshots | None) -> None:
+    if known is None:
+        return
+    git = Git(work_tree=known.work_tree, git_dir=known.git_dir, place=state_dir)
+    if not known.git_dir.is_dir():  # of a worktree that is gone: the repository itself has the references
+        shared = known.git_dir.parent.parent
+        git = replace(git, git_dir=shared, work_tree=shared) if known.git_dir.parent.name == "worktrees" else git
+    if git.git_dir.is_dir():
+        with suppress(WorktreeError), git.viewed() as seen:  # one that is damaged keeps them
+            _change_references(seen, known.session_id, "delete", known.trees)
+    _record(state_dir, known.session_id).unlink(missing_ok=True)
+
+
+def _forget_unused(state_dir: Path) -> None:
+    """Remove what belongs to sessions in which nothing has happened for long, and to working trees."""
+    since = time.time() - _UNUSED.total_seconds()
+    for path in list(_folder(state_dir).iterdir()):
+        with suppress(OSError):
+            if path.suffix == ".json" and path.stat().st_mtime < since:
+                _forget(state_dir, _read_record(path))
+                path.unlink(missing_ok=True)
+            elif path.is_dir() and (path / "about.json").stat().st_mtime < since:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _folder(state_dir: Path) -> Path:
+    folder = ensure_state_dir(state_dir) / _FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _record(state_dir: Path, session_id: str) -> Path:
+    return state_dir / _FOLDER / f"session-{_short(session_id)}.json"
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:24]
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _read_record(path: Path) -> SessionSnapshots | None:
+    try:
+        found = decoded(_read_json(path))
+    except (ValueError, TypeError, LookupError, AttributeError, ImportError):
+        return None
+    return found if isinstance(found, SessionSnapshots) else None

@@ -1,0 +1,99 @@
+"""Rewinds by the library: what goes wrong in the middle of one, and agents other than Codex."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.errors import CannotRewind, EngineRefused, InvalidInput
+from helmsman.settings import load_settings
+from helmsman.testing import run, say
+from helmsman.testing.repository import git
+from helmsman.worktrees.turn_snapshots import read_snapshots
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+
+
+async def settled(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=30)
+    return session
+
+
+async def test_a_rewind_that_fails_or_is_cut_off_in_the_middle_is_whole_in_the_end(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.on("first", run("echo one > a.txt"), say("Made."))
+    model.on("second", run("echo two > a.txt; git rm -q --cached README.md"), say("Changed."))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await settled(
+            await helm.start("first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
+        )
+        await settled(await session.say("second"))
+        rewinding = helm.extras.rewinding
+        shown = await rewinding.preview(session.id)
+        refused = EngineRefused("Codex does not want to. Try again.")
+
+        async def refuse(*_: object) -> None:
+            raise refused
+
+        with monkeypatch.context() as broken:
+            broken.setattr(helm.extras.upkeep, "roll_back", refuse)
+            with pytest.raises(EngineRefused):
+                await rewinding.rewind(session.id, digest=shown.digest)
+        assert (git_repo / "a.txt").read_text(encoding="utf-8") == "two\n"  # put back
+        with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):  # as if killed
+            broken.setattr(rewinding, "_keep_conversation", _killed)
+            await rewinding.rewind(session.id, digest=shown.digest)
+        assert (git_repo / "a.txt").read_text(encoding="utf-8") == "one\n"
+        again = await rewinding.preview(session.id)
+        assert (again.diff is not None and again.diff.files, len(again.forgotten)) == ((), 1)
+        await rewinding.rewind(session.id, digest=again.digest)
+        assert len(await helm.history(session.id)) == 1
+        undo = await rewinding.preview(session.id, undo=True)
+        await rewinding.rewind(session.id, undo=True, digest=undo.digest)
+        assert (git_repo / "a.txt").read_text(encoding="utf-8") == "two\n"
+        assert undo.conversation is not None
+        assert len(await helm.history(undo.conversation)) == 2
+        assert git(git_repo, "for-each-ref", "refs/helmsman") != ""
+        for one in (session.id, undo.conversation):
+            await helm.extras.upkeep.archive(one)
+        assert git(git_repo, "for-each-ref", "refs/helmsman") == ""
+
+
+async def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+async def test_what_is_switched_off_or_outside_the_allowed_roots_is_not_taken_back(
+    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    model.on("first", run("echo one > a.txt"), say("Made."))
+    (git_repo / "inside").mkdir()
+    flags = {"codex_path": str(codex_binary), "detach": False, "allowed_roots": [str(git_repo / "inside")]}
+    settings = load_settings(flags, codex_home.env, tmp_path)
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await settled(
+            await helm.start("first", cwd=git_repo / "inside", sandbox="workspace-write", approval_policy="never")
+        )
+        assert read_snapshots(settings.state_dir, session.id) is None
+        with pytest.raises(InvalidInput, match="outside the allowed roots"):
+            await helm.extras.rewinding.preview(session.id)
+    settings = load_settings(
+        {"codex_path": str(codex_binary), "detach": False, "snapshots": False}, codex_home.env, tmp_path
+    )
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await settled(
+            await helm.start("first", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
+        )
+        with pytest.raises(CannotRewind) as refused:
+            await helm.extras.rewinding.preview(session.id)
+        assert refused.value.details["reason"] == "no_snapshot"

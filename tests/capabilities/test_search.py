@@ -1,0 +1,92 @@
+"""Words in transcripts: one index for all doors, for the user alone, which forgets a session with it."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.capabilities import search
+from helmsman.errors import InvalidInput
+from helmsman.testing import run, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+SECONDS = 30
+
+
+async def found(helm: Helmsman, words: str) -> list[str]:
+    return [one.session.session_id for one in (await helm.extras.search.find(words)).found]
+
+
+async def told(helm: Helmsman, prompt: str, folder: Path) -> Session:
+    session = await helm.start(prompt, cwd=folder)
+    with anyio.fail_after(SECONDS):
+        await session.wait()
+    return session
+
+
+async def test_words_of_a_transcript_find_its_session_and_are_gone_with_it(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = say(f"The Grösse was off by one; 解析器已修复. I used OPENAI_API_KEY={SECRET} for it.")
+    model.on("parser", run("echo quicksilver"), answer)
+    model.on("sail", say("Sewn with a marlinspike."))
+    index = settings.state_dir / "search.sqlite3"
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        parser = await told(helm, "Mend the parser", folder)
+        sail = await told(helm, "Mend the sail", folder)
+        assert await found(helm, "mend") == [sail.id, parser.id]
+        for words in ("grosse", "quicksil", '"off by one"', "解析器", parser.id[:13], f"parser {folder.name}"):
+            assert await found(helm, words) == [parser.id], words
+        assert await found(helm, "parser marlinspike") == []
+        result = await helm.extras.search.find("marlin")
+        assert result.unread is None
+        assert result.found[0].excerpt[1] == "marlin"
+        assert "Sewn with a marlinspike." in "".join(result.found[0].excerpt)
+        assert await found(helm, SECRET) == []
+        for file in settings.state_dir.glob("search.sqlite3*"):
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            assert SECRET.encode() not in file.read_bytes()
+        with pytest.raises(InvalidInput):
+            await helm.extras.search.find(" ->")
+
+        await helm.extras.upkeep.archive(sail.id)
+        assert await found(helm, "marlinspike") == []
+        assert len((await helm.extras.search.find("marlinspike", include_archived=True)).found) == 1
+        info = await helm.truth.find(sail.id)
+        assert info is not None
+        assert info.path is not None
+        info.path.unlink()
+        assert await found(helm, "mend") == [parser.id]
+        assert b"marlinspike" not in index.read_bytes()
+
+    narrow = replace(settings, allowed_roots=(tmp_path / "elsewhere",))
+    async with Helmsman(narrow, env=codex_home.env, inside=True) as helm:
+        assert await found(helm, "mend") == []
+
+    index.write_bytes(b"nonsense" * 1000)
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        assert await found(helm, "quicksilver") == [parser.id]
+
+    monkeypatch.setattr(search, "has_full_text", lambda: False)
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        assert await found(helm, "quicksilver parser") == [parser.id]
+        assert await found(helm, "marlinspike") == []

@@ -1,0 +1,79 @@
+"""`helmsman rewind` on a real Codex with a real hub: shown, done, taken back, refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.testing import run, say
+from helmsman.testing.repository import git
+from helmsman.worktrees.turn_snapshots import read_snapshots
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from tests.cli.conftest import Cli
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+
+SECONDS = 30
+WRITES = ("--sandbox", "workspace-write", "--approval-policy", "never")
+
+
+async def turn(cli: Cli, *arguments: str) -> str:
+    """Run a turn, and wait until it is written down what it left in the files; the session's id."""
+    session_id: str = (await cli.run("run", "--json", *WRITES, *arguments)).json[-1]["sessionId"]
+    with anyio.fail_after(SECONDS):
+        while (known := read_snapshots(Path(cli.env["HELMSMAN_STATE_DIR"]), session_id)) is None or known.turns[
+            -1
+        ].after is None:
+            await anyio.sleep(0.02)
+    return session_id
+
+
+@pytest.mark.long
+async def test_a_session_is_taken_back_shown_first_and_brought_back(
+    detached_cli: Cli, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("alpha", run("echo one > a.txt"), say("first"))
+    model.on("beta", run("echo two > a.txt; echo new > b.txt"), say("second"))
+    cli = detached_cli
+    session_id = await turn(cli, "alpha")
+    await turn(cli, "--session", session_id, "beta")
+    (git_repo / "mine.txt").write_text("by hand\n", encoding="utf-8")
+    refused = await cli.run("rewind", session_id)
+    assert refused.exit_code == ExitCode.USAGE
+    assert "--yes" in refused.stderr
+    shown = (await cli.run("rewind", session_id, "--show", "--json")).json[-1]
+    assert (shown["done"], shown["part"], shown["turn"]) == (False, "both", 2)
+    assert [(turn["number"], turn["prompt"]) for turn in shown["forgotten"]] == [(2, "beta")]
+    assert {file["path"] for file in shown["files"]} == {"a.txt", "b.txt", "mine.txt"}
+    assert shown["changedSince"] == ["mine.txt"]
+    (git_repo / "mine.txt").write_text("by hand, again\n", encoding="utf-8")
+    changed = await cli.run("rewind", session_id, "--digest", shown["digest"], "--json")
+    assert changed.json[-1]["error"]["code"] == "diff_changed"
+    assert (git_repo / "b.txt").exists()
+    async with cli.on_terminal("rewind", session_id) as program:
+        await program.shows("by somebody else")
+        await program.shows("Do it? [y/N]")
+        program.press("y\n")
+        assert await program.exit_code() == ExitCode.OK
+    assert git(git_repo, "status", "--porcelain") == "?? a.txt\n"
+    assert (git_repo / "a.txt").read_text(encoding="utf-8") == "one\n"
+    model.on("gamma", say("third"))
+    await cli.run("run", "--session", session_id, "gamma")
+    assert "beta" not in model.requests[-1].user_texts
+    undone = (await cli.run("rewind", session_id, "--undo", "--yes", "--json")).json[-1]
+    assert (git_repo / "a.txt").read_text(encoding="utf-8") == "two\n"
+    assert (git_repo / "mine.txt").read_text(encoding="utf-8") == "by hand, again\n"
+    model.on("delta", say("fourth"))
+    assert undone["conversation"] != session_id
+    await cli.run("run", "--session", undone["conversation"], "delta")
+    assert model.requests[-1].user_texts[-3:] == ("alpha", "beta", "delta")
+    back = await cli.run("rewind", undone["conversation"], "--to", "1", "--files", "--yes", "--json")
+    assert back.json[-1]["error"]["reason"] == "shared_tree"
+    assert session_id in back.stdout
+    assert git(git_repo, "status", "--porcelain").count("\n") == 3
