@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from helmsman import Helmsman
 from helmsman.agents.codex.daemon import daemon_socket
+from helmsman.errors import AnswerInvalid
+from helmsman.model.answered_by import AnsweredBy
 from helmsman.testing import Gate, codex_versions, installed_codex, run, say
+from helmsman.testing.hubs import hub_pid
 from tests.tmux import on_tmux
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.cli.conftest import Cli, LeaveBehind
 
@@ -59,9 +67,13 @@ async def test_a_session_is_joined_in_codex_and_either_side_answers(
         (listed,) = (await cli.run("tasks", "list", "--json")).json
         assert [task["status"] for task in listed["tasks"]] == ["completed"]
 
-        assert (await cli.run("say", session_id, "touch a file once more")).exit_code == 0
+        terminal.press("touch a file once more")
+        await terminal.has_shown("› touch a file once more")  # or the Enter counts as part of something pasted
+        terminal.press("Enter")  # a task like any other, though it was asked for in Codex
         await terminal.has_shown(ASKS)
-        (asked,) = (await cli.run("respond", session_id, "--json")).json
+        (inbox,) = (await cli.run("questions", "--json")).json
+        (asked,) = inbox["sessions"]
+        assert asked["sessionId"] == session_id
         answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")
         assert answered.exit_code == 0, answered.stderr
         await terminal.has_shown("• Made.", times=2)
@@ -112,7 +124,13 @@ async def _daemon(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[No
 
 
 async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
-    cli: Cli, detached_cli: Cli, codex_binary: Path, codex_home: CodexHome, model: ScriptedModel
+    cli: Cli,
+    detached_cli: Cli,
+    detached_engines: Path,
+    codex_binary: Path,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    settings: Settings,
 ) -> None:
     codex_home.configure(
         projects={str(cli.directory): {"trust_level": "trusted"}},
@@ -131,9 +149,15 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
             # The person's turn: it is followed, and its question answered by whoever is first. No deadline of ours.
             busy = await cli.run("say", session_id, "hello")
             assert "A turn is running" in busy.stderr
+            steered = await cli.run("say", session_id, "do more", "--steer", "--json")
+            assert steered.json[-1]["error"]["code"] == "session_locked"
             (asked,) = (await cli.run("respond", session_id, "--json")).json
-            assert "secondsLeft" not in asked["questions"][0]
-            answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")
+            question_id = asked["questions"][0]["id"]
+            assert "Denied in" not in (await cli.run("respond", session_id)).stdout
+            async with Helmsman(replace(settings, detach=True), env=codex_home.env) as helm:
+                with pytest.raises(AnswerInvalid, match="only a person"):
+                    await helm.respond(session_id, question_id, ["approve"], by=AnsweredBy("agent", "a client"))
+            answered = await cli.run("respond", session_id, question_id, "approve")
             assert answered.exit_code == 0, answered.stderr
             await terminal.has_shown("• Made.")
 
@@ -143,6 +167,10 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
             assert (await cli.run("say", session_id, "touch a file for me")).exit_code == 0
             await terminal.has_shown("› touch a file for me")
             await terminal.has_shown(ASKS)
+            hub = hub_pid(detached_engines)
+            assert hub is not None
+            os.kill(hub, signal.SIGKILL)  # the next one follows it there
+            assert (await cli.run("status", session_id)).exit_code == 5
             await terminal.answer("y", ASKS)
             assert (await cli.run("watch", session_id, "--json")).json[-1]["result"] == "Made."
             await terminal.has_shown("• Made.", times=2)

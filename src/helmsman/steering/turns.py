@@ -24,6 +24,7 @@ from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
 from helmsman.model.events import (
     EngineGone,
     ItemDelta,
+    ItemStarted,
     QuestionAsked,
     SettingsApplied,
     ToolCalled,
@@ -42,6 +43,7 @@ from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
+from helmsman.steering.others_turns import OthersTurns, is_theirs
 from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
@@ -75,7 +77,7 @@ TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 Ready = Callable[[], Awaitable[None]]
 
 
-class Turns(Answering, Verbs, Hooks):
+class Turns(Answering, OthersTurns, Verbs, Hooks):
     """Sessions and their turns in engines. `Steering` has the verbs."""
 
     def __init__(
@@ -566,8 +568,8 @@ class Turns(Answering, Verbs, Hooks):
                 session.apply(event)
                 return
             if isinstance(event, QuestionAsked):
-                if session.engine is not None and session.engine.is_of_a_person and not self._is_task(session):
-                    session.apply(event)  # by a turn of the person's: no rule of ours, no deadline
+                if is_theirs(session, self._ledger):
+                    session.apply(event)  # no rule of ours, no deadline
                     return
                 self._shared.tasks.start_soon(self.desk.receive(session, event))
                 return
@@ -582,6 +584,8 @@ class Turns(Answering, Verbs, Hooks):
                 self.make_room()
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)
+            elif isinstance(event, ItemStarted):
+                self.hear_prompt(session, event)
 
     async def _run_queued(self) -> None:
         """A turn has ended: whatever waits for its session, or for room, may run now."""
@@ -605,9 +609,6 @@ class Turns(Answering, Verbs, Hooks):
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)
         running = [session.id for session in at_work if session.elsewhere is None and self._is_ours(session)]
         self.room.refuse_if_full(running, self.settings.max_sessions)
-
-    def _is_task(self, session: Session) -> bool:
-        return self._ledger.running_task(session.id) is not None
 
     def _is_ours(self, session: Session) -> bool:
         return isinstance(session.verbs, Turns) and session.verbs.room is self.room
