@@ -211,6 +211,7 @@ def test_which_files_are_a_checks_own() -> None:
     }
     assert as_before(own_files_in(changed), "BASE") == {
         "tests/test_a.py": "BASE",
+        "tests/test_new.py": None,
         "tests/conftest.py": None,
         "b_test.go": "BASE",
     }

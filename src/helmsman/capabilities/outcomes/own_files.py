@@ -1,7 +1,7 @@
 """Which files are a check's own: its tests, the file that says how to run it, scripts, the configuration of its runner.
 
-A change is checked with these as they were before it. What is new among them: tests stand beside the old ones, all else
-(another Makefile, a conftest.py) could change what the old ones mean, and is left out.
+A change is checked with these as they were before it, and without what is new among them: a new test, too, could change
+what the old ones mean. Then new tests are run beside the old ones.
 """
 
 from __future__ import annotations
@@ -105,5 +105,5 @@ def own_files_in(changed: Mapping[str, str], links: Mapping[str, str] | None = N
 
 
 def as_before(own: Iterable[OwnFile], base: str) -> dict[str, str | None]:
-    """What to change in a tree so that the check's own files are as in `base`, for `Lent.mixed`. New tests stay."""
-    return {file.path: None if file.status == "A" else base for file in own if file.status != "A" or file.kind == "how"}
+    """What to change in a tree so that the check's own files are as in `base`, for `Lent.mixed`."""
+    return {file.path: None if file.status == "A" else base for file in own}
