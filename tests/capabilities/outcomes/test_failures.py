@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -196,6 +197,13 @@ def test_code_that_has_its_tests_skipped_or_never_run_is_no_fix() -> None:
         assert not seen.verified
         assert seen.against[0].what.endswith(why)
     assert came_to_its_end(before, _result(0, "Ran 3 tests in 0.1s\n\nOK (skipped=1)\n")).verified
+
+
+@pytest.mark.parametrize("line", ["FAIL: x (a.b)\n", "test a ... FAILED\n", "not ok 1 - x\n", "--- FAIL: T (0.1s)\n"])
+def test_output_that_is_made_to_be_read_slowly_is_not(line: str) -> None:
+    began = time.process_time()
+    assert len(failed_tests(line * (256 * 1024 // len(line)))) == 1
+    assert time.process_time() - began < 5, "it took minutes when each line had all others read"
 
 
 def _result(exit_code: int, output: str) -> CheckResult:
