@@ -138,9 +138,14 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
     assert (report["before"]["passed"], report["after"]["passed"]) == (True, True)
     assert (report["scope"], report["interfaces"]["same"]) == (["calc.py"], True)
     assert "return add(a, a)" in (root / "calc.py").read_text(encoding="utf-8")
+    with pytest.raises(InvalidInput, match="nothing at sums/"):
+        await helm.extras.outcomes.start(wanted("refactor", root, "make it simpler", more={"scope": ["sums/"]}))
     red = repository(tmp_path / "red", BUGGY)
+    write(red, {"calc.py": FIXED})
     task, report = await done(helm, wanted("refactor", red, "make it simpler"), Answers())
     assert "Nothing was begun. Before the change:" in report["says"]
+    assert "what is not committed is no part of it" in report["says"]
+    assert "    AssertionError: -1 != 5" in (task.result or "").splitlines()
 
 
 @pytest.mark.long

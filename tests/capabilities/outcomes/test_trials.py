@@ -73,6 +73,7 @@ async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_not
         edited = await checks.check_kept()
     assert not edited.verified
     assert [one.file for one in edited.evidence] == [
+        ".gitattributes",
         "GNUmakefile",
         "Makefile",
         "conftest.py",

@@ -22,11 +22,12 @@ _HOW: Final = re.compile(
     r"(?:GNUmakefile|[Mm]akefile|.*\.mk|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|noxfile\.py|conftest\.py|pyproject\.toml"
     r"|package\.json|(?:jest|vitest|vite|karma|mocha|ava|playwright|cypress)\.(?:config|setup)\.\w+|\.mocharc(?:\.\w+)?"
     r"|jest\.setup\.\w+|sitecustomize\.py|usercustomize\.py|\.coveragerc|justfile|Justfile|Taskfile\.ya?ml|Rakefile"
-    r"|.*\.(?:sh|bash|bats)|build\.gradle(?:\.kts)?|pom\.xml|\.npmrc|\.env\.test)"
+    r"|.*\.(?:sh|bash|bats)|build\.gradle(?:\.kts)?|pom\.xml|\.npmrc|\.env\.test|CMakeLists\.txt|.*\.cmake|meson\.build"
+    r"|Cargo\.toml|phpunit\.xml(?:\.dist)?|\.rspec|bunfig\.toml|babel\.config\.\w+|\.babelrc|\.gitattributes)"
 )
 _TEST: Final = re.compile(
-    r"(?:test_.*\.py|.*_test\.py|tests\.py|.*[._-](?:test|spec)\.[cm]?[jt]sx?|.*_test\.go|.*_test\.rs|.*_spec\.rb|.*_test\.rb"
-    r"|.*Tests?\.(?:java|kt|cs|swift|php|scala))"
+    r"(?:test[_-].*\.\w+|tests?\.\w+|.*[._-](?:tests?|spec|unittest)\.\w+|runtests\.jl|.*\.t"
+    r"|.*Tests?\.(?:java|kt|cs|swift|php|scala|m|mm|cc|cpp)|.*Spec\.(?:hs|scala|groovy|kt))"
 )
 _TEST_FOLDERS: Final = frozenset(
     {"test", "tests", "__tests__", "spec", "specs", "testdata", "__snapshots__", "fixtures"}
