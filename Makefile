@@ -90,7 +90,7 @@ goldens: $(VENV)/.dev ## Record the transcripts of every Codex version again
 	$(BIN)/python scripts/record_goldens.py --update
 
 images: $(VENV)/.dev ## Make the pictures of the documentation again
-	$(BIN)/python scripts/make_images.py
+	$(BIN)/python -m scripts.make_images
 	$(BIN)/python -m scripts.make_screenshots
 
 reference: $(VENV)/.dev ## Write docs/reference.md and docs/events.md from the code

@@ -21,8 +21,10 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)")
+
+_SECONDS = 30
 
 
 class PseudoTerminal:
@@ -65,8 +67,8 @@ class PseudoTerminal:
 
     @property
     def screen(self) -> str:
-        """Everything shown so far, without colours."""
-        return _COLOURS.sub("", self._seen).replace("\r\n", "\n")
+        """Everything shown so far, without colours and movements."""
+        return _ESCAPES.sub("", self._seen).replace("\r\n", "\n")
 
     @property
     def standing(self) -> str:
@@ -82,8 +84,11 @@ class PseudoTerminal:
             elif part.startswith("\x1b["):
                 if part.endswith("A"):
                     row -= int(part[2:-1] or 1)
-                elif part == "\x1b[2K":
-                    lines[row] = ""
+                elif part.endswith("C"):
+                    column += int(part[2:-1] or 1)
+                elif part[2:] in ("K", "J"):
+                    lines[row] = lines[row][:column]
+                    lines = lines if part[2:] == "K" else lines[: row + 1]
             else:
                 lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
                 column += len(part)
@@ -96,7 +101,7 @@ class PseudoTerminal:
 
     def _wait_for(self, text: str) -> bool:
         with self._news:
-            if not self._news.wait_for(lambda: text in self.screen[self._read_to :], timeout=10):
+            if not self._news.wait_for(lambda: text in self.screen[self._read_to :], timeout=_SECONDS):
                 return False
             self._read_to = self.screen.index(text, self._read_to) + len(text)
             return True
@@ -107,7 +112,8 @@ class PseudoTerminal:
     def close(self) -> None:
         os.close(self._slave)
         self._reader.join(5)
-        os.close(self._master)
+        if not self._reader.is_alive():  # else it would go on reading whatever gets this number next
+            os.close(self._master)
 
     def _read(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -20,11 +20,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
-from urllib.parse import urlsplit
 
 import platformdirs
 
-from helmsman.base.addresses import is_loopback
+from helmsman.base.addresses import REMOTE_TOKEN, engine_address
 from helmsman.base.budget import Budget
 from helmsman.base.git_view import repository_root
 from helmsman.base.given_values import (
@@ -48,7 +47,6 @@ from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from urllib.parse import SplitResult
 
 EngineChoice = Literal["auto", "app-server", "exec"]
 SnapshotChoice = Literal["auto", "on", "off"]
@@ -59,8 +57,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 CONFIG_NAME: Final = "helmsman.toml"
 WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
-PICTURES: Final = "pictures"
-"""Where in the state directory the images are that a person gave the dashboard."""
 
 OTHER_TABLES: Final = frozenset(
     {
@@ -71,7 +67,6 @@ OTHER_TABLES: Final = frozenset(
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
-REMOTE_TOKEN: Final = "HELMSMAN_CODEX_REMOTE_TOKEN"  # noqa: S105 - its name
 """The variable with the token of a remote engine. No file can set it, and no Codex that Helmsman starts is given it."""
 _APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
@@ -133,11 +128,6 @@ class Settings:
     def session_roots(self) -> tuple[Path, ...]:
         """Where sessions may work and write: the allowed roots, and worktrees, which are made only of what is in them."""
         return (*self.allowed_roots, self.state_dir.resolve() / WORKTREES) if self.allowed_roots else ()
-
-    @property
-    def image_roots(self) -> tuple[Path, ...]:
-        """The directories that images may come from; none means anywhere."""
-        return (*self.session_roots, self.state_dir.resolve() / PICTURES) if self.allowed_roots else ()
 
 
 def load_settings(
@@ -255,31 +245,6 @@ def ensure_state_dir(path: Path) -> Path:
     if os.name == "posix" and (status.st_mode & 0o022 or status.st_uid != os.geteuid()):
         raise InvalidSetting(f"Other users can write to the state directory {path}. {advice}")
     return path
-
-
-def engine_address(url: str) -> SplitResult:
-    """The address of a remote engine: encrypted, or on this machine.
-
-    Raises:
-        InvalidSetting: It is not one to connect to.
-    """
-    advice = "Use ws://127.0.0.1:PORT for an engine on this machine, or wss://HOST:PORT."
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise InvalidSetting(f"{url!r:.200} is not the address of an engine. {advice}") from None
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise InvalidSetting(
-            f"The address of an engine is shown and written down, so it may hold no secret. Set {REMOTE_TOKEN} instead."
-        )
-    if parts.scheme not in ("ws", "wss") or not host:
-        raise InvalidSetting(f"{url!r:.200} is not the address of an engine. {advice}")
-    if parts.scheme == "ws" and not is_loopback(host):
-        raise InvalidSetting(
-            f"All that is said to {host} would travel unencrypted. {advice} An SSH tunnel is one, too."
-        )
-    return parts
 
 
 @dataclass(frozen=True, slots=True)

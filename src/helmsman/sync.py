@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from helmsman.model.events import Event, Failure, Item, Usage
+    from helmsman.model.inputs import PathLike
     from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session, Until
+    from helmsman.sessions.session import Session, Until, WhenBusy
     from helmsman.sessions.state import SessionStatus
     from helmsman.settings import Settings
 
@@ -228,9 +229,9 @@ class SyncSession:
         """Wait until the turn ends or a question is asked. See `Session.wait`."""
         return self._thread.call(partial(self._session.wait, until=until, timeout=timeout))
 
-    def say(self, message: str, **options: Any) -> Self:
+    def say(self, message: str, *, images: Sequence[PathLike] = (), when_busy: WhenBusy = "error") -> Self:
         """Send the next message. See `Session.say`."""
-        self._thread.call(partial(self._session.say, message, **options))
+        self._thread.call(partial(self._session.say, message, images=images, when_busy=when_busy))
         return self
 
     def steer(self, text: str) -> None:

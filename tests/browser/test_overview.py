@@ -224,7 +224,7 @@ async def test_every_question_is_answered_on_a_phone_and_approve_is_on_its_first
             assert await serious(page) == []
         assert not await page.get(TOO_WIDE), prompt
         assert await page.get(TOO_SMALL) == [], prompt
-        with anyio.fail_after(SECONDS):
+        with anyio.fail_after(3 * SECONDS):
             while session.questions:
                 await answer(page, prompt)
                 await page.until("document.querySelector('.question:not([inert])') === null")

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from helmsman import Helmsman
 from helmsman.agents.codex.daemon import daemon_socket
+from helmsman.errors import AnswerInvalid
+from helmsman.model.answered_by import AnsweredBy
 from helmsman.testing import Gate, codex_versions, installed_codex, run, say
+from helmsman.testing.hubs import hub_pid
 from tests.tmux import on_tmux
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.cli.conftest import Cli, LeaveBehind
 
@@ -51,28 +59,32 @@ async def test_a_session_is_joined_in_codex_and_either_side_answers(
     model.on(*TITLE)
     command = (str(Path(sys.executable).with_name("helmsman")), "attach", session_id[-8:])
     with on_tmux(command, cli.env, cli.directory) as terminal:
-        await terminal.shows(ASKS)  # at once: no page before it, whose answer would change the session's model
+        await terminal.has_shown(ASKS)  # at once: no page before it, whose answer would change the session's model
         await terminal.answer("y", ASKS)
-        await terminal.shows("• Made.")
+        await terminal.has_shown("• Made.")
         watched = await cli.run("watch", session_id, "--json")
         assert (watched.json[-1]["result"], watched.exit_code) == ("Made.", 0)
         (listed,) = (await cli.run("tasks", "list", "--json")).json
         assert [task["status"] for task in listed["tasks"]] == ["completed"]
 
-        assert (await cli.run("say", session_id, "touch a file once more")).exit_code == 0
-        await terminal.shows(ASKS)
-        (asked,) = (await cli.run("respond", session_id, "--json")).json
+        terminal.press("touch a file once more")
+        await terminal.has_shown("› touch a file once more")  # or the Enter counts as part of something pasted
+        terminal.press("Enter")  # a task like any other, though it was asked for in Codex
+        await terminal.has_shown(ASKS)
+        (inbox,) = (await cli.run("questions", "--json")).json
+        (asked,) = inbox["sessions"]
+        assert asked["sessionId"] == session_id
         answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")
         assert answered.exit_code == 0, answered.stderr
-        await terminal.shows("• Made.", times=2)
+        await terminal.has_shown("• Made.", times=2)
 
         assert (await cli.run("say", session_id, "A slow job")).exit_code == 0
         with anyio.fail_after(30):
             await gate.reached()
-        await terminal.shows("› A slow job")
+        await terminal.has_shown("› A slow job")
         terminal.press("C-d")
-        await terminal.shows(f"Left. Session {session_id[-8:]} is still there")
-        await terminal.shows("EXIT 0")
+        await terminal.has_shown(f"Left. Session {session_id[-8:]} is still there")
+        assert await terminal.exit_code() == 0
     gate.release()
     assert (await cli.run("watch", session_id, "--json")).json[-1]["result"] == "At last."
 
@@ -112,7 +124,13 @@ async def _daemon(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[No
 
 
 async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
-    cli: Cli, detached_cli: Cli, codex_binary: Path, codex_home: CodexHome, model: ScriptedModel
+    cli: Cli,
+    detached_cli: Cli,
+    detached_engines: Path,
+    codex_binary: Path,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    settings: Settings,
 ) -> None:
     codex_home.configure(
         projects={str(cli.directory): {"trust_level": "trusted"}},
@@ -124,28 +142,38 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
     model.on(*TITLE)
     async with _daemon(codex_binary, codex_home):
         with on_tmux((str(codex_binary), "--remote", "unix://", "touch a file"), cli.env, cli.directory) as terminal:
-            await terminal.shows(ASKS)
+            await terminal.has_shown(ASKS)
             (listed,) = (await cli.run("list", "--json")).json
             session_id = listed["sessions"][0]["sessionId"]
 
             # The person's turn: it is followed, and its question answered by whoever is first. No deadline of ours.
             busy = await cli.run("say", session_id, "hello")
             assert "A turn is running" in busy.stderr
+            steered = await cli.run("say", session_id, "do more", "--steer", "--json")
+            assert steered.json[-1]["error"]["code"] == "session_locked"
             (asked,) = (await cli.run("respond", session_id, "--json")).json
-            assert "secondsLeft" not in asked["questions"][0]
-            answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")
+            question_id = asked["questions"][0]["id"]
+            assert "Denied in" not in (await cli.run("respond", session_id)).stdout
+            async with Helmsman(replace(settings, detach=True), env=codex_home.env) as helm:
+                with pytest.raises(AnswerInvalid, match="only a person"):
+                    await helm.respond(session_id, question_id, ["approve"], by=AnsweredBy("agent", "a client"))
+            answered = await cli.run("respond", session_id, question_id, "approve")
             assert answered.exit_code == 0, answered.stderr
-            await terminal.shows("• Made.")
+            await terminal.has_shown("• Made.")
 
             # Ours: never under more than the person's session may do.
             wider = await cli.run("say", session_id, "touch a file", "-s", "danger-full-access", "--json")
             assert wider.json[-1]["error"]["code"] == "policy_widened"
             assert (await cli.run("say", session_id, "touch a file for me")).exit_code == 0
-            await terminal.shows("› touch a file for me")
-            await terminal.shows(ASKS)
+            await terminal.has_shown("› touch a file for me")
+            await terminal.has_shown(ASKS)
+            hub = hub_pid(detached_engines)
+            assert hub is not None
+            os.kill(hub, signal.SIGKILL)  # the next one follows it there
+            assert (await cli.run("status", session_id)).exit_code == 5
             await terminal.answer("y", ASKS)
             assert (await cli.run("watch", session_id, "--json")).json[-1]["result"] == "Made."
-            await terminal.shows("• Made.", times=2)
+            await terminal.has_shown("• Made.", times=2)
     # Without the daemon it goes on as any other.
     said = await cli.run("say", session_id, "and now?", "--wait", "--json")
     assert said.json[-1]["result"] == "Heard.", said.stdout

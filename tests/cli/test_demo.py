@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
+from helmsman.testing import say
 from tests.claude import claude_binary
 from tests.real_agents import find_agent_command
 
 if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
     from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +100,26 @@ async def test_json_tells_the_same_story_and_its_codex_takes_no_picture_of_the_l
     assert result["status"] == "done"
     starts = [line for line in words.read_text(encoding="utf-8").splitlines() if line.startswith("app-server")]
     assert "app-server --disable shell_snapshot" in starts
+
+
+@pytest.mark.long
+async def test_what_it_says_to_try_next_works_as_printed(demo: Cli, cli: Cli, model: ScriptedModel) -> None:
+    """In a clone, where `helmsman` is not on the PATH, with a Codex that is logged in."""
+    installed = Path(sys.executable).with_name("helmsman")
+    told = await anyio.run_process([str(installed), "demo", "--auto"], env=demo.env, cwd=demo.directory)
+    steps = [line.split("  ")[1] for line in told.stderr.decode().partition("Try next\n")[2].splitlines()]
+    activate, *commands = steps
+    names = ["helmsman doctor", "helmsman login", 'helmsman run "Explain this project"', "helmsman list"]
+    assert commands == names
+    model.on("Explain", say("It greets."))
+    for step in (names[0], names[2], names[3]):  # nobody logs in at a page here
+        done = await anyio.run_process(
+            ["sh", "-c", f"{activate} && {step}"], env=cli.env, cwd=demo.directory, check=False
+        )
+        shown = (done.stdout + done.stderr).decode()
+        assert done.returncode == 0 or step == names[0], shown  # the doctor may find that something else is missing
+        assert "command not found" not in shown
+        assert "not logged in" not in shown
 
 
 async def test_it_works_without_git(demo: Cli, tmp_path: Path) -> None:

@@ -23,18 +23,22 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="
 async def test_a_turn_is_left_with_a_key_and_found_again(detached_cli: Cli, model: ScriptedModel) -> None:
     gate = Gate()
     model.on("A long job", say(gate, "At last."))
+    model.on("Then more", say("More."))
     async with detached_cli.on_terminal("run", "A long job") as program:
-        await program.shows("Ctrl-\\ leaves it running")
+        await program.shows("› Enter steers")
         await gate.reached()
-        program.press("\x1c")
+        program.press("Then more\t")
+        await program.shows("Queued: Then more")
+        program.press("\x04")
         await program.shows("It goes on without you. Come back with helmsman watch")
         assert await program.exit_code() == 0
     (session,) = (await detached_cli.run("list", "--json")).json[0]["sessions"]
     status = (await detached_cli.run("status", session["sessionId"], "--json")).json[0]
     assert status["status"] == "active"
     gate.release()
-    done = await detached_cli.run("watch", session["sessionId"])
-    assert (done.exit_code, done.stdout) == (0, "At last.\n")
+    async with detached_cli.on_terminal("watch", session["sessionId"]) as program:
+        await program.shows("• More.")  # what was queued is said without the one who queued it
+        assert await program.exit_code() == 0
 
 
 async def test_a_question_that_is_left_stays_open(detached_cli: Cli, model: ScriptedModel) -> None:
@@ -70,6 +74,7 @@ async def test_ctrl_c_stops_the_turn(detached_cli: Cli, model: ScriptedModel) ->
     gate = Gate()
     model.on("A long job", say(gate, "Never."))
     async with detached_cli.on_terminal("run", "A long job") as program:
+        await program.shows("nothing finished yet")
         await gate.reached()
         program.press("\x03")
         await program.shows("■ Interrupted")

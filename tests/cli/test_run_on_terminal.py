@@ -154,7 +154,7 @@ async def test_ctrl_c_stops_the_turn_first(cli: Cli, model: ScriptedModel) -> No
         await program.shows("running sleep 300")
         program.press("\x03")
         await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
-        await program.shows("$ sleep 300\n  ✗ did not finish\n")
+        await program.shows("$ sleep 300  ✗ did not finish\n")
         await program.shows("■ Interrupted")
         await program.shows("continue with helmsman run --session")
         assert await program.exit_code() == 130
@@ -213,4 +213,26 @@ async def test_a_plan_is_followed_step_by_step(
     model.on("Plan", plan(("Look", "completed"), ("Mend", "in_progress")), say("Planned."))
     async with cli.on_terminal("run", "Plan") as program:
         await program.shows("Plan  1 of 2 steps\n  ✓ Look\n  ▸ Mend\n")
+        assert await program.exit_code() == 0
+
+
+async def test_an_agent_that_cannot_be_steered_says_so_and_the_message_can_be_queued(
+    cli: Cli, model: ScriptedModel
+) -> None:
+    gate = model.gate()
+    model.on("Work", say(gate, "Worked."))
+    model.on("Then rest", say("Rested."))
+    async with cli.on_terminal("run", "--engine", "exec", "-a", "never", "Work") as program:
+        with anyio.fail_after(30):
+            await gate.reached()
+        program.press("Then rest\r")
+        await program.shows("Tab queues it, for it cannot be steered")
+        await program.shows("› Then rest")
+        program.press("\t")
+        await program.shows("Queued: Then rest")
+        gate.release()
+        await program.shows("• Worked.")
+        await program.shows("• Rested.")
+        await program.shows("› the next message")
+        program.press("\x04")
         assert await program.exit_code() == 0

@@ -89,44 +89,66 @@ async def test_without_a_terminal_a_question_is_left_to_others(cli: Cli, left_be
     assert watched.json[-1]["result"] == "Made."
 
 
-async def test_ctrl_c_stops_the_turn_first(cli: Cli, left_behind: LeaveBehind) -> None:
+async def test_q_and_ctrl_c_leave_and_stop_nothing_and_esc_twice_stops(cli: Cli, left_behind: LeaveBehind) -> None:
     gate = Gate()
     session_id = await left_behind.working(gate)
+    for key, code in (("q", 0), ("\x03", 130)):
+        async with cli.on_terminal("watch", session_id) as program:
+            await program.shows("› Enter steers, Tab queues, q leaves")
+            program.press(key)
+            await program.shows("It goes on without you. Come back with helmsman watch")
+            assert await program.exit_code() == code
     async with cli.on_terminal("watch", session_id) as program:
-        await program.shows("nothing finished yet")
+        await program.shows("q leaves")
+        program.press("quick")  # is a word, and leaves nothing
+        await program.shows("› quick")
         program.press("\x03")
-        await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
+        await program.shows("q leaves")
+        program.press("\x1b")
+        await program.shows("Esc again stops the turn.")
+        program.press("\x1b")
         await program.shows("■ Interrupted")
         assert await program.exit_code() == 130
     gate.release()
     assert "status     interrupted\n" in (await cli.run("status", session_id)).stdout
 
 
-async def test_a_second_ctrl_c_leaves_at_once(cli: Cli, left_behind: LeaveBehind, detached_engines: Path) -> None:
-    gate = Gate()
-    session_id = await left_behind.working(gate)
-    (engine,) = read_records(detached_engines)
-    async with cli.on_terminal("watch", session_id) as program:
+async def test_a_second_ctrl_c_leaves_at_once(detached_cli: Cli, model: ScriptedModel, detached_engines: Path) -> None:
+    gate = model.gate()
+    model.on("A slow job", say(gate, "Never."))
+    async with detached_cli.on_terminal("run", "A slow job") as program:
         await program.shows("nothing finished yet")
+        with anyio.fail_after(30):
+            await gate.reached()
+        (engine,) = read_records(detached_engines)
         os.kill(engine.codex.pid, signal.SIGSTOP)  # so that the turn cannot end
+        typing = program.terminal.modes
         try:
             program.press("\x03")
             await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
             program.press("\x03")
-            await program.shows("You left before the turn had ended.")
+            await program.shows("Stopped before the turn had ended.")
             assert await program.exit_code() == 130
+            assert program.terminal.modes != typing  # the shell gets the terminal as it was
         finally:
             os.kill(engine.codex.pid, signal.SIGCONT)
     gate.release()
 
 
-async def test_a_turn_of_another_process_is_waited_for_and_cannot_be_stopped(
+async def test_a_turn_of_another_process_is_waited_for_and_cannot_be_steered_or_stopped(
     cli: Cli, bound_elsewhere: tuple[str, Gate]
 ) -> None:
     session_id, gate = bound_elsewhere
     async with cli.on_terminal("watch", session_id) as program:
         await program.shows("runs this turn")
+        program.press("Stop it\r")
+        await program.shows("\nProcess")
+        await program.shows("› Stop it")  # it comes back, below why
         program.press("\x03")
+        await program.shows("› Enter steers")
+        program.press("\x1b")
+        await program.shows("Esc again")
+        program.press("\x1b")
         await program.shows("runs this turn")
         assert await program.exit_code() == 130
     async with cli.on_terminal("watch", session_id) as program:

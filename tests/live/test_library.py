@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import anyio
@@ -102,10 +103,11 @@ async def test_a_script_starts_follows_answers_and_stops(
     model.on("touch two", run("touch two.txt", escalate="outside"), say("Two."))
     gate = Gate()
     model.on("slow", say(gate, "Never."))
-    asked: list[str] = []
+    asked, was_asked = list[str](), threading.Event()
 
     def answer(session: SyncSession, question: Question) -> Sequence[str] | None:
         asked.append(session.id)
+        was_asked.set()
         return ["approve"] if "two" in str(question.details) else None
 
     def script() -> None:
@@ -113,6 +115,7 @@ async def test_a_script_starts_follows_answers_and_stops(
             session = helm.start("touch one", cwd=git_repo, full_auto=True)
             assert session.wait(timeout=SECONDS)
             (question,) = session.questions
+            assert was_asked.wait(SECONDS)  # the handler has left it to others
             session.respond(question.id, "approve")
             events = list(session.events())
             assert isinstance(events[-1], TurnEnded)

@@ -19,10 +19,9 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.child_process import Child, open_child
-from helmsman.base.addresses import is_loopback
+from helmsman.base.addresses import REMOTE_TOKEN, engine_address, is_loopback
 from helmsman.base.line_framer import MAX_LINE_BYTES, LineFramer
 from helmsman.errors import EngineLost, EngineProtocolError, InvalidSetting
-from helmsman.settings import REMOTE_TOKEN, engine_address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,6 +1,15 @@
-"""Whether an address leaves this machine."""
+"""Addresses: whether one leaves this machine, and which an engine may have."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+REMOTE_TOKEN: Final = "HELMSMAN_CODEX_REMOTE_TOKEN"  # noqa: S105 - its name
 
 
 def is_loopback(host: str) -> bool:
@@ -12,3 +21,30 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def engine_address(url: str) -> SplitResult:
+    """The address of a remote engine: encrypted, or on this machine.
+
+    Raises:
+        InvalidSetting: It is not one to connect to.
+    """
+    from urllib.parse import urlsplit
+
+    advice = "Use ws://127.0.0.1:PORT for an engine on this machine, or wss://HOST:PORT."
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise InvalidSetting(f"{url!r:.200} is not the address of an engine. {advice}") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise InvalidSetting(
+            f"The address of an engine is shown and written down, so it may hold no secret. Set {REMOTE_TOKEN} instead."
+        )
+    if parts.scheme not in ("ws", "wss") or not host:
+        raise InvalidSetting(f"{url!r:.200} is not the address of an engine. {advice}")
+    if parts.scheme == "ws" and not is_loopback(host):
+        raise InvalidSetting(
+            f"All that is said to {host} would travel unencrypted. {advice} An SSH tunnel is one, too."
+        )
+    return parts

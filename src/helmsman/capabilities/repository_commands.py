@@ -19,13 +19,13 @@ import anyio.to_thread
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.sandbox import Confined, find_sandbox, remove_scratch
+from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import TurnEnded
 from helmsman.model.options import DEFAULT_AGENT, WRITES
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question
-from helmsman.settings import REMOTE_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -21,7 +21,7 @@ from helmsman.base.files import is_inside, release_lock, take_lock
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact
 from helmsman.base.shortening import cut
-from helmsman.capabilities.search_index import Entry, SearchIndex, has_full_text, match_of
+from helmsman.capabilities.search_index import IndexedSession, SearchIndex, has_full_text, match_of
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import CommandExecution, FileChange
 from helmsman.settings import ensure_state_dir
@@ -227,7 +227,7 @@ class TranscriptSearch:
     def _take_in(self, sessions: list[SessionInfo]) -> tuple[list[SessionInfo], float]:
         """Index the first of these; those that are left, and the processor's time that it took."""
         began = time.thread_time()
-        entries: list[Entry] = []
+        entries: list[IndexedSession] = []
         for info in sessions:
             entries.append(self._read(info))
             if time.thread_time() - began > _BATCH_SECONDS:
@@ -235,11 +235,11 @@ class TranscriptSearch:
         self._index.put(entries)
         return sessions[len(entries) :], time.thread_time() - began
 
-    def _read(self, info: SessionInfo) -> Entry:
+    def _read(self, info: SessionInfo) -> IndexedSession:
         turns = self._sessions[info.agent].history(info) or ()
         texts = (cut(_text(item), _ITEM_CHARS) for turn in turns for item in turn.items)
         about = filter(None, (info.name, info.directory, info.session_id))
-        return Entry(
+        return IndexedSession(
             session_id=info.session_id,
             stamp=_stamp(info),
             updated=info.updated_at.timestamp(),

@@ -34,7 +34,7 @@ _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\
 _BLANK: Final = "\u200b"
 
 
-class Entry(NamedTuple):
+class IndexedSession(NamedTuple):
     """A session as it is indexed. `stamp` changes when its transcript may have changed."""
 
     session_id: str
@@ -70,7 +70,7 @@ class SearchIndex:
         with self._open() as connection:
             return dict(connection.execute("SELECT id, stamp FROM session"))
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    def put(self, entries: Iterable[IndexedSession]) -> None:
         """Index sessions, as one transaction."""
         with self._open() as connection:
             for entry in entries:

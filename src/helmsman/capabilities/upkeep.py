@@ -6,7 +6,6 @@ turn is refused while one is running.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -15,10 +14,9 @@ import anyio.to_thread
 from helmsman.agents.protocol import Begun, Capability, Engine, Goal, PastTurn
 from helmsman.agents.registry import usable
 from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
-from helmsman.model.events import AgentMessage, Event, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
+from helmsman.model.events import AgentMessage, Event, SessionRenamed, TurnsForgotten, TurnStarted
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import busy
-from helmsman.tasks.drafts import draft_task
 from helmsman.worktrees.turn_snapshots import forget_snapshots
 
 if TYPE_CHECKING:
@@ -203,24 +201,8 @@ class Upkeep:
 
     def _on_event(self, session: Session, event: Event) -> None:
         """Codex has begun a turn by itself, towards the goal: that is a task like any other."""
-        if not isinstance(event, TurnStarted) or event.agent_id is not None or session.id not in self._goals:
-            return
-        if self._helm.ledger.running_task(session.id) is None:
-            self._helm.in_background(partial(self._register, session, self._goals[session.id]))
-
-    async def _register(self, session: Session, objective: str) -> None:
-        ledger = self._helm.ledger
-        terms = self._helm.terms(session.limits)
-        text = f"Work towards the goal: {objective}"
-        task_id, draft = draft_task(text, session.options, session_id=session.id, terms=terms)
-        await ledger.enter(draft)
-        if ledger.running_task(session.id) is not None:  # the next turn has begun meanwhile, and has a task
-            ledger.cancel(task_id, "The turn was over before it was registered.")
-            return
-        session.task_ids.append(task_id)
-        ledger.begin(task_id, session, engine=None if session.engine is None else session.engine.id)
-        if not session.state.is_running:  # so quick that its end came before
-            ledger.on_event(session, TurnEnded(session_id=session.id, outcome="completed"))
+        if isinstance(event, TurnStarted) and event.agent_id is None and session.id in self._goals:
+            self._helm.register_turn(session, f"Work towards the goal: {self._goals[session.id]}")
 
     # --- shared ------------------------------------------------------------------------------------------------------
 

@@ -288,14 +288,19 @@ def _conclude(console: Console, outcome: Outcome, agent: str = DEFAULT_AGENT) ->
         console.print(Text("\nWhat changed", "bold"))
         console.print(*fold_all(console, diff_lines(diff)), sep="\n")
     console.print(Text("\nTry next", "bold"))
-    # As one has to type it: in a clone it is not on the PATH.
-    is_away = Path(sys.argv[0]).name == "helmsman" and shutil.which("helmsman") is None
-    helmsman = os.path.relpath(sys.argv[0]) if is_away else "helmsman"
+    steps = {}
+    activate = Path(sys.argv[0]).with_name("activate")
+    if Path(sys.argv[0]).name == "helmsman" and shutil.which("helmsman") is None and activate.exists():
+        # In a clone it is not on the PATH, and everything that it says names it so.
+        steps[f". {os.path.relpath(activate)}"] = "so that this shell finds helmsman"
     if agent == DEFAULT_AGENT:
-        first = ("doctor", "is your own Codex there, and logged in?")
-        then = ('run "Explain this project"', "the same with your own Codex, where you are")
+        steps["helmsman doctor"] = "is your own Codex there, and logged in?"
+        steps["helmsman login"] = "once, if it is not logged in"
+        steps['helmsman run "Explain this project"'] = "the same with your own Codex, where you are"
     else:
-        first = ("agents", "which agents are here, and what each cannot do")
-        then = (f'run --agent {agent} "…"', "the same with your own model, where you are")
-    for command_line, what in (first, then, ("list", "your sessions; `run --session` continues one")):
-        console.print(Text(f"  {helmsman} {command_line:<26}  {what}"))
+        steps["helmsman agents"] = "which agents are here, and what each cannot do"
+        steps[f'helmsman run --agent {agent} "Explain this project"'] = "the same with your own model, where you are"
+    steps["helmsman list"] = "your sessions"
+    width = max(map(len, steps))
+    for step, what in steps.items():
+        console.print(Text(f"  {step:<{width}}  {what}"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,7 +19,9 @@ from helmsman.base.json_values import present
 from helmsman.base.shown_text import visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.input_line import InputLine, Typing
 from helmsman.cli.output import print_json, print_markdown
+from helmsman.cli.running_view import running_lines
 from helmsman.cli.screen import Screen
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.status_line import StatusLine, duration
@@ -31,7 +34,8 @@ from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+    from pathlib import Path
 
     from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.settings import Settings
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 _UNFINISHED_LINES: Final = 8
 _IN_STEP_SECONDS: Final = 1.0
+_HISTORY: Final = "typed"
+"""The file of what was typed before, in the state directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +89,25 @@ class Display(ABC):
         """The person wants the turn to stop."""
         return
 
+    def remark(self, message: str) -> None:
+        """Something about what the person typed."""
+        return
+
+    @property
+    def line(self) -> InputLine | None:
+        """Where the person types, while it is there."""
+        return None
+
+    @asynccontextmanager
+    async def typing(self, typing: Typing) -> AsyncIterator[None]:
+        """Let the person type for the length of the block, where there is one."""
+        yield
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """No turn is running, and the next message may be typed, for the length of the block."""
+        yield
+
     def close(self) -> None:
         """The terminal must be left as it was found, now."""
         return
@@ -124,10 +149,17 @@ class HumanDisplay(Display):
         remark: Why it answers.
         live: Whether the line below may be drawn at all (log lines would tear it apart).
         lasting: Whether the session can be continued afterwards.
+        history: Where what is typed is kept.
     """
 
     def __init__(
-        self, *, answer: QuestionHandler | None = None, remark: str = "", live: bool = True, lasting: bool = True
+        self,
+        *,
+        history: Path,
+        answer: QuestionHandler | None = None,
+        remark: str = "",
+        live: bool = True,
+        lasting: bool = True,
     ) -> None:
         if answer is None and not has_terminal():
             answer, remark = refuse, "there is no terminal to ask on"
@@ -143,17 +175,29 @@ class HumanDisplay(Display):
             asked_here=answer is None,
             answered_by=remark,
             hold_messages=self._result_apart,
+            folded=live and on_terminal,
             markdown=on_terminal,
         )
         self._status = StatusLine(self._console)
         self._screen = Screen(self._console, self._changing if live and on_terminal else None)
+        self._line = InputLine(history, self._screen.refresh, self._screen.step_aside) if live and on_terminal else None
         self._shown: dict[str, anyio.Event] = {}
         self._asking = anyio.Lock()
-        self._turn_ended = False
+        self._turn_ended = self._is_idle = False
 
     def __enter__(self) -> Self:
+        self._status = StatusLine(self._console)
         self._screen.__enter__()
         return self
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        self._is_idle = True
+        try:
+            with self._screen:
+                yield
+        finally:
+            self._is_idle = False
 
     async def _ask(self, session: Session, question: Question, /) -> Reply:
         with anyio.move_on_after(_IN_STEP_SECONDS):  # first what led to the question, then the question
@@ -161,7 +205,8 @@ class HumanDisplay(Display):
         return await _unless_gone(self._ask_now(session, question))
 
     async def _ask_now(self, session: Session, question: Question) -> Reply:
-        async with self._asking:  # a question that waits for another is not on screen yet
+        keys_free = nullcontext() if self._line is None else self._line.suspended()
+        async with self._asking, keys_free:  # a question that waits for another is not on screen yet
             with self._screen.paused():
                 self._transcript.on_screen.add(question.id)
                 answered = await ask_on_terminal(session, question)
@@ -170,7 +215,8 @@ class HumanDisplay(Display):
         return answered
 
     def on_event(self, session: Session, event: Event) -> None:
-        if self._session is None and session.goes_on_alone and is_terminal(self._console) and session.state.is_running:
+        can_leave = session.goes_on_alone and session.state.is_running
+        if self._session is None and can_leave and self.line is None and is_terminal(self._console):
             self._screen.print([Text("Ctrl-C stops it, Ctrl-\\ leaves it running.", "dim")])
         self._session = session
         self._turn_ended = isinstance(event, TurnEnded)
@@ -183,15 +229,36 @@ class HumanDisplay(Display):
     async def animate(self) -> None:
         await self._screen.animate()
 
-    def _changing(self) -> Text:
+    def _changing(self) -> list[Text]:
+        if self._is_idle:
+            return []
         unfinished = self._transcript.unfinished[-_UNFINISHED_LINES:]
-        return Text("\n").join([*unfinished, self._status.text(self._session)])
+        running = [] if self._session is None else running_lines(self._console, self._session)
+        return [*unfinished, *running, self._status.text(self._session)]
+
+    @property
+    def line(self) -> InputLine | None:
+        return self._line if self._line is not None and self._line.is_open else None
+
+    @asynccontextmanager
+    async def typing(self, typing: Typing) -> AsyncIterator[None]:
+        if self._line is None:
+            yield
+            return
+        self._screen.line = self._line
+        async with self._line.opened(typing):
+            yield
+
+    def remark(self, message: str) -> None:
+        self._screen.print(fold(self._console, Text(visible(message), "yellow"), indent=0))
 
     def interrupting(self) -> None:
         self._screen.print([Text("Interrupting the turn. Press Ctrl-C again to leave at once.", "yellow")])
 
     def close(self) -> None:
         self._screen.close()
+        if self._line is not None:
+            self._line.release()
 
     def finish(self, outcome: Outcome) -> None:
         self._screen.close()
@@ -285,4 +352,5 @@ def new_display(
     """For a program or a person; `answer`, `remark` and `lasting` are as for `HumanDisplay`."""
     if as_json:
         return JsonDisplay(answer=answer)
-    return HumanDisplay(answer=answer, remark=remark, live=not logs_wanted(settings), lasting=lasting)
+    history = settings.state_dir / _HISTORY
+    return HumanDisplay(history=history, answer=answer, remark=remark, live=not logs_wanted(settings), lasting=lasting)

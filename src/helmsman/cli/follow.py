@@ -1,30 +1,36 @@
-r"""Runs a step in front of a person: shows it, asks, and handles Ctrl-C.
+r"""Runs a step in front of a person: shows it, asks, takes what is typed, and handles Ctrl-C.
 
 The first Ctrl-C stops the turn, so that Codex ends it in order and the session can be continued; the second leaves at
-once. A program that ends Helmsman with SIGTERM gets the second kind straight away. Ctrl-\ leaves a turn that goes on
-without this process, and says how to come back.
+once. Whoever only watches leaves with the first, and stops nothing. A program that ends Helmsman with SIGTERM gets the
+second kind straight away. Ctrl-\ leaves a turn that goes on without this process, and says how to come back. What is typed
+goes into the turn, or into the queue behind it; who has typed anything may go on talking after the turn.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.cli.displays import Display, Outcome
 from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
+from helmsman.cli.followed_turn import followed, until_sent
 from helmsman.cli.signals import exit_after, handle_signals
-from helmsman.errors import HelmsmanError, StepInterrupted
+from helmsman.errors import HelmsmanError, SessionIdle, StepInterrupted, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from anyio.abc import TaskGroup
 
+    from helmsman.cli.followed_turn import Step
     from helmsman.model.events import Event
-    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
     from helmsman.step import StepResult
 
 LEAVE_SECONDS: Final = 3.0
@@ -33,93 +39,258 @@ LEAVE_SECONDS: Final = 3.0
 _LEFT: Final = "Stopped before the turn had ended. Continue the session to go on."
 
 
-class Step(Protocol):
-    """`run_step` with everything but the callbacks."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """What may be said to the session of a step while it is shown.
 
-    async def __call__(
-        self, *, on_event: Callable[[Session, Event], None], on_question: QuestionHandler
-    ) -> StepResult: ...
+    `stay` after the turn for the next message, whether or not anything was typed. `leaves`: Ctrl-C stops nothing.
+    `options` are those of a step that a further message begins.
+    """
+
+    helm: Helmsman
+    stay: bool = False
+    leaves: bool = False
+    options: Mapping[str, Any] | None = None
+
+    def step(self, session: Session, text: str) -> Step:
+        """The next message of the session."""
+        from helmsman.step import run_step
+
+        given = dict(self.options or {})
+        return partial(run_step, text, session_id=session.id, helm=self.helm, bound=not self.helm.asks_hub, **given)
 
 
-async def follow(step: Step, display: Display, *, session: Session | None = None, left: str = _LEFT) -> Outcome:
-    """Run the step on the display; how it ended has then been shown.
+async def follow(
+    step: Step,
+    display: Display,
+    *,
+    session: Session | None = None,
+    left: str = _LEFT,
+    talk: Talk | None = None,
+) -> Outcome:
+    """Run the step on the display, and what is said after it; how it ended has then been shown.
 
     `session` is the one that Ctrl-C stops, where it is known beforehand; `left` is what to say to somebody who leaves.
     """
-    began = anyio.current_time()
-    watch = _Watch(display, session)
-    result: StepResult | None = None
-    error: HelmsmanError | None = None
-    with display:
-        with anyio.CancelScope() as scope:
-            async with background_tasks() as tasks:
-                await tasks.start(handle_signals, lambda code: watch.on_signal(code, scope, tasks))
-                tasks.start_soon(display.animate)
-                try:
-                    result = await step(on_event=watch.on_event, on_question=display.on_question)
-                except HelmsmanError as raised:
-                    error = in_words_of_shell(raised)
-        if scope.cancelled_caught:
-            error = watch.problem or StepInterrupted(left)
-        seconds = anyio.current_time() - began if session is None else None
-        code = watch.exit_code
-        if code is None:
-            code = ExitCode.OK if error is None else exit_code_of(error)
-        if watch.has_left:
-            error = None
-        outcome = Outcome(
-            result=result,
-            error=error,
-            session=watch.session,
-            seconds=seconds,
-            exit_code=code,
-            goes_on=watch.has_left and watch.session is not None and watch.session.state.is_running,
-        )
-        display.finish(outcome)
-    return outcome
+    async with background_tasks() as tasks:
+        follower = _Follower(display, session, left, talk, tasks)
+        await tasks.start(handle_signals, follower.on_signal)
+        if talk is None:
+            return await follower.turn(step, joined=session is not None)
+        async with display.typing(follower):
+            outcome = await follower.turn(step, joined=session is not None)
+            while (following := await follower.next_step(outcome)) is not None:
+                outcome = await follower.turn(following)
+            return outcome
 
 
-class _Watch:
-    """Knows the session that is running, and what a signal means for it."""
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    text: str
+    task_id: str | None
 
-    def __init__(self, display: Display, session: Session | None) -> None:
+
+class _Follower:
+    """Knows the session that is running, and what keys and signals mean for it."""
+
+    def __init__(
+        self, display: Display, session: Session | None, left: str, talk: Talk | None, tasks: TaskGroup
+    ) -> None:
         self._display = display
+        self._left = left
+        self._talk = talk
+        self._tasks = tasks
+        self._scope: anyio.CancelScope | None = None
+        self._typed: anyio.Event | None = None
+        self._next: str | None = None
+        self._queued: list[_Queued] = []
         self._heard = 0
-        self.session = session
-        self.problem: HelmsmanError | None = None
-        self.exit_code: int | None = None
-        self.has_left = False
-        """The person has left, and the turn goes on."""
+        self._session = session
+        self._begun = anyio.Event()
+        self._problem: HelmsmanError | None = None
+        self._exit_code: int | None = None
+        self._has_left = False
 
-    def on_event(self, session: Session, event: Event) -> None:
-        self.session = session
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def turn(self, step: Step, *, joined: bool = False) -> Outcome:
+        """Run one step and show how it ended. Of one that was joined nobody here knows how long it took."""
+        began, self._heard = anyio.current_time(), 0
+        result: StepResult | None = None
+        error: HelmsmanError | None = None
+        with self._display:
+            with anyio.CancelScope() as self._scope:
+                async with background_tasks() as tasks:
+                    tasks.start_soon(self._display.animate)
+                    try:
+                        result = await step(on_event=self._on_event, on_question=self._display.on_question)
+                    except HelmsmanError as raised:
+                        error = in_words_of_shell(raised)
+            if self._scope.cancelled_caught:
+                error = self._problem or StepInterrupted(self._left)
+            self._scope = None
+            code = self._exit_code
+            if code is None:
+                code = ExitCode.OK if error is None else exit_code_of(error)
+            if self._has_left:
+                error = None
+            outcome = Outcome(
+                result=result,
+                error=error,
+                session=self._session,
+                seconds=None if joined else anyio.current_time() - began,
+                exit_code=code,
+                goes_on=self._has_left and self._session is not None and self._session.state.is_running,
+            )
+            self._display.finish(outcome)
+        return outcome
+
+    async def next_step(self, outcome: Outcome) -> Step | None:
+        """What comes after a turn: what was queued, else what the person types now; None is the end."""
+        session, line = outcome.session, self._display.line
+        if self._talk is None or session is None or self._exit_code is not None:
+            return None
+        while self._queued:
+            queued = self._queued.pop(0)
+            not_sent = None
+            with anyio.CancelScope() as self._scope:
+                not_sent = await until_sent(self._talk.helm, session, queued.task_id)
+            if self._scope.cancelled_caught:
+                return None  # whoever leaves has left it queued
+            self._scope = None
+            if not_sent is None:
+                return followed(session)
+            self._display.remark(f"Not sent. {not_sent.note or 'It was taken back.'}")
+            if line is not None:
+                line.put(queued.text)
+        if line is None or not (self._talk.stay or line.was_used or line.text.strip()):
+            return None
+        self._typed = anyio.Event()
+        with self._display.waiting():
+            async with background_tasks() as tasks:
+                tasks.start_soon(self._display.animate)
+                await self._typed.wait()
+        self._typed = None
+        text, self._next = self._next, None
+        return None if text is None else self._talk.step(session, text)
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        self._session = session
+        self._begun.set()
         self._display.on_event(session, event)
 
-    def on_signal(self, code: ExitCode, scope: anyio.CancelScope, tasks: TaskGroup) -> None:
+    # --- what is typed -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        return self._typed is None
+
+    @property
+    def leaves(self) -> bool:
+        return self._talk is not None and self._talk.leaves
+
+    def send(self, text: str) -> None:
+        if self._typed is not None:
+            self._next = text
+            self._typed.set()
+        else:
+            self._tasks.start_soon(self._steer, text)
+
+    def queue(self, text: str) -> None:
+        if self._typed is not None:
+            self.send(text)
+        else:
+            self._tasks.start_soon(self._enqueue, text)
+
+    def interrupt(self) -> None:
+        if self._is_at_work():
+            self._display.interrupting()
+            self._tasks.start_soon(self._interrupt)
+
+    def leave(self) -> None:
+        """The person goes, and the turn goes on."""
+        if self._typed is not None:
+            self._typed.set()
+        elif self.leaves or (self._session is not None and self._session.goes_on_alone):
+            self._has_left = True
+            self._leave(ExitCode.OK)
+        elif self._display.line is not None:
+            self._display.line.hint("It ends with this command, so it cannot be left. Esc Esc stops it.")
+
+    async def _steer(self, text: str) -> None:
+        try:
+            await (await self._started()).steer(text)
+        except Unsupported as error:
+            self._give_back(text, f"Tab queues it, for it cannot be steered: {error.message}")
+        except SessionIdle:
+            self._give_back(text, "The turn has just ended. Enter sends it as the next message.")
+        except HelmsmanError as error:
+            self._give_back(text, error.message)
+
+    async def _enqueue(self, text: str) -> None:
+        assert self._talk is not None
+        try:
+            sent = await self._talk.helm.say((await self._started()).id, text, when_busy="queue")
+        except HelmsmanError as error:
+            self._give_back(text, error.message)
+            return
+        self._queued.append(_Queued(text, sent.task_id))
+        self._display.remark(f"Queued: {text}")
+
+    async def _started(self) -> Session:
+        """The session, once there is one."""
+        if self._session is None:
+            if self._display.line is not None:
+                self._display.line.hint("It is sent as soon as the agent has started.")
+            await self._begun.wait()
+        assert self._session is not None
+        return self._session
+
+    def _give_back(self, text: str, why: str) -> None:
+        line = self._display.line
+        if line is not None:
+            line.put(text)
+            line.hint(why)
+
+    # --- signals -----------------------------------------------------------------------------------------------------
+
+    def on_signal(self, code: ExitCode) -> None:
+        line = self._display.line
+        if code is ExitCode.INTERRUPTED and line is not None and line.clear():
+            return
+        if self._typed is not None:
+            self._exit_code = None if code in (ExitCode.OK, ExitCode.INTERRUPTED) else code
+            self._typed.set()
+            return
         if code is ExitCode.OK:
-            if self.session is not None and self.session.goes_on_alone:
-                self.has_left = True
-                self._leave(scope, code)
+            if self._session is not None and self._session.goes_on_alone:
+                self._has_left = True
+                self._leave(code)
             return
         self._heard += 1
-        running = self.session is not None and self.session.state.is_running
-        if code is ExitCode.INTERRUPTED and running and self._heard == 1:
-            self._display.interrupting()
-            tasks.start_soon(self._interrupt, scope)
+        if code is ExitCode.INTERRUPTED and self.leaves:
+            self._has_left = True
+            self._leave(code)
+        elif code is ExitCode.INTERRUPTED and self._is_at_work() and self._heard == 1:
+            self.interrupt()
         else:
-            self._leave(scope, code)
+            self._leave(code)
 
-    async def _interrupt(self, scope: anyio.CancelScope) -> None:
-        assert self.session is not None
+    def _is_at_work(self) -> bool:
+        return self._session is not None and self._session.state.is_running
+
+    async def _interrupt(self) -> None:
+        assert self._session is not None
         try:
-            await self.session.interrupt()
+            await self._session.interrupt()
         except HelmsmanError as error:  # Codex does not listen any more, or only to another process
-            self.problem = error
-            self._leave(scope, ExitCode.INTERRUPTED)
+            self._problem = error
+            self._leave(ExitCode.INTERRUPTED)
 
-    def _leave(self, scope: anyio.CancelScope, code: ExitCode) -> None:
-        self.exit_code = code
+    def _leave(self, code: ExitCode) -> None:
+        self._exit_code = code
         with suppress(OSError):  # a terminal that was closed cannot be put back
             self._display.close()
-        scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
         exit_after(LEAVE_SECONDS, code)

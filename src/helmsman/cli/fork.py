@@ -45,14 +45,14 @@ def command(session: str, message: str | None, from_turn: str | None, as_json: b
 
     async def fork(helm: Helmsman) -> int:
         from helmsman.cli.displays import new_display
-        from helmsman.cli.follow import follow
+        from helmsman.cli.follow import Talk, follow
         from helmsman.step import run_step
 
         source = await full_session_id(helm, session)
         made = await helm.fork(source, from_turn=from_turn)
         if message is not None:
             step = partial(run_step, message, session_id=made.id, helm=helm)
-            return (await follow(step, new_display(settings, as_json=as_json))).exit_code
+            return (await follow(step, new_display(settings, as_json=as_json), talk=Talk(helm=helm))).exit_code
         if as_json:
             print_json({"sessionId": made.id, "forkedFrom": source})
         else:

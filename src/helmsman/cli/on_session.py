@@ -31,6 +31,11 @@ session_argument = click.argument("session", metavar="SESSION", type=SESSION, sh
 changes_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session_or_task)
 """Whose changes are meant: a session, or a task by its id (`helmsman.cli.whose_changes`)."""
 
+interactive_option = click.option(
+    "-i", "--interactive", is_flag=True, help="Stay after the turn, for the next message; Ctrl-D leaves."
+)
+"""For commands that show a turn on a terminal."""
+
 
 def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]) -> tuple[str, ResultT]:
     """Do something with the session whose id is, begins or ends with `reference`; its id, and what that gave."""

@@ -322,8 +322,8 @@ class HumanJobView(JobView):
     def __exit__(self, *_: object) -> None:
         self._screen.close()
 
-    def _changing(self) -> Text:
-        return self._status.text(self.session)
+    def _changing(self) -> list[Text]:
+        return [self._status.text(self.session)]
 
     async def on_question(self, session: Session, question: Question, /) -> Reply:
         with self._screen.paused():

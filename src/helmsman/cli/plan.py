@@ -84,10 +84,10 @@ def command(
 
     async def plan(helm: Helmsman) -> int:
         from helmsman.cli.displays import new_display
-        from helmsman.cli.follow import follow
+        from helmsman.cli.follow import Talk, follow
 
         step = partial(_plan_and_work, helm, text, arguments)
-        return (await follow(step, new_display(settings, as_json=as_json))).exit_code
+        return (await follow(step, new_display(settings, as_json=as_json), talk=Talk(helm=helm))).exit_code
 
     return with_helmsman(plan, settings=settings)
 

@@ -15,7 +15,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.on_session import names_ways_out, with_helmsman
+from helmsman.cli.on_session import interactive_option, names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.errors import InvalidInput, SessionNotFound
@@ -91,6 +91,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="When the account's usage limit is reached.  [default: ask]",
 )
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
+@interactive_option
 @click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks.")
 @click.option("--bound", is_flag=True, help="Run it in this process: it ends when this process does.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How to run Codex.  [default: auto]")
@@ -109,6 +110,7 @@ def command(
     session_id: str | None,
     go_on: bool,
     worktree: bool,
+    interactive: bool,
     detach: bool,
     bound: bool,
     engine: str | None,
@@ -122,8 +124,9 @@ def command(
 
     PROMPT is what to do; `-` reads it from stdin. Its questions are asked on the terminal; without one they are
     denied. The final message goes to stdout and everything else to stderr, so the answer can be piped. It is a session like
-    any other: the dashboard shows it, Ctrl-\\ leaves it running, and `helmsman watch` comes back to it. Ctrl-C stops the
-    turn, a second Ctrl-C leaves at once.
+    any other: the dashboard shows it, and `helmsman watch` comes back to it. On a terminal you can type while it works:
+    Enter puts your message into the turn, Tab queues it, Esc twice or Ctrl-C stops the turn, Ctrl-D leaves it running, `?`
+    shows the keys. Once you have typed, or with -i, it stays after the turn for the next message.
     """
     _check_combination(session_id, directory, go_on=go_on, worktree=worktree, detach=detach, bound=bound)
     arguments = step_arguments(**options)
@@ -137,7 +140,7 @@ def command(
 
     async def run(helm: Helmsman) -> int:
         from helmsman.cli.displays import new_display
-        from helmsman.cli.follow import follow
+        from helmsman.cli.follow import Talk, follow
         from helmsman.step import run_step
 
         resumed = None if session_id is None else await full_session_id(helm, session_id)
@@ -148,17 +151,20 @@ def command(
                 return await start_detached(
                     helm, text, directory, arguments, resumed=resumed, timeout=timeout, as_json=as_json
                 )
+        further: dict[str, Any] = {}
         if timeout is not None:
-            arguments.update(first_event_timeout=timeout, inactivity_timeout=timeout)
+            further.update(first_event_timeout=timeout, inactivity_timeout=timeout)
         if attempts is not None:
-            arguments["attempts"] = attempts
+            further["attempts"] = attempts
+        arguments.update(further)
         arguments.update(cwd=directory, session_id=resumed, helm=helm, bound=not helm.asks_hub)
 
         async def step(**callbacks: Any) -> StepResult:
             with names_ways_out(resumed):
                 return await run_step(text, **arguments, **callbacks)
 
-        outcome = await follow(step, new_display(settings, as_json=as_json))
+        talk = Talk(helm=helm, stay=interactive, options=further)
+        outcome = await follow(step, new_display(settings, as_json=as_json), talk=talk)
         if worktree and outcome.result is not None and outcome.session is not None and not as_json:
             click.echo(f"  apply its changes with helmsman apply {short_id(outcome.session.id)}", err=True)
         return outcome.exit_code

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from helmsman.base.json_values import present
 from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.followed_turn import until_sent
 from helmsman.cli.host import host
 from helmsman.cli.on_session import names_ways_out, session_argument
 from helmsman.cli.output import print_result
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from helmsman.cli.displays import Display
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session, WhenBusy
-    from helmsman.tasks.model import Task
-
-_LOOK_SECONDS: Final = 0.5
 
 
 @cli_command(
@@ -92,14 +90,16 @@ def command(
             known.require_here()
         with names_ways_out(known.id):
             sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", **options)
-        if when_busy == "queue" and (not_sent := await _until_sent(helm, sent)) is not None:
+        if when_busy == "queue" and (not_sent := await until_sent(helm, sent, sent.task_id)) is not None:
             reason = not_sent.note or "It was taken back."
             shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}
             print_result(f"Not sent. {reason}", shown, as_json=as_json)
             return ExitCode.INTERRUPTED
         await sent.begun.wait()
         if wait or not (host().outlives_commands or sent.goes_on_alone):
-            return await follow_session(sent, display)
+            from helmsman.cli.follow import Talk
+
+            return await follow_session(sent, display, Talk(helm=helm))
         return print_sent(sent, sent.task_id)
 
     def print_sent(sent: Session, task_id: str | None) -> int:
@@ -112,19 +112,3 @@ def command(
         return ExitCode.OK
 
     return with_display(send, as_json=as_json)
-
-
-async def _until_sent(helm: Helmsman, session: Session) -> Task | None:
-    """Stay until Codex has the queued message; its task, where it was taken back before.
-
-    Where the hub keeps the queue, only the message's task tells.
-    """
-    import anyio
-
-    task_id = session.task_id
-    while True:
-        task = None if task_id is None else await helm.tasks.get(task_id)
-        if not session.queue and (task is None or task.status != "pending"):
-            return task if task is not None and task.status == "canceled" and task.turn_id is None else None
-        with anyio.move_on_after(_LOOK_SECONDS):
-            await session.feed.changed()

@@ -1,17 +1,20 @@
-"""A terminal on which lines scroll by above a small part that changes: what is being written, and how far the work is.
+"""A terminal on which lines scroll by above a small part that changes: what is being written, how far the work is, and the
+line in which somebody types.
 
-The changing part is drawn from the event loop, never from a thread, so it may look at anything. It steps aside while
-somebody else uses the terminal (`paused`); lines that come meanwhile are kept.
+All of it is drawn from the event loop, never from a thread, so it may look at anything, and by nobody else. It steps aside
+while somebody else uses the terminal (`paused`); lines that come meanwhile are kept.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import anyio
-from rich.live import Live
 from rich.text import Text
+
+from helmsman.terminal.keyboard import in_background
+from helmsman.terminal.region import Region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,52 +24,69 @@ if TYPE_CHECKING:
 _FRAME_SECONDS: Final = 0.1
 
 
-class Screen:
-    """Lines for a console; with `changing`, a part below them that is drawn again and again."""
+class TypedLine(Protocol):
+    """A line in which somebody types."""
 
-    def __init__(self, console: Console, changing: Callable[[], Text] | None) -> None:
+    def rows(self, console: Console) -> tuple[list[Text], tuple[int, int]] | None:
+        """What it looks like, and the row and column of the cursor in it; None where nobody can type."""
+
+
+class Screen:
+    """Lines for a console; with `changing`, a part below them that is drawn again and again, and `line` under that."""
+
+    def __init__(self, console: Console, changing: Callable[[], Sequence[Text]] | None) -> None:
         self._console = console
+        self._changing = changing
+        self._region = Region(console, restores=True)
         self._kept: list[Text] = []
         self._pauses = 0
-        self._live: Live | None = None
-        if changing is not None:
-            self._live = Live(
-                console=console,
-                auto_refresh=False,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-                get_renderable=changing,
-            )
+        self._is_open = False
+        self.line: TypedLine | None = None
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
+        self._is_open = self._changing is not None
+        self.refresh()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Take the changing part away, for good."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        """Take the changing part away, until it is entered again."""
+        self._is_open = False
+        self._region.erase()
 
     def print(self, lines: Sequence[Text]) -> None:
         if self._pauses:
             self._kept += lines
+        elif lines and self._is_open:
+            self._region.print(lines)
+            self.refresh()
         elif lines:
-            if self._live is not None and self._live.is_started:
-                self._live.refresh()  # what is given out now is not drawn again below itself
             self._console.print(Text("\n").join(lines), soft_wrap=True)
+
+    def refresh(self) -> None:
+        """Draw the changing part as it is now."""
+        if self._changing is None or not self._is_open or self._pauses or in_background(self._console.file.fileno()):
+            return
+        lines, cursor = [*self._changing()], None
+        typed = None if self.line is None else self.line.rows(self._console)
+        if typed is not None:
+            rows, (row, column) = typed
+            cursor = (len(lines) + row, column)
+            lines += rows
+        too_many = max(0, len(lines) - max(1, self._console.height - 1))
+        self._region.draw(lines[too_many:], None if cursor is None else (max(0, cursor[0] - too_many), cursor[1]))
+
+    def step_aside(self) -> None:
+        """Take the changing part away until the next drawing."""
+        self._region.erase()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave the terminal to somebody else for the length of the block."""
         self._pauses += 1
-        if self._live is not None:
-            self._live.stop()
+        self._region.erase()
         try:
             yield
         finally:
@@ -74,12 +94,10 @@ class Screen:
             if not self._pauses:
                 kept, self._kept = self._kept, []
                 self.print(kept)
-                if self._live is not None:
-                    self._live.start()
+                self.refresh()
 
     async def animate(self) -> None:
         """Keep drawing; runs until it is cancelled."""
-        while self._live is not None:
-            if not self._pauses:
-                self._live.refresh()
+        while self._is_open:
+            self.refresh()
             await anyio.sleep(_FRAME_SECONDS)

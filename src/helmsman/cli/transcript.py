@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 OUTPUT_LINES: Final = 8
+_FAILED_LINES: Final = 5
+"""So much of the output of a command that failed stays to be seen."""
 DIFF_LINES: Final = 40
 _SCRIPT_LINES: Final = 12
 _PROMPT_LINES: Final = 12
@@ -61,6 +63,8 @@ class TranscriptPrinter:
         asked_here: Questions are put to the person on the same screen, so they are not repeated here.
         answered_by: Who answers questions otherwise, as a remark behind the answer.
         hold_messages: Keep each message until something else follows; the last one is then given apart (`rest`).
+        folded: Show a command that has ended on one line, for its output was there to see while it ran. One that failed
+            keeps the end of it.
         markdown: Show messages as what their Markdown means, for a person at a terminal, instead of as it was written.
     """
 
@@ -72,9 +76,11 @@ class TranscriptPrinter:
         asked_here: bool = False,
         answered_by: str = "",
         hold_messages: bool = False,
+        folded: bool = False,
         markdown: bool = False,
     ) -> None:
         self._console = console
+        self._folded = folded
         self._markdown = markdown
         self.directory: str | None = None
         """Where the session works; paths in there are shown relative to it."""
@@ -336,13 +342,33 @@ class TranscriptPrinter:
         return [Text(), *fold(self._console, Text("\n".join(script), "bold"), lead=Text("$ ", "bold cyan"))]
 
     def _command(self, item: events.CommandExecution) -> list[Text]:
-        lines = [] if self._below == item.id else self._command_heading(item)
         output = plain_output(item.output).rstrip().split("\n") if item.output.strip() else []
-        if len(output) > OUTPUT_LINES + 1:
-            lines.append(crop(self._console, Text(f"… {len(output) - OUTPUT_LINES} lines above", "dim")))
-            output = output[-OUTPUT_LINES:]
-        lines += [crop(self._console, Text(line, "dim")) for line in output]
-        return [*lines, *fold(self._console, _verdict(item))]
+        if self._folded:
+            return self._folded_command(item, output)
+        lines = [] if self._below == item.id else self._command_heading(item)
+        return [*lines, *self._tail(output, OUTPUT_LINES), *fold(self._console, _verdict(item))]
+
+    def _folded_command(self, item: events.CommandExecution, output: list[str]) -> list[Text]:
+        """A command and how it ended in a line, or in two where there is little room."""
+        verdict = _verdict(item)
+        if output:
+            verdict.append(f", {len(output)} line{'' if len(output) == 1 else 's'}", "dim")
+        failed = [] if item.exit_code in (0, None) or item.declined else self._tail(output, _FAILED_LINES)
+        if self._below == item.id:
+            return [*fold(self._console, verdict), *failed]
+        heading = Text.assemble(("$ ", "bold cyan"), (one_line(shell_script(item.command)), "bold"))
+        room = self._console.width - verdict.cell_len - 2
+        if heading.cell_len <= room or room >= self._console.width // 2:
+            heading.truncate(room, overflow="ellipsis")
+            return [Text(), Text.assemble(heading, "  ", verdict), *failed]
+        return [Text(), crop(self._console, heading, indent=0), *fold(self._console, verdict), *failed]
+
+    def _tail(self, output: list[str], most: int) -> list[Text]:
+        lines: list[Text] = []
+        if len(output) > most + 1:
+            lines.append(crop(self._console, Text(f"… {len(output) - most} lines above", "dim")))
+            output = output[-most:]
+        return lines + [crop(self._console, Text(line, "dim")) for line in output]
 
     def _file_change(self, item: events.FileChange) -> list[Text]:
         lines: list[Text] = []

@@ -6,34 +6,37 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
-from helmsman.cli.on_session import session_argument, with_helmsman
+from helmsman.cli.on_session import interactive_option, session_argument, with_helmsman
 from helmsman.cli.session_ids import full_session_id
-from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut, TurnTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.cli.displays import Display
-    from helmsman.model.events import Event
+    from helmsman.cli.follow import Talk
     from helmsman.model.questions import Question
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import QuestionHandler, Session
-    from helmsman.step import StepResult
+    from helmsman.sessions.session import Session
 
 _LEFT: Final = "You left before the turn had ended. `helmsman status` shows how it goes on."
 
 
 @cli_command("watch", "Follow a session live.", "helmsman watch 3b2d5c8e", "helmsman watch 3b2d5c8e --json | jq .type")
 @session_argument
-def command(session: str, as_json: bool) -> int:
+@interactive_option
+def command(session: str, interactive: bool, as_json: bool) -> int:
     """Follow a session live until its turn ends, whoever began it, and answer its questions on the terminal.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). Without a terminal its questions are left to
-    others. Ctrl-C stops the turn; a second Ctrl-C leaves at once. The exit code is that of the turn.
+    SESSION is a session's id or a part of it (`helmsman list` shows them). What you type goes into the turn (Enter) or is
+    queued behind it (Tab); Esc twice stops the turn, `q` and Ctrl-C leave and stop nothing. Without a terminal its questions
+    are left to others. The exit code is that of the turn.
     """
 
     async def find_and_follow(helm: Helmsman, display: Display) -> int:
-        return await follow_session(await helm.session(await full_session_id(helm, session)), display)
+        from helmsman.cli.follow import Talk
+
+        found = await helm.session(await full_session_id(helm, session))
+        return await follow_session(found, display, Talk(helm=helm, stay=interactive, leaves=True))
 
     return with_display(find_and_follow, as_json=as_json)
 
@@ -51,42 +54,13 @@ def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: 
     return with_helmsman(lambda helm: do(helm, display), settings=settings, on_question=display.on_question)
 
 
-async def follow_session(session: Session, display: Display) -> int:
+async def follow_session(session: Session, display: Display, talk: Talk) -> int:
     """Show the running (or last) turn of a session until it ends; the exit code is that of the turn."""
     from helmsman.cli.follow import follow
+    from helmsman.cli.followed_turn import followed
 
-    async def show(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
-        async for event in session.events(since=session.turn_cursor):
-            on_event(session, event)
-        return ended(session)
-
-    return (await follow(show, display, session=session, left=_LEFT)).exit_code
+    return (await follow(followed(session), display, session=session, left=_LEFT, talk=talk)).exit_code
 
 
 async def _leave_to_others(_session: Session, _question: Question, /) -> None:
     return None
-
-
-def ended(session: Session) -> StepResult:
-    """How the turn of a session ended.
-
-    Raises:
-        StepFailed: It failed, or nobody knows.
-        StepTimedOut: It was stopped because it was silent for too long.
-        StepInterrupted: Somebody stopped it.
-    """
-    from helmsman.step import StepResult
-
-    if session.state.is_running:
-        raise StepFailed(
-            "The process that ran this turn has ended, and the turn with it. Send the session a message to go on.",
-            session_id=session.id,
-        )
-    if session.status == "interrupted":
-        raise StepInterrupted("The turn was interrupted. Send the session a message to go on.", session_id=session.id)
-    if session.error is not None:
-        kind = StepTimedOut if session.error.code == TurnTimedOut.code else StepFailed
-        raise kind(session.error.message, session_id=session.id, cause_code=session.error.code)
-    return StepResult(
-        text=session.result or "", output=session.output, session_id=session.id, usage=session.usage, attempts=1
-    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from helmsman.errors import AnswerInvalid
 from helmsman.model.events import QuestionAsked
+from helmsman.steering.others_turns import is_theirs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,5 +62,11 @@ class Answering:
     async def give_answer(
         self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path]
     ) -> None:
-        """Answer a question of a turn that was begun here. `roots`: the allowed ones of who answers."""
+        """Answer a question of a turn that was begun here. `roots`: the allowed ones of who answers.
+
+        Raises:
+            AnswerInvalid: It is a person's own turn, and an agent would answer it.
+        """
+        if by.who == "agent" and is_theirs(session, self._shared.ledger):
+            raise AnswerInvalid("A person began this turn in the agent's own program: only a person can answer it.")
         await self.desk.answer(session, question_id, answers, by, roots=roots)

@@ -28,7 +28,7 @@ from helmsman.sessions.tool_calls import runners_of
 from helmsman.settings import OnLimit
 from helmsman.steering.handing_over import hand_over
 from helmsman.steering.listing import first_shown, page_of_all
-from helmsman.steering.opening import fork_session, start_session
+from helmsman.steering.opening import fork_session, image_roots, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turns import Turns
@@ -143,13 +143,9 @@ class Steering(Turns):
         if tools:
             checked, runners = replace(checked, tools=definitions_of(tools)), runners_of(tools)
         _ = self.agents[checked.agent]  # or it is refused before anything is registered
+        pictures = image_roots(self.settings)
         turn = turn_input(
-            prompt,
-            images=images,
-            output_schema=output_schema,
-            effort=effort,
-            kind=kind,
-            allowed_roots=self.settings.image_roots,
+            prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=pictures
         )
         limits = self._limits(limits, on_limit)
         worktrees_in = self.settings.state_dir if worktree else None
@@ -360,9 +356,8 @@ class Steering(Turns):
         if before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
         roots = self.allowed_roots
-        turn = turn_input(
-            message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.settings.image_roots
-        )
+        pictures = image_roots(self.settings)
+        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=pictures)
         limits = self._limits(session.limits if limits is None else limits, on_limit)
         session.limits = session.limits if limits is None else limits
         require_place(session.id, session.directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import QuestionHandler, Session, ToolRunner
+    from helmsman.settings import Settings
     from helmsman.worktrees import Worktree
 
 
@@ -32,6 +33,9 @@ class Fresh:
     worktree: Worktree | None = None
     tools: Mapping[str, ToolRunner] = field(default_factory=dict["str", "ToolRunner"])
 
+
+PICTURES: Final = "pictures"
+"""Where in the state directory the images are that a person gave the dashboard."""
 
 SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
 
@@ -54,6 +58,11 @@ def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: S
         yield Capability.IMAGES
     if turn.output_schema is not None:
         yield Capability.OUTPUT_SCHEMA
+
+
+def image_roots(settings: Settings) -> tuple[Path, ...]:
+    """The directories that images may come from; none means anywhere."""
+    return (*settings.session_roots, settings.state_dir.resolve() / PICTURES) if settings.allowed_roots else ()
 
 
 def start_session(

@@ -86,6 +86,8 @@ class Shared:
         else:
             self.is_recovered.set()
         self.keys = OnceEach[Session]()
+        self.registering = set[str]()
+        """The sessions whose turn somebody else began, and is about to be a task."""
         """What is being begun, or could not be registered, by its idempotency key."""
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None

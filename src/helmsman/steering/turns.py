@@ -20,10 +20,11 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.surroundings import current
-from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
+from helmsman.errors import HelmsmanError
 from helmsman.model.events import (
     EngineGone,
     ItemDelta,
+    ItemStarted,
     QuestionAsked,
     SettingsApplied,
     ToolCalled,
@@ -42,6 +43,8 @@ from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
+from helmsman.steering.others_turns import OthersTurns, is_theirs
+from helmsman.steering.queues import run_queued
 from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
@@ -75,7 +78,7 @@ TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 Ready = Callable[[], Awaitable[None]]
 
 
-class Turns(Answering, Verbs, Hooks):
+class Turns(Answering, OthersTurns, Verbs, Hooks):
     """Sessions and their turns in engines. `Steering` has the verbs."""
 
     def __init__(
@@ -378,7 +381,7 @@ class Turns(Answering, Verbs, Hooks):
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._shared.is_open:
             if any(session.queue for session in self._shared.roster.at_work.values()):
-                self._shared.tasks.start_soon(self._run_queued)
+                self._shared.tasks.start_soon(run_queued, self._shared.roster)
             self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
@@ -566,8 +569,8 @@ class Turns(Answering, Verbs, Hooks):
                 session.apply(event)
                 return
             if isinstance(event, QuestionAsked):
-                if session.engine is not None and session.engine.is_of_a_person and not self._is_task(session):
-                    session.apply(event)  # by a turn of the person's: no rule of ours, no deadline
+                if is_theirs(session, self._ledger):
+                    session.apply(event)  # no rule of ours, no deadline
                     return
                 self._shared.tasks.start_soon(self.desk.receive(session, event))
                 return
@@ -582,32 +585,13 @@ class Turns(Answering, Verbs, Hooks):
                 self.make_room()
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)
-
-    async def _run_queued(self) -> None:
-        """A turn has ended: whatever waits for its session, or for room, may run now."""
-        for session in list(self._shared.roster.at_work.values()):
-            if not session.queue or session.state.is_running or session.queue[0].is_early:
-                continue
-            queued, known = session.queue.pop(0), session.options
-            session.options = queued.options
-            try:
-                await queued.run(session, queued)
-            except (TooManySessions, ClientAway):  # of the door that sent it; others may have room, or be there
-                session.options = known
-                session.queue.insert(0, queued)
-            except HelmsmanError as error:
-                session.options = known
-                log.warning("a queued message of session %s could not be sent: %s", session.id, error)
-            except Exception:  # the session has been told; the others go on
-                log.exception("a queued message of session %s could not be sent", session.id)
+            elif isinstance(event, ItemStarted):
+                self.hear_prompt(session, event)
 
     def _check_room(self) -> None:
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)
         running = [session.id for session in at_work if session.elsewhere is None and self._is_ours(session)]
         self.room.refuse_if_full(running, self.settings.max_sessions)
-
-    def _is_task(self, session: Session) -> bool:
-        return self._ledger.running_task(session.id) is not None
 
     def _is_ours(self, session: Session) -> bool:
         return isinstance(session.verbs, Turns) and session.verbs.room is self.room

@@ -285,7 +285,7 @@ class Ledger:
 
     async def _update(self, task: Task, changes: TaskChanges) -> Task:
         """The task with what was found out about it. If anybody else has told of it meanwhile, that counts."""
-        concluded = changed(task, changes, _now())
+        concluded = changed(task, changes, datetime.now(UTC))
         if task.owner is None and not self._is_hubs:
             return concluded  # for a hub to write down
         try:
@@ -306,7 +306,7 @@ class Ledger:
         if engine is not None:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
-        asked = {OPENED: opened, ASKED: _now().isoformat()}
+        asked = {OPENED: opened, ASKED: datetime.now(UTC).isoformat()}
         self.update(task_id, {"engine": engine, "metadata": asked, "spec": None})
         await self.write_intent(task_id)
 
@@ -345,7 +345,7 @@ class Ledger:
             running.before = taken_over.used_before
         self._running[session.id] = running
         self.no_longer_starts(task_id)
-        asked: dict[str, Any] = {} if taken_over is not None else {ASKED: (asked_at or _now()).isoformat()}
+        asked: dict[str, Any] = {} if taken_over is not None else {ASKED: (asked_at or datetime.now(UTC)).isoformat()}
         if session.planning or not session.is_message:
             asked[TURN] = PLAN if session.planning else OTHER
         if goes_on:
@@ -362,7 +362,7 @@ class Ledger:
                 "model": session.model,
                 "engine": engine,
                 "owner": self.me,
-                "last_event_at": _now(),
+                "last_event_at": datetime.now(UTC),
                 "spec": None,
             },
             urgent=taken_over is not None,  # that an agent was about to hear of it is written down
@@ -468,7 +468,7 @@ class Ledger:
         changes: TaskChanges = {
             "turn_id": session.state.turn_id,
             "model": session.model,
-            "last_event_at": _now(),
+            "last_event_at": datetime.now(UTC),
             "input_required": bool(session.state.questions),
         }
         if running.taken_over is None:
@@ -595,7 +595,3 @@ class Ledger:
                 self.update(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
             await self.write()
             await anyio.to_thread.run_sync(self._registry.close)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

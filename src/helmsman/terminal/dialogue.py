@@ -120,6 +120,8 @@ class _Dialogue:
 
     async def _ask(self, prompt: Prompt, *, left_out: int = 0) -> str:
         if not prompt.options:
+            if prompt is self._question.prompts[0]:
+                await self._keyboard.quiet(MOMENT)  # half a message that was being typed is no answer
             return await self._line("  > ", secret=prompt.secret)
         keys = _keys(prompt.options)
         if keys is None:
@@ -233,8 +235,9 @@ class _Dialogue:
             self._console.print(f"  Press one of {', '.join(choices)}.", style="yellow")
 
     async def _line(self, prompt: str, *, secret: bool = False) -> str:
-        self._console.print(prompt, end="", style="bold")
-        return await self._keyboard.line(secret=secret)
+        from helmsman.terminal.line_prompt import read_line
+
+        return await read_line(self._console, self._keyboard.fd, prompt, secret=secret)
 
 
 def _keys(options: Sequence[str]) -> dict[str, str] | None:

@@ -1,7 +1,7 @@
-"""Single keys and lines from the terminal, read without blocking the event loop.
+"""Single keys from the terminal, read without blocking the event loop.
 
 A read waits for the terminal as for any other file, so it can be cancelled at any time, and the terminal is then put
-back as it was. Lines are edited by the terminal itself. Keys pressed before the question was on the screen for a moment,
+back as it was. Keys pressed before the question was on the screen for a moment,
 keys that are held down, and text pasted where one key is expected, are thrown away: nothing is approved by accident.
 """
 
@@ -28,7 +28,7 @@ class Keyboard:
     """The keys of one terminal. Made by `open_keyboard`."""
 
     def __init__(self, fd: int, modes: list[Any]) -> None:
-        self._fd = fd
+        self.fd = fd
         self._modes = modes
 
     async def key(self) -> str:
@@ -37,9 +37,7 @@ class Keyboard:
         Raises:
             EOFError: The terminal is gone.
         """
-        import termios
-
-        self._set(off=termios.ICANON | termios.ECHO)
+        self._one_by_one()
         typed = await self._read()
         while not await self._nothing_comes(_PASTED_WITHIN):
             typed = ""
@@ -51,30 +49,14 @@ class Keyboard:
         Raises:
             EOFError: The terminal is gone.
         """
-        import termios
-
-        self._set(off=termios.ICANON | termios.ECHO)
+        self._one_by_one()
         while not await self._nothing_comes(seconds):
             pass
-
-    async def line(self, *, secret: bool = False) -> str:
-        """A line, without its end. A secret one is not shown while it is typed.
-
-        Raises:
-            EOFError: The end was typed (Ctrl-D), or the terminal is gone.
-        """
-        import termios
-
-        if secret:
-            self._set(on=termios.ICANON | termios.ECHONL, off=termios.ECHO)
-        else:
-            self._set(on=termios.ICANON | termios.ECHO)
-        return (await self._read()).rstrip("\n")
 
     def is_in_foreground(self) -> bool:
         """Whether the terminal is this process's now: not in the background, nor where it is gone or not its own."""
         try:
-            return os.tcgetpgrp(self._fd) == os.getpgrp()
+            return os.tcgetpgrp(self.fd) == os.getpgrp()
         except OSError:
             return False
 
@@ -85,32 +67,31 @@ class Keyboard:
         return waiting.cancelled_caught
 
     async def _read(self) -> str:
-        await anyio.wait_readable(self._fd)
+        await anyio.wait_readable(self.fd)
         try:
-            typed = os.read(self._fd, _READ_SIZE)
+            typed = os.read(self.fd, _READ_SIZE)
         except OSError:  # what a closed terminal answers
             typed = b""
         if not typed:
             raise EOFError
         return typed.decode("utf-8", errors="replace")
 
-    def _set(self, *, on: int = 0, off: int = 0) -> None:
+    def _one_by_one(self) -> None:
+        """Have the terminal give each key as it comes, and not show it."""
         import termios
 
         modes = [*self._modes]
-        modes[_LOCAL_FLAGS] = (modes[_LOCAL_FLAGS] | on) & ~off
+        modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO)
         modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
-        if off & termios.ICANON:
-            modes[_CONTROL_CHARS][termios.VMIN] = 1
-            modes[_CONTROL_CHARS][termios.VTIME] = 0
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, modes)
+        modes[_CONTROL_CHARS][termios.VMIN], modes[_CONTROL_CHARS][termios.VTIME] = 1, 0
+        termios.tcsetattr(self.fd, termios.TCSADRAIN, modes)
 
 
 @contextmanager
 def open_keyboard() -> Iterator[Keyboard | None]:
     """The keyboard of the terminal that messages go to; None where there is no such terminal."""
     with ExitStack() as stack:
-        fd = _terminal(stack)
+        fd = terminal_keys(stack)
         if fd is None:
             yield None
             return
@@ -125,13 +106,21 @@ def open_keyboard() -> Iterator[Keyboard | None]:
             termios.tcsetattr(fd, termios.TCSADRAIN, modes)
 
 
+def in_background(fd: int) -> bool:
+    """Whether the keys of the terminal are somebody else's now: a process that reads them all the same is stopped."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:  # it is gone, or does not control this process
+        return False
+
+
 def has_terminal() -> bool:
     """Whether a person can be asked: messages go to a terminal, and it has a keyboard."""
     with ExitStack() as stack:
-        return _terminal(stack) is not None
+        return terminal_keys(stack) is not None
 
 
-def _terminal(stack: ExitStack) -> int | None:
+def terminal_keys(stack: ExitStack) -> int | None:
     """A file descriptor to read keys from.
 
     Questions are shown on stderr. Where stdin is something else (a prompt piped in), the terminal that stderr is on is

@@ -15,10 +15,11 @@ import anyio.to_thread
 from helmsman.base.files import is_inside
 from helmsman.base.json_values import present
 from helmsman.errors import InvalidInput
-from helmsman.settings import PICTURES, ensure_state_dir
+from helmsman.settings import ensure_state_dir
 from helmsman.shapes.contract import Input, StartInput
 from helmsman.shapes.rendering import fields_as_dict
 from helmsman.shapes.session_status import started
+from helmsman.steering.opening import PICTURES
 from helmsman.web.json_http import TooLarge, body, text
 from helmsman.web.safe_values import safe
 from helmsman.worktrees.records import read_records

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 
-class RenameInput(Input):
+class NameBody(Input):
     name: str
 
 
-class ForkInput(Input):
+class ForkBody(Input):
     message: str | None = None
     from_turn: int | None = Field(None, ge=1)
 
 
-class RollBackInput(Input):
+class RollBackBody(Input):
     turns: int = Field(1, ge=1)
 
 
-class ReviewInput(Input):
+class ReviewBody(Input):
     instructions: str | None = None
 
 
@@ -40,7 +40,7 @@ class UpkeepRoutes:
         self._helm = helm
 
     async def rename(self, request: Request) -> dict[str, Any]:
-        given = await body(request, RenameInput)
+        given = await body(request, NameBody)
         session = await self._helm.extras.upkeep.rename(_session_id(request), given.name)
         return {"sessionId": session.id, "name": session.state.name}
 
@@ -54,16 +54,16 @@ class UpkeepRoutes:
         return _state(await self._helm.extras.upkeep.unarchive(_session_id(request)))
 
     async def fork(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ForkInput)
+        given = await body(request, ForkBody)
         message = (given.message or "").strip() or None
         return _state(await self._helm.fork(_session_id(request), message, from_turn=given.from_turn))
 
     async def roll_back(self, request: Request) -> dict[str, Any]:
-        given = await body(request, RollBackInput)
+        given = await body(request, RollBackBody)
         return _state(await self._helm.extras.upkeep.roll_back(_session_id(request), given.turns))
 
     async def review(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ReviewInput)
+        given = await body(request, ReviewBody)
         instructions = (given.instructions or "").strip() or None
         begun = await self._helm.extras.reviews.start(session_id=_session_id(request), instructions=instructions)
         return {"nothing": begun.nothing} if begun.session is None else _state(begun.session)

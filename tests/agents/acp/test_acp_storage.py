@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.agents.acp.profiles import KNOWN
+from helmsman.agents.acp.storage.gemini import GeminiReader
 from helmsman.agents.acp.storage.index import AgentSessions
 from helmsman.base.json_values import timestamp
 from helmsman.model.events import Usage
@@ -156,3 +157,22 @@ def test_what_makes_no_sense_is_left_out(tmp_path: Path) -> None:
 def _lines(path: Path, lines: list[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_what_gemini_has_spent_is_counted_on_from_where_its_files_ended(tmp_path: Path) -> None:
+    gemini(tmp_path)
+    reader = GeminiReader(tmp_path / ".gemini" / "tmp")
+    assert reader.spent(ID) == CALL + CALL
+    (_, path) = sorted(tmp_path.glob(".gemini/tmp/repo/chats/*.jsonl"))
+    line = json.dumps({"id": "7", "type": "gemini", "content": "more", "tokens": {"input": 5, "output": 2}})
+    with path.open("a") as file:
+        file.write(line[:20])
+        file.flush()
+        assert reader.spent(ID) == CALL + CALL, "it is just being written"
+        file.write(line[20:])
+        file.flush()
+        assert reader.spent(ID) == CALL + CALL + Usage(5, 0, 2, 0)
+        file.write("\n")
+    assert reader.spent(ID) == CALL + CALL + Usage(5, 0, 2, 0)
+    path.write_text(path.read_text().splitlines()[0] + "\n" + line.replace('"input": 5', '"input": 6') + "\n")
+    assert reader.spent(ID) == CALL + CALL + Usage(6, 0, 2, 0), "written anew, and what was spent is spent"

@@ -197,6 +197,8 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
         outside.append(other / "planted")
     evil = (project or home.path / home.shared[0]) / "evil"
     tries = "; ".join((*(f"echo planted > {path}" for path in outside), f"ln -s {outside[0]} {evil}"))
+    if home.mark is not None:
+        tries += f"; echo {tmp_path} > {evil.with_name(home.mark)}"
     model.on("say hello", say("Hi there"))
     model.on("try it", run(f"touch inside; {tries}; cat {secret}"), say("tried"))
     model.on("write it", patch(add(str(git_repo / "new.txt"), "hello\n")), say("written"))
@@ -215,6 +217,7 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
         assert (git_repo / "inside").exists()
         assert [path for path in outside if path.exists()] == [home.path / "settings.json"]
         assert (home.path / "settings.json").read_text() == "{}"
+        assert home.mark is None or evil.with_name(home.mark).read_text() == str(git_repo)
         assert "hidden" not in model.requests[-1].tool_output
         await story.turn("write it")
         await engine.answer(await story.asked(), (Choice("approve"),))

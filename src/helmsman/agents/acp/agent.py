@@ -28,11 +28,12 @@ from helmsman.agents.acp.profiles import KNOWN, OwnAgent
 from helmsman.agents.found_programs import login_in, packaged_version
 from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capability, Installed
+from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.json_values import mapping
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import environment, expand_home
 from helmsman.errors import AgentNotFound, InvalidSetting
-from helmsman.settings import REMOTE_TOKEN, ensure_state_dir
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

@@ -119,13 +119,13 @@ def _around(
     if home is not None:
         _fill(home, made / home.below)
         used[home.variable] = str(made)
-        project = profile.own_project(home.path, directory)  # then those of others cannot be written
-        if project is not None:
-            project.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shared = (
-            tuple((home.path / name).resolve() for name in home.shared) if project is None else (project.resolve(),)
-        )
+        shared = tuple((home.path / name).resolve() for name in home.shared)
         kept = tuple((home.path / name).resolve() for name in home.kept)
+        project = profile.own_project(home.path, directory)
+        if project is not None and not project.is_symlink():  # then the sessions of others cannot be written
+            project.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shared = (project.resolve(),)
+            kept += () if home.mark is None else (shared[0] / home.mark,)
         confined = replace(confined, writable=(*confined.writable, *shared), kept=kept)
     return sandbox.around(argv, used, confined)
 

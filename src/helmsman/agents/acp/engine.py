@@ -302,6 +302,11 @@ class AcpEngine(Engine):
         if self._keep is not None:
             opening = await self._kept(launch, self._keep)
         await self._tasks.start(self._serve, session, opening)
+        try:  # again: what has come meanwhile it would find with its session
+            await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
+        except BaseException:
+            await self._stop(session)
+            raise
         return session
 
     async def _kept(self, launch: AgentLaunch, keep: Keep) -> Opening:

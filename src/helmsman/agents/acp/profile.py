@@ -51,7 +51,7 @@ class AgentHome:
 
     `variable` names the directory that has its home, as `below` there (nothing: the directory is its home). `shared` are
     the directories with its sessions, `kept` what is below these and holds programs. Directories that it has to write are
-    `copied`, or, where it needs nothing of them, `empty`.
+    `copied`, or, where it needs nothing of them, `empty`. `mark` is the file that says whose sessions a directory has.
     """
 
     path: Path
@@ -61,6 +61,7 @@ class AgentHome:
     kept: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
+    mark: str | None = None
 
 
 class Profile:

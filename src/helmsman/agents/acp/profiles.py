@@ -50,6 +50,7 @@ class Gemini(Profile):
     runs_repository_files = False
 
     _TRUST = "GEMINI_CLI_TRUST_WORKSPACE"
+    _MARK = ".project_root"
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         made = {**env, "GEMINI_CLI_NO_RELAUNCH": "1"}  # it would start itself a second time
@@ -80,27 +81,27 @@ class Gemini(Profile):
             below=".gemini",
             shared=("tmp",),
             kept=("tmp/bin",),  # programs that it has fetched
+            mark=self._MARK,
             empty=("history",),  # repositories of its own, whose configuration git would run
         )
 
     def own_project(self, home: Path, directory: Path) -> Path | None:
-        """The one that it would take: by its list, or by the mark in it. A new one is marked here."""
+        """The one that it would take: by its list, or by the mark in it. Where there is no mark it is marked here."""
         listed: Mapping[str, Any] = {}
         with suppress(OSError, ValueError):
             listed = mapping(mapping(json.loads((home / "projects.json").read_text(encoding="utf-8"))).get("projects"))
-        name, mark = text(listed.get(str(directory))), ".project_root"
+        name, mark = text(listed.get(str(directory))), self._MARK
         named = [home / "tmp" / name] if name and Path(name).name == name else []
         for place in (*named, *(home / "tmp").glob("*")):
             with suppress(OSError, ValueError):
                 if (place / mark).read_text(encoding="utf-8").strip() == str(directory):
                     return place
-        if any(not (place / mark).exists() for place in named):
-            return named[0]
         stem = re.sub(r"[^a-z0-9]+", "-", directory.name.lower()).strip("-") or "project"
-        place = home / "tmp" / f"{stem}-{secrets.token_hex(4)}"
-        place.mkdir(mode=0o700, parents=True)
-        replace_file(place / mark, str(directory))
-        return place
+        fresh = home / "tmp" / f"{stem}-{secrets.token_hex(4)}"
+        chosen = next((place for place in named if not (place / mark).exists()), fresh)
+        chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(chosen / mark, str(directory))
+        return chosen
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return ("GEMINI_API_KEY", "GOOGLE_API_KEY"), (_home(env) / ".gemini" / "oauth_creds.json",)

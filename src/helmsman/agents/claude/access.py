@@ -107,8 +107,9 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
 def own_project(home: Path, directory: Path) -> Path:
     """Where the sessions of a directory are; where it cannot be told how that is spelled, where all are."""
     place = str(directory.resolve())
-    name = re.sub(r"[^a-zA-Z0-9]", "-", place)
-    return home / PROJECTS / name if place.isascii() and len(name) <= _LONGEST_NAME else home / PROJECTS
+    own = home / PROJECTS / re.sub(r"[^a-zA-Z0-9]", "-", place)
+    is_known = place.isascii() and len(own.name) <= _LONGEST_NAME and not own.is_symlink()
+    return own if is_known else home / PROJECTS
 
 
 def plan_launch(

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from helmsman.agents.account import Account, Model
     from helmsman.agents.claude.about import Means
     from helmsman.agents.claude.access import Launch
     from helmsman.agents.claude.live_session import LiveTurn
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.kept_records import KeptRecord
-    from helmsman.agents.protocol import Account, Capabilities, Model, PastTurn
+    from helmsman.agents.protocol import Capabilities, PastTurn
     from helmsman.model.events import Event
     from helmsman.model.questions import Choice, Question
 
@@ -393,7 +394,7 @@ class ClaudeEngine(Engine):
         if launch.confined is not None:
             sandbox = await find_sandbox(means.settings, means.env)
             confined = launch.confined
-            if stored is not None:
+            if stored is not None and not stored.parent.is_symlink():
                 confined = replace(confined, writable=(*confined.writable, stored.parent))
             argv, env = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
         else:

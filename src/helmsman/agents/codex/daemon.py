@@ -13,6 +13,7 @@ import hashlib
 import os
 import stat
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -101,6 +102,11 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
 class DaemonEngine(AppServerEngine):
     """The daemon, as far as sessions that are open in it go on there."""
 
+    @cached_property
+    def _ours(self) -> dict[str, str | None]:
+        """The newest turn that was begun by us, of each session."""
+        return {}
+
     @property
     def is_of_a_person(self) -> bool:
         return True
@@ -127,7 +133,18 @@ class DaemonEngine(AppServerEngine):
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
         if turn.plan or turn.review is not None or options.tools:
             raise _only_messages(session_id)
-        return await super().run_turn(session_id, options, turn)
+        begun = await super().run_turn(session_id, options, turn)
+        self._ours[session_id] = begun.turn_id
+        return begun
+
+    async def steer(self, session_id: str, text: str) -> None:
+        turn_id = self._state(session_id).turn_id
+        if turn_id is not None and turn_id != self._ours.get(session_id):
+            raise SessionLocked(
+                f"The turn in session {session_id} is the person's who has it open in Codex, and runs under what they have "
+                "allowed. Wait for its end, or put the message into it there."
+            )
+        await super().steer(session_id, text)
 
     async def roll_back(self, session_id: str, turns: int) -> None:
         raise _only_messages(session_id)

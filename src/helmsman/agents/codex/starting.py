@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineStartFailed
-from helmsman.settings import REMOTE_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

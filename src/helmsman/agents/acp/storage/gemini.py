@@ -7,10 +7,20 @@ message, wherever they were made; the answer of the tool stands in its place.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
+from helmsman.agents.acp.storage.reader import (
+    Gathering,
+    SeenFiles,
+    SessionReader,
+    changed_at,
+    is_id,
+    json_lines,
+    json_object,
+    stamp,
+)
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.json_values import count, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
@@ -18,7 +28,9 @@ from helmsman.model.events import Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_CONTEXT = "<session_context>"
+_CONTEXT: Final = "<session_context>"
+_MOST_COUNTED: Final = 100
+"""So many sessions are counted on from where they were counted last."""
 
 
 class GeminiReader(SessionReader):
@@ -27,6 +39,7 @@ class GeminiReader(SessionReader):
     def __init__(self, projects: Path) -> None:
         self.home = self._projects = projects
         self._seen = SeenFiles(_info)
+        self._counts: dict[str, _Count] = {}
 
     def sessions(self) -> Iterator[SessionInfo]:
         newest: dict[str, SessionInfo] = {}
@@ -65,20 +78,80 @@ class GeminiReader(SessionReader):
         files = self._files(session_id)
         return self._gather(files) if files else None
 
+    def spent(self, session_id: str) -> Usage:
+        counting = self._counts[session_id] = self._counts.pop(session_id, _Count())
+        while len(self._counts) > _MOST_COUNTED:
+            del self._counts[next(iter(self._counts))]
+        return counting.on(self._files(session_id))
+
     def _gather(self, files: list[Path]) -> Gathering:
         messages: dict[str, dict[str, Any]] = {}
         for path in files:
             for line in json_lines(path):
-                patched = [mapping(one) for one in sequence(mapping(line.get("$set")).get("messages"))]
-                for message in (*patched, line):
-                    if message_id := text(message.get("id")):
-                        messages.setdefault(message_id, {}).update(message)
+                for message_id, message in _messages(line):
+                    messages.setdefault(message_id, {}).update(message)
         gathered = Gathering()
         listed = (mapping(call) for message in messages.values() for call in sequence(message.get("toolCalls")))
         calls: dict[str, Mapping[str, Any]] = {text(call.get("id")): call for call in listed}
         for message in sorted(messages.values(), key=lambda one: text(one.get("timestamp"))):
             _take(gathered, message, calls)
         return gathered
+
+
+class _Count:
+    """What a session has used. Every turn ends with it, so a line is read once: its files grow at their ends."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, tuple[int, int]] = {}
+        """Which file it was, and up to where it was read."""
+        self._used: dict[str, Usage] = {}
+        self._total = Usage()
+
+    def on(self, files: list[Path]) -> Usage:
+        for path in files:
+            try:
+                self._go_on(path)
+            except OSError:
+                continue
+        return self._total
+
+    def _go_on(self, path: Path) -> None:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            which, end = self._read.get(path, (status.st_ino, 0))
+            if which != status.st_ino or status.st_size < end:
+                end = 0  # it was written anew
+            file.seek(end)
+            for line in file:
+                end += len(line) if line.endswith(b"\n") else 0
+                for message_id, message in _messages(json_object(line)):
+                    self._take(message_id, _used(message))
+            self._read[path] = status.st_ino, end
+
+    def _take(self, message_id: str, used: Usage | None) -> None:
+        if used is not None:
+            self._total = self._total - self._used.get(message_id, Usage()) + used
+            self._used[message_id] = used
+
+
+def _messages(line: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The messages that a line tells, or changes, by their ids."""
+    for message in (*map(mapping, sequence(mapping(line.get("$set")).get("messages"))), line):
+        if message_id := text(message.get("id")):
+            yield message_id, message
+
+
+def _used(message: Mapping[str, Any]) -> Usage | None:
+    tokens = mapping(message.get("tokens"))
+    if not tokens or message.get("type") == "user":
+        return None
+    thoughts = count(tokens.get("thoughts"))
+    return Usage(
+        input_tokens=count(tokens.get("input")),
+        cached_input_tokens=count(tokens.get("cached")),
+        output_tokens=count(tokens.get("output")) + thoughts,
+        reasoning_output_tokens=thoughts,
+    )
 
 
 def _take(gathered: Gathering, message: Mapping[str, Any], calls: dict[str, Mapping[str, Any]]) -> None:
@@ -94,16 +167,9 @@ def _take(gathered: Gathering, message: Mapping[str, Any], calls: dict[str, Mapp
             gathered.asked(words, at)
         return
     gathered.said(_words(message), at)
-    tokens = mapping(message.get("tokens"))
-    if tokens:
-        thoughts = count(tokens.get("thoughts"))
-        usage = Usage(
-            input_tokens=count(tokens.get("input")),
-            cached_input_tokens=count(tokens.get("cached")),
-            output_tokens=count(tokens.get("output")) + thoughts,
-            reasoning_output_tokens=thoughts,
-        )
-        gathered.used(usage, optional_text(message.get("model")), at)
+    used = _used(message)
+    if used is not None:
+        gathered.used(used, optional_text(message.get("model")), at)
 
 
 def _words(message: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.acp.storage.reader import Gathering, SessionReader
+from helmsman.agents.acp.storage.reader import Gathering, SessionReader, used_in
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.json_values import amount, count, integer, mapping, optional_text, text
 from helmsman.model.events import Usage
@@ -47,6 +47,10 @@ class OpenCodeReader(SessionReader):
         for message_id, created, data in self._rows(query, session_id):
             _take(gathered, _json(data), parts.get(message_id, []), _time(created))
         return gathered
+
+    def spent(self, session_id: str) -> Usage:
+        found = self.by_key(session_id)
+        return Usage() if found is None else used_in(found[1].turns)
 
     def stamps(self) -> Iterator[tuple[str, int, int]]:
         query = "select session_id, count(*), max(time_updated) from message group by session_id"

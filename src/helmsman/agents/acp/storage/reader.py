@@ -21,7 +21,7 @@ from helmsman.model.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from helmsman.agents.protocol import SessionInfo
@@ -100,7 +100,12 @@ class SessionReader(ABC):
 
     def spent(self, session_id: str) -> Usage:
         """What all its turns have used."""
-        return sum((turn.usage for turn in self.turns(session_id) or () if turn.usage is not None), Usage())
+        return used_in(self.turns(session_id) or ())
+
+
+def used_in(turns: Iterable[StoredTurn]) -> Usage:
+    """What turns have used together."""
+    return sum((turn.usage for turn in turns if turn.usage is not None), Usage())
 
 
 class Gathering:
@@ -199,14 +204,19 @@ def json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         with path.open("rb") as file:
             for line in file:
-                try:
-                    value = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(value, dict):
+                if value := json_object(line):
                     yield value
     except OSError:
         return
+
+
+def json_object(line: bytes) -> Mapping[str, Any]:
+    """The object in a line; an empty one where there is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def changed_at(path: Path) -> datetime:

@@ -1,0 +1,77 @@
+"""A turn that runs already, as a step that can be followed to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+
+from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut, TurnTimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from helmsman.model.events import Event
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.step import StepResult
+    from helmsman.tasks.model import Task
+
+_LOOK_SECONDS: Final = 0.5
+
+
+class Step(Protocol):
+    """`run_step` with everything but the callbacks."""
+
+    async def __call__(
+        self, *, on_event: Callable[[Session, Event], None], on_question: QuestionHandler
+    ) -> StepResult: ...
+
+
+def followed(session: Session) -> Step:
+    """The running (or last) turn of a session."""
+
+    async def show(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
+        async for event in session.events(since=session.turn_cursor):
+            on_event(session, event)
+        return _ended(session)
+
+    return show
+
+
+async def until_sent(helm: Helmsman, session: Session, task_id: str | None) -> Task | None:
+    """Stay until the agent has a queued message; its task, where it was taken back before.
+
+    Where the hub keeps the queue, only the message's task tells.
+    """
+    while True:
+        task = None if task_id is None else await helm.tasks.get(task_id)
+        if not session.queue and (task is None or task.status != "pending"):
+            return task if task is not None and task.status == "canceled" and task.turn_id is None else None
+        with anyio.move_on_after(_LOOK_SECONDS):
+            await session.feed.changed()
+
+
+def _ended(session: Session) -> StepResult:
+    """How the turn of a session ended.
+
+    Raises:
+        StepFailed: It failed, or nobody knows.
+        StepTimedOut: It was stopped because it was silent for too long.
+        StepInterrupted: Somebody stopped it.
+    """
+    from helmsman.step import StepResult
+
+    if session.state.is_running:
+        raise StepFailed(
+            "The process that ran this turn has ended, and the turn with it. Send the session a message to go on.",
+            session_id=session.id,
+        )
+    if session.status == "interrupted":
+        raise StepInterrupted("The turn was interrupted. Send the session a message to go on.", session_id=session.id)
+    if session.error is not None:
+        kind = StepTimedOut if session.error.code == TurnTimedOut.code else StepFailed
+        raise kind(session.error.message, session_id=session.id, cause_code=session.error.code)
+    return StepResult(
+        text=session.result or "", output=session.output, session_id=session.id, usage=session.usage, attempts=1
+    )

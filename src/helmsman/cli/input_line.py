@@ -1,0 +1,239 @@
+"""The line under a running turn: what is typed there steers it or is queued, and some keys stop or leave it.
+
+It can be taken away for a question (`suspended`), which has the keys for itself then; what stands in the line comes back
+after it. No key that was meant for the line reaches the question, nor the other way round.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+from rich.text import Text
+
+from helmsman.base.shown_text import visible
+from helmsman.terminal.keyboard import in_background, terminal_keys
+from helmsman.terminal.layout import fold
+from helmsman.terminal.line_view import line_rows
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from helmsman.terminal.line_editor import LineEditor
+
+_PROMPT: Final = "› "
+_MOST_ROWS: Final = 5
+_SHARE: Final = 3
+"""The line has at most this part of the screen."""
+_HINT_SECONDS: Final = 4.0
+_AGAIN_SECONDS: Final = 3.0
+"""A second Esc counts as one within so long. One alone may be the half of an arrow key that came in pieces."""
+
+
+class Typing(Protocol):
+    """What becomes of what is typed."""
+
+    @property
+    def is_running(self) -> bool: ...
+
+    @property
+    def leaves(self) -> bool:
+        """Whether Ctrl-C and `q` only leave."""
+
+    def send(self, text: str) -> None:
+        """Into the running turn, or as the next message."""
+
+    def queue(self, text: str) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class InputLine:
+    """One line, which is there while it is open."""
+
+    def __init__(self, history: Path, refresh: Callable[[], None], step_aside: Callable[[], None]) -> None:
+        self._history = history
+        self._refresh = refresh
+        self._step_aside = step_aside
+        self._typing: Typing | None = None
+        self._editor: LineEditor | None = None
+        self._reading: AsyncExitStack | None = None
+        self._suspensions = 0
+        self._hint = ""
+        self._hint_until = self._escaped_at = 0.0
+        self._shows_keys = False
+        self.was_used = False
+        """Whether something was sent or queued from it."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._editor is not None
+
+    @property
+    def text(self) -> str:
+        return "" if self._editor is None else self._editor.text
+
+    def put(self, text: str) -> None:
+        """Put text back that could not be sent, before whatever was typed since."""
+        if self._editor is not None:
+            self._editor.put("\n".join(filter(None, (text, self._editor.text))))
+
+    def clear(self) -> bool:
+        """Empty the line; whether there was anything in it."""
+        if not self.text:
+            return False
+        assert self._editor is not None
+        self._editor.take()
+        return True
+
+    def release(self) -> None:
+        """Put the terminal back as it was, now, until the line is drawn again."""
+        if self._editor is not None:
+            self._editor.release()
+
+    def hint(self, text: str) -> None:
+        """Say something for a moment."""
+        self._hint, self._hint_until = text, time.monotonic() + _HINT_SECONDS
+        self._refresh()
+
+    @asynccontextmanager
+    async def opened(self, typing: Typing) -> AsyncIterator[None]:
+        """Take keys for the length of the block, where the terminal is this process's."""
+        with ExitStack() as stack:
+            fd = terminal_keys(stack)
+            if fd is None or in_background(fd):
+                yield
+                return
+            import termios
+
+            from helmsman.terminal.history import KeptHistory
+            from helmsman.terminal.line_editor import Key, LineEditor
+
+            keys = [
+                Key("enter", self._on_enter),
+                Key("tab", self._on_tab),
+                Key("escape", self._on_escape),
+                Key("c-d", typing.leave, on_empty_line=True),
+                Key("?", self._on_help, on_empty_line=True),
+                *([Key("q", typing.leave, on_empty_line=True, alone=True)] if typing.leaves else []),
+            ]
+            self._typing = typing
+            self._editor = LineEditor(fd, keys, self._on_change, KeptHistory(self._history))
+            termios.tcflush(fd, termios.TCIFLUSH)  # what was typed before was meant for something else
+            try:
+                await self._start()
+                yield
+            finally:
+                self._suspensions += 1  # for good
+                with anyio.CancelScope(shield=True):
+                    await self._stop()
+                self._editor = None
+                with suppress(OSError, termios.error):
+                    termios.tcflush(fd, termios.TCIFLUSH)  # half a message is not the shell's input
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """Leave the keys to somebody else for the length of the block."""
+        self._suspensions += 1
+        try:
+            await self._stop()
+            yield
+        finally:
+            self._suspensions -= 1
+            with anyio.CancelScope(shield=True):
+                await self._start()
+
+    async def _start(self) -> None:
+        if self._editor is None or self._suspensions or self._reading is not None:
+            return
+        self._reading = AsyncExitStack()
+        assert self._typing is not None
+        await self._reading.enter_async_context(self._editor.reading(self._typing.leave, self._step_aside))
+        self._refresh()
+
+    async def _stop(self) -> None:
+        if self._reading is not None:
+            reading, self._reading = self._reading, None
+            await reading.aclose()
+
+    # --- what it looks like ------------------------------------------------------------------------------------------
+
+    def rows(self, console: Console) -> tuple[list[Text], tuple[int, int]] | None:
+        if self._editor is None or self._typing is None or not self._editor.has_keys:
+            return None
+        room = max(1, console.width - 1 - len(_PROMPT))
+        most = max(1, min(_MOST_ROWS, console.height // _SHARE))
+        shown, (row, column) = line_rows(self._editor.text, self._editor.cursor, width=room, most=most)
+        above = self._key_lines() if self._shows_keys else []
+        if time.monotonic() < self._hint_until:
+            above += fold(console, Text(visible(self._hint), "yellow"), indent=0, width=console.width - 1)[:_MOST_ROWS]
+        lines = [Text.assemble(("  " if number else _PROMPT, "bold cyan"), text) for number, text in enumerate(shown)]
+        if not self._editor.text:
+            lines[0].append(self._placeholder(), "dim")
+        return [*above, *lines], (len(above) + row, len(_PROMPT) + column)
+
+    def _placeholder(self) -> str:
+        assert self._typing is not None
+        if not self._typing.is_running:
+            return "the next message; Ctrl-D leaves, ? for keys"
+        return f"Enter steers, Tab queues, {'q leaves' if self._typing.leaves else 'Esc stops'}, ? for keys"
+
+    def _key_lines(self) -> list[Text]:
+        assert self._typing is not None
+        if self._typing.is_running:
+            keys = {
+                "Enter": "put the message into the running turn",
+                "Tab": "queue it for when the turn has ended",
+                "Esc Esc": "stop the turn",
+                "Ctrl-C": f"clear it; empty: {'leave, it goes on' if self._typing.leaves else 'stop the turn'}",
+                "Ctrl-D": "leave it running" + (" (or q)" if self._typing.leaves else ""),
+            }
+        else:
+            keys = {"Enter": "send the message", "Esc, Ctrl-C": "clear the line", "Ctrl-D": "leave"}
+        keys |= {"Up, Down": "earlier messages", "Alt-Enter": "another line"}
+        width = max(map(len, keys)) + 2
+        return [Text.assemble((f"{key:<{width}}", "bold cyan"), (what, "dim")) for key, what in keys.items()]
+
+    # --- keys --------------------------------------------------------------------------------------------------------
+
+    def _on_change(self) -> None:
+        if self.text:
+            self._shows_keys = False
+        self._refresh()
+
+    def _on_enter(self) -> None:
+        self._hand(lambda typing: typing.send)
+
+    def _on_tab(self) -> None:
+        self._hand(lambda typing: typing.queue)
+
+    def _hand(self, how: Callable[[Typing], Callable[[str], None]]) -> None:
+        if self._editor is None or self._typing is None or not self._editor.text.strip():
+            return
+        self.was_used = True
+        self._shows_keys = False
+        how(self._typing)(self._editor.take())
+
+    def _on_escape(self) -> None:
+        if self._typing is None:
+            return
+        now = time.monotonic()
+        if not self._typing.is_running:
+            self.clear()
+        elif now - self._escaped_at < _AGAIN_SECONDS:
+            self._escaped_at = 0.0
+            self._typing.interrupt()
+        else:
+            self._escaped_at = now
+            self.hint("Esc again stops the turn.")
+
+    def _on_help(self) -> None:
+        self._shows_keys = not self._shows_keys
+        self._refresh()
