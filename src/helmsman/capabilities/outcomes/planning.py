@@ -287,7 +287,7 @@ class _Planning:
             + (f" {compared}" if compared else ""),
             options=(APPROVE, REVISE, STOP),
             key="plan",
-            words="What is to be different (with revise)",
+            words="What to change (with revise)",
             descriptions={APPROVE: "go ahead, in a worktree", REVISE: "plan again", STOP: "leave it at the plan"},
         )
         question = Question(
