@@ -76,8 +76,8 @@ AGENT_STORIES = {
 AGENTS = """\
 ## Other agents
 
-The same tests for each agent, in the version shown (`tests/agents/test_stories.py`). Older versions were not tested; Claude Code
-must be 2.1.300 or newer.
+The same tests for each agent, in the version shown (`tests/agents/test_stories.py`). Older versions were not tested;
+Claude Code must be 2.1.300 or newer.
 """
 
 INTRODUCTION = """\
@@ -85,8 +85,8 @@ INTRODUCTION = """\
 
 `helmsman doctor` tells you which Codex you have and what it can do. Codex 0.93.0 and newer work.
 
-`make matrix` runs the same tests on these releases with a scripted model (`tests/matrix`) and writes this page. ✓ means that the
-test passed; a number refers to the notes below the table, which quote what a user sees.
+`make matrix` runs the same tests on these releases with a scripted model (`tests/matrix`) and writes this page. ✓ means that
+the test passed; a number refers to the notes below the table, which quote what a user sees.
 """
 
 

@@ -161,7 +161,7 @@ def _question(session: Session, evidence: Sequence[Evidence]) -> Question:
         text=text,
         options=(APPROVE, REVISE, STOP),
         key="plan",
-        words="What is to be different (with revise), or what else to heed (with approve)",
+        words="What is to be different (with revise), or what else to keep in mind (with approve)",
         descriptions={
             APPROVE: "go ahead",
             REVISE: "plan again; say what is to be different",
