@@ -54,7 +54,7 @@ _OPTIONS: Final = (
         *("--agent", "agents"),
         metavar="NAME",
         multiple=True,
-        help="Who does it (`helmsman agents` shows whom there is); several work side by side.  [default: auto]",
+        help="Who does it (`helmsman agents` lists them); several work side by side.  [default: auto]",
     ),
     click.option(
         "--timeout",
@@ -83,7 +83,7 @@ _OPTIONS: Final = (
         help="Whether a verified change comes into your tree.",
     ),
     click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
-    click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks."),
+    click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer."),
 )
 
 

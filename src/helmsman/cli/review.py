@@ -56,7 +56,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     *("--agent", "agents"),
     metavar="NAME",
     multiple=True,
-    help="Who reviews (`helmsman agents` shows whom there is); with --verify several may.",
+    help="Who reviews (`helmsman agents` lists them); with --verify several may.",
 )
 @click.option(
     "--verify",

@@ -34,7 +34,7 @@ _STDIN: Final = "-"
 STEP_OPTIONS: Final = (
     click.argument("prompt"),
     click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
-    click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` shows whom there is)."),
+    click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them)."),
     click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it."),
     click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do."),
     click.option(
@@ -55,7 +55,7 @@ STEP_OPTIONS: Final = (
     click.option(
         "--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message has to fit."
     ),
-    click.option("--effort", metavar="LEVEL", help="How hard the model is to think: low, medium, high, …"),
+    click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …"),
 )
 """What every command that starts a step takes."""
 
@@ -92,7 +92,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
 @interactive_option
-@click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks.")
+@click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer.")
 @click.option("--bound", is_flag=True, help="Run it in this process: it ends when this process does.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How to run Codex.  [default: auto]")
 @click.option(
