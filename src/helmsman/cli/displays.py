@@ -206,9 +206,9 @@ class HumanDisplay(Display):
 
     async def _ask_now(self, session: Session, question: Question) -> Reply:
         keys_free = nullcontext() if self._line is None else self._line.suspended()
-        async with self._asking, keys_free:  # a question that waits for another is not on screen yet
+        async with keys_free, self._asking:  # what is typed between two questions is for neither, nor for the line
             with self._screen.paused():
-                self._transcript.on_screen.add(question.id)
+                self._transcript.puts_to_person(question.id)
                 answered = await ask_on_terminal(session, question)
         if answered is not None:
             self._transcript.answered_here.add(question.id)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from helmsman.base.shown_text import one_line, plain_output, shell_script, visible
 from helmsman.model import events
-from helmsman.model.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in_words
+from helmsman.model.answered_by import HANDLER, PERSON_AT_TERMINAL, in_words
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.model.questions import REFUSALS, Question
 from helmsman.terminal.diffs import change_lines
@@ -86,8 +86,6 @@ class TranscriptPrinter:
         """Where the session works; paths in there are shown relative to it."""
         self.agent = DEFAULT_AGENT
         """Whose session it is; one that is not Codex's says so."""
-        self.on_screen: set[str] = set()
-        """The questions that the person was shown, in a dialogue of their own."""
         self.answered_here: set[str] = set()
         self._announce = announce
         self._asked_here = asked_here
@@ -101,6 +99,7 @@ class TranscriptPrinter:
         self._steps: tuple[events.PlanStep, ...] = ()
         self._questions: dict[str, Question] = {}
         self._judged: set[str] = set()
+        self._last_question: str | None = None
         self._open: dict[str, events.CommandExecution | events.FileChange] = {}
         self._below: str | None = None
 
@@ -136,6 +135,10 @@ class TranscriptPrinter:
         """What was kept back and is not the session's result."""
         held, self._held = self._held, None
         return self._message_lines(held) if held is not None and held != result else []
+
+    def puts_to_person(self, question_id: str) -> None:
+        """A question has a dialogue of its own now: what comes of others does not belong below it."""
+        self._last_question, self._below = question_id, None
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -438,6 +441,7 @@ class TranscriptPrinter:
         return [] if self._asked_here else self._question(question)
 
     def _question(self, question: Question) -> list[Text]:
+        self._last_question = question.id
         lines, _ = question_lines(self._console, question, directory=self.directory)
         return lines
 
@@ -445,7 +449,8 @@ class TranscriptPrinter:
         question = self._questions.pop(event.question_id, None)
         if question is None:
             return []
-        self._below = question.item_id  # what comes of it follows right here
+        is_last = event.question_id == self._last_question
+        self._below = question.item_id if is_last else None  # what comes of it follows right here
         answered_here = event.question_id in self.answered_here and (event.by, event.door) == _ASKED_HERE
         if self._asked_here and (answered_here or event.answer is None):
             return []
@@ -455,8 +460,8 @@ class TranscriptPrinter:
             outcome = in_words(event.answer, event.by, event.door, event.reason)
         refused = event.answer is not None and event.answer.partition(":")[0] in REFUSALS
         style = "yellow" if event.answer is None else "red" if refused else "green"
-        quicker = self._asked_here and event.question_id not in self.on_screen and event.by != str(DEADLINE)
-        shown = self._question(question) if quicker else []  # a rule, or another door
+        self._below = question.item_id
+        shown = [] if is_last else self._question(question)  # a rule or another door was quicker, or others came since
         return shown + fold(self._console, Text(f"→ {one_line(outcome)}", style))
 
 
