@@ -160,9 +160,9 @@ class _Follower:
             self._scope = None
             if not_sent is None:
                 return followed(session)
-            self._display.remark(f"Not sent. {not_sent.note or 'It was taken back.'}")
+            self._display.remark(f"Not sent: {queued.text}\n{not_sent.note or 'It was taken back.'}")
             if line is not None:
-                line.put(queued.text)
+                line.put(queued.text, after=True)
         if line is None or not (self._talk.stay or line.was_used or line.text.strip()):
             return None
         self._typed = anyio.Event()
@@ -204,6 +204,7 @@ class _Follower:
 
     def interrupt(self) -> None:
         if self._is_at_work():
+            self._heard = 1
             self._display.interrupting()
             self._tasks.start_soon(self._interrupt)
 

@@ -102,6 +102,7 @@ class TranscriptPrinter:
         self._last_question: str | None = None
         self._open: dict[str, events.CommandExecution | events.FileChange] = {}
         self._below: str | None = None
+        self._cut_off: set[str] = set()
 
     @property
     def unfinished(self) -> list[Text]:
@@ -300,9 +301,10 @@ class TranscriptPrinter:
                 return []
 
     def _stopped(self) -> list[Text]:
-        """Commands that the end of the turn cut off; Codex says nothing more of them."""
+        """Commands that the end of the turn cut off; of most of them Codex says nothing more, of some it does, later."""
         commands = [item for item in self._open.values() if isinstance(item, events.CommandExecution)]
         self._open.clear()
+        self._cut_off.update(item.id for item in commands)
         return [line for item in commands for line in self._command(replace(item, status="failed"))]
 
     def _left_running(self) -> list[Text]:
@@ -322,7 +324,7 @@ class TranscriptPrinter:
             case events.Reasoning():
                 return self._reasoning(item)
             case events.CommandExecution():
-                return self._command(item)
+                return [] if item.id in self._cut_off else self._command(item)
             case events.FileChange():
                 return self._file_change(item)
             case events.TodoList():
