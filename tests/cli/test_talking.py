@@ -38,8 +38,11 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
     model.on("Publish", [say("I wait.", gate), run("touch /published", escalate="It must")], say("Not published."))
     model.on("Sleep", run("sleep 300"), say("Never."))
     with Tmux() as terminal:
-        command = [sys.executable, "-m", "helmsman", "run", *WRITABLE, "Build"]
+        command = [sys.executable, "-m", "helmsman", "run", *WRITABLE]
         terminal.start(command, env=cli.env | {"TERM": "tmux-256color"}, directory=cli.directory)
+        await terminal.shows("› the next message")
+        terminal.type("Build")
+        terminal.press("Enter")
         # What runs is seen, and nothing of it obeyed.
         await terminal.shows("red 漢字 🚢 e\u0301", "$ n=0; while", "› Enter steers, Tab queues, Esc stops, ? for keys")
         # Nothing stale is left at any size.
@@ -112,5 +115,15 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         assert "› the next" not in terminal.screen
     typed = Path(cli.env["HELMSMAN_STATE_DIR"]) / "typed"
     kept = [json.loads(line) for line in typed.read_text(encoding="utf-8").splitlines()]
-    assert kept == ["Use tabs", "Document it", "Publish it", "yyyy", "Sleep", "Then this", "Then that", "Then this\nThen that"]
+    assert kept == [
+        "Build",
+        "Use tabs",
+        "Document it",
+        "Publish it",
+        "yyyy",
+        "Sleep",
+        "Then this",
+        "Then that",
+        "Then this\nThen that",
+    ]
     assert stat.S_IMODE(typed.stat().st_mode) == 0o600
