@@ -219,7 +219,7 @@ class InputLine:
         if self._editor is None or self._typing is None or not self._editor.text.strip():
             return
         self.was_used = True
-        self._shows_keys = False
+        self._shows_keys, self._hint_until = False, 0.0
         how(self._typing)(self._editor.take())
 
     def _on_escape(self) -> None:
