@@ -145,7 +145,8 @@ async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: Scripted
     session = await helm.start("work for ever", cwd=folder)
     await page.click(".row")
     await page.until_text(".agent_message", "at it")
-    await page.click(".actions .danger")
+    await page.click("[data-part=actions]")
+    await page.click("[data-action=interrupt]")
     await page.click("dialog [data-yes]")
     await page.until_text(".state", "Interrupted")
     assert session.status == "interrupted"
