@@ -144,7 +144,7 @@ async function rollBack({ sessionId }) {
 function archive({ sessionId }) {
   askAndDo({
     title: "Archive this session?",
-    about: h("p", {}, "Lists leave it out. It can be brought back, from its address or with `helmsman unarchive`."),
+    about: h("p", {}, "Lists leave it out. It can be brought back, from its address or with `helmsman unarchive`, but its files can no longer be rewound to the turns it had."),
     yes: "Archive",
     danger: true,
     act: async () => {
