@@ -164,8 +164,8 @@ async def test_a_search_finds_sessions_and_tasks(
     await page.until("document.activeElement.type === 'search'")
     await page.write("sail")
     await page.until_text(".rows h2", "Tasks")
-    found = await page.get("[...document.querySelectorAll('.row .summary')].map((one) => one.textContent)")
-    assert found == ["mend the sail", "mend the sail"]
+    found = "[...document.querySelectorAll('.row .summary')].map((one) => one.textContent).join()"
+    await page.until(f"{found} === 'mend the sail,mend the sail'")  # the session once it is indexed
     await page.press("Enter")
     await page.press("Enter")
     await page.until_text("h1", "mend the sail")
