@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,8 +89,12 @@ def _copy(version: Path, name: str, at: int) -> None:
     with version.open("rb") as source, os.fdopen(new, "wb") as copy:
         shutil.copyfileobj(source, copy)
         copy.flush()
-        opened: Any = copy.fileno()  # every function that this calls takes it for a path
-        shutil.copystat(version, opened)
+        about = os.fstat(source.fileno())
+        os.fchmod(copy.fileno(), stat.S_IMODE(about.st_mode))
+        os.utime(copy.fileno(), ns=(about.st_atime_ns, about.st_mtime_ns))
+        with suppress(OSError, AttributeError):  # not every system has them, nor every file system
+            for attribute in os.listxattr(source.fileno()):
+                os.setxattr(copy.fileno(), attribute, os.getxattr(source.fileno(), attribute))
 
 
 def _mode(name: str, at: int) -> int:
