@@ -390,9 +390,9 @@ class Steering(Turns):
         match when_busy:
             case "queue":
                 return await self._enqueue(session, turn, wanted, max_cost_usd)
-            case "steer" if wanted != session.options:
+            case "steer" if turn.images or wanted != session.options:
                 raise InvalidInput(
-                    "A message into a running turn takes no options. Leave them out, or queue the message."
+                    "A message into a running turn takes no options and no images. Leave them out, or queue the message."
                 )
             case "steer":
                 if is_repeated():
