@@ -264,7 +264,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         self._request_turn(session, turn, task_id)
         session.is_message = session.is_message and begin is None
         self._watch(session)
-        session.begun = anyio.Event()
+        session.is_beginning()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
         ready = self.before_turn(session, task_id, session.state.sandbox)
         try:
