@@ -101,7 +101,7 @@ async def test_what_was_pasted_into_a_reason_is_shown_and_not_obeyed(terminal: P
     keys = f"\x1b[200~{pasted}\x1b[201~\r"
     answer = await _answered(terminal, _command(), "stop the turn", "n", "Why?", keys)
     assert answer == [f"deny: {pasted}"]
-    assert "Why? (Enter for no reason) no \\x1b]0;title\\x07 never" in terminal.screen
+    await terminal.shows("Why? (Enter for no reason) no \\x1b]0;title\\x07 never")
     assert "\x1b]" not in terminal.raw
 
 
