@@ -160,12 +160,14 @@ class LineEditor:
 class _Keys(Vt100Input):
     """The keys of a terminal that sends signals, and that is read only while it is ours."""
 
+    _before: list[Any] | None = None  # its modes before they were changed; none as long as nothing reads keys
+    _is_entered = False
+
     @contextmanager
     def raw_mode(self) -> Iterator[None]:
         import termios
 
         self._before = termios.tcgetattr(self.fileno())
-        self._is_entered = False
         self.keep_modes()
         try:
             yield
@@ -176,24 +178,24 @@ class _Keys(Vt100Input):
         """Have keys come one by one, as long as the terminal is ours; whether it is."""
         if in_background(self.fileno()):
             self._is_entered = False  # whoever has it sets it as they need it
-        elif not self._is_entered:
-            self._enter_modes()
+        elif self._before is not None and not self._is_entered:
+            self._enter_modes(self._before)
         return self._is_entered
 
     def leave_modes(self) -> None:
         """Put the terminal back as it was."""
         import termios
 
-        if self._is_entered and not in_background(self.fileno()):
+        if self._before is not None and self._is_entered and not in_background(self.fileno()):
             with suppress(OSError, termios.error):  # a terminal that is gone
                 termios.tcsetattr(self.fileno(), termios.TCSADRAIN, self._before)
         self._is_entered = False
 
-    def _enter_modes(self) -> None:
+    def _enter_modes(self, before: list[Any]) -> None:
         import termios
 
         self._is_entered = True
-        modes = [*self._before]
+        modes = [*before]
         modes[_INPUT_FLAGS] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
         modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO | termios.IEXTEN)
         modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
