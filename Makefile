@@ -43,18 +43,18 @@ fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from 
 
 test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the PyPI wheel: about six minutes on two processors
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
-	$(BIN)/pytest -m "not matrix and not long and not agents" -n $(WORKERS) --dist worksteal $(TEST)
+	$(BIN)/pytest -m "not matrix and not long and not rare" -n $(WORKERS) --dist worksteal $(TEST)
 
-test-all: fetch ## Run the long tests too, and those of all Codex versions, most on four of them; the rest, and most with other agents, is left to `make matrix`
-	$(MAKE) test TEST='-m "not agents" --few-versions $(TEST)'
+test-all: fetch ## Run what CI runs: the long tests too, and those of all Codex versions, most on three of them; the rest is left to `make matrix`
+	$(MAKE) test TEST='-m "not rare" --few-versions $(TEST)'
 
 cover: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests, the long ones too, and measure branch coverage (at least 91 %)
 	$(MAKE) test TEST='-m "not matrix" --cov --cov-report=term $(TEST)'
 
-matrix: $(VENV)/.dev ## Run the matrix of Codex versions and the stories of the other agents, and write docs/compatibility.md
+matrix: $(VENV)/.dev ## Run the matrix of Codex versions, the stories of the other agents and the tests marked rare, and write docs/compatibility.md
 	$(BIN)/python scripts/fetch_codex.py
 	-$(BIN)/python scripts/fetch_agents.py
-	$(BIN)/pytest -m "matrix or story or agents" -n $(WORKERS) $(TEST)
+	$(BIN)/pytest -m "matrix or story or rare" -n $(WORKERS) $(TEST)
 	$(BIN)/python scripts/compatibility.py
 
 bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and write docs/performance.md

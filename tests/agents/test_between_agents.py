@@ -98,7 +98,7 @@ def commit(tree: Path, name: str) -> None:
         subprocess.run(["git", "-C", str(tree), *command], check=True)
 
 
-@pytest.mark.agents
+@pytest.mark.rare
 async def test_all_that_was_done_in_a_worktree_is_reviewed_also_what_was_committed(
     helm: Helmsman, git_repo: Path, model: ScriptedModel
 ) -> None:
@@ -123,7 +123,7 @@ async def test_all_that_was_done_in_a_worktree_is_reviewed_also_what_was_committ
             assert "untracked files" in told
 
 
-@pytest.mark.agents
+@pytest.mark.rare
 async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_than_it_had(
     helm: Helmsman, here: Settings, env: dict[str, str], git_repo: Path, model: ScriptedModel
 ) -> None:
@@ -179,7 +179,7 @@ def answer(*findings: dict[str, Any]) -> str:
     return json.dumps({"findings": findings, "verdict": "patch is incorrect", "explanation": "No.", "confidence": 0.5})
 
 
-@pytest.mark.agents
+@pytest.mark.rare
 async def test_an_agent_without_a_review_of_its_own_is_shown_the_diff(
     helm: Helmsman, git_repo: Path, model: ScriptedModel
 ) -> None:

@@ -67,7 +67,7 @@ def test_every_policy_is_answered_as_the_table_says(sandbox: str, policy: str) -
 
 @pytest.mark.anyio
 @pytest.mark.matrix
-@pytest.mark.agents
+@pytest.mark.rare
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize("policy", ["untrusted", "on-request", "never"])

@@ -64,7 +64,7 @@ class Stage:
 
 @pytest.fixture(
     params=[
-        pytest.param("claude", marks=pytest.mark.agents),
+        pytest.param("claude", marks=pytest.mark.rare),
         *(pytest.param(name, marks=[pytest.mark.matrix, pytest.mark.long]) for name in NAMES),
     ]
 )

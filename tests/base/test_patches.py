@@ -244,7 +244,7 @@ def files_of(repo: Path) -> dict[str, bytes | str]:
     }
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_a_process_that_is_killed_while_it_writes_leaves_all_or_nothing(repo: Path, tmp_path: Path) -> None:
     """It is killed before every single thing that it does to a file; what a person types in between stays."""
     (repo / "lines.txt").write_text(LINES.replace("line 5\n", "five\n"), encoding="utf-8")

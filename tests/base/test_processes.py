@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the system does not tell")
 
-NEST = """
-import subprocess, sys, time
+NEST = r"""
+import os, subprocess, sys, time
 depth = int(sys.argv[1])
 if depth:
     subprocess.Popen([sys.executable, "-c", sys.argv[2], str(depth - 1), sys.argv[2]], start_new_session=True)
-print("ready", flush=True)
+os.write(1, b"ready\n")  # at once, whatever the others write
 time.sleep(600)
 """
 

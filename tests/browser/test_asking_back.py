@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from helmsman.testing import Gate, ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 
 NO_DIALOG = "document.querySelector('dialog') === null"
 

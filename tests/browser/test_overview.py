@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 
 PIXEL = base64.b64encode(
     base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -84,7 +84,6 @@ async def test_sessions_are_found_by_what_was_said_and_filtered_in_the_address(
     assert await serious(page) == []
 
 
-@pytest.mark.long
 async def test_a_session_is_renamed_reviewed_forked_compacted_taken_back_and_archived(
     page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
@@ -200,7 +199,6 @@ ANSWERS = {
 }
 
 
-@pytest.mark.long
 async def test_every_question_is_answered_on_a_phone_and_approve_is_on_its_first_screen(
     page: Page,
     codex_home: CodexHome,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 
 EVENTS = 20_000
 MOST_IN_THE_PAGE = 500

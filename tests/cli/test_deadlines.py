@@ -92,7 +92,7 @@ async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
     detached_cli: Cli, settings: Settings, codex_home: CodexHome, left_behind: LeaveBehind, git_repo: Path
 ) -> None:
     """In a real shell: Ctrl-Z at the prompt, and another process that has the session open denies it."""
-    session_id = await left_behind.asking(approval_timeout=5.0)
+    session_id = await left_behind.asking(approval_timeout=12.0)
     terminal = PseudoTerminal(columns=200)
     shell = ["/bin/bash", "--norc", "--noprofile", "-i"]
     try:

@@ -144,7 +144,7 @@ async def test_without_codex_the_exit_code_is_3(bare_cli: Cli) -> None:
 @pytest.mark.parametrize(
     "agent",
     [
-        pytest.param("claude", marks=pytest.mark.agents),
+        pytest.param("claude", marks=pytest.mark.rare),
         # OpenCode, too, but its first start may take longer than a command has here.
         *(pytest.param(name, marks=pytest.mark.matrix) for name in ("gemini", "qwen", "copilot")),
     ],

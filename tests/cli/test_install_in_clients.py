@@ -20,7 +20,7 @@ from tests.clients.node import CACHE
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 
 SECONDS = 60
 
@@ -84,7 +84,6 @@ async def test_claude_connects_to_what_was_installed(claude: Program) -> None:
     assert "helmsman" not in listed
 
 
-@pytest.mark.agents
 @pytest.mark.needs_git
 async def test_claude_finds_from_a_worktree_what_was_installed_there(claude: Program, git_repo: Path) -> None:
     tree = claude.cli.directory / "tree"
@@ -108,7 +107,6 @@ async def test_an_entry_made_with_claude_is_rewritten_and_put_back(claude: Progr
     assert json.loads(file.read_text(encoding="utf-8"))["mcpServers"] == before
 
 
-@pytest.mark.agents
 async def test_claude_sees_the_file_of_a_project(claude: Program) -> None:
     bin_dir = claude.cli.directory / "bin"
     bin_dir.mkdir()

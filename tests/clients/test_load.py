@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 
 SESSIONS = 50
 CLIENTS = 20

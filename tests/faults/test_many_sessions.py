@@ -15,7 +15,7 @@ from tests.faults.scene import SECONDS, Scene, bound
 if TYPE_CHECKING:
     from helmsman import Helmsman
 
-pytestmark = [pytest.mark.anyio, bound, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, bound, pytest.mark.rare]
 
 AT_ONCE = 10
 SLOWEST = 0.3

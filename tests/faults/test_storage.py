@@ -42,7 +42,7 @@ def can_mount() -> bool:
 
 pytestmark = [
     pytest.mark.usefixtures("snapshots"),
-    pytest.mark.long,
+    pytest.mark.rare,
     pytest.mark.anyio,
     pytest.mark.skipif(not can_mount(), reason="This system does not let us mount a file system of our own."),
 ]

@@ -16,7 +16,7 @@ from helmsman.testing.repository import git
 from tests.fuzz.effort import fuzzed
 from tests.worktrees.contents import content, everything
 
-pytestmark = [pytest.mark.needs_git, pytest.mark.long]
+pytestmark = [pytest.mark.needs_git, pytest.mark.rare]
 
 names = st.sampled_from(
     ["a", "b", "with space", "ünï", "-dash", 'quo"te', "new\nline", "back\\slash", "tab\t", "*", "#x"]

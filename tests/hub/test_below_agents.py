@@ -59,7 +59,7 @@ async def test_a_codex_that_is_configured_with_helmsman_gets_a_service_of_its_ow
         assert [door["kind"] for door in doors] == ["mcp"]
 
 
-@pytest.mark.agents
+@pytest.mark.rare
 async def test_a_claude_code_that_is_configured_with_helmsman_gets_a_service_of_its_own(
     place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
@@ -83,7 +83,7 @@ async def test_a_claude_code_that_is_configured_with_helmsman_gets_a_service_of_
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["double-forked", "keeper-killed"])
-@pytest.mark.parametrize("sandbox", ["workspace-write", pytest.param("danger-full-access", marks=pytest.mark.agents)])
+@pytest.mark.parametrize("sandbox", ["workspace-write", pytest.param("danger-full-access", marks=pytest.mark.rare)])
 async def test_a_command_of_claude_code_is_refused(
     place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path, how: str, sandbox: str
 ) -> None:

@@ -264,7 +264,8 @@ async def test_a_hub_that_says_goodbye_has_not_ended_of_a_call(
         waited: list[str] = []
 
         async def wait() -> None:
-            waited.append((await codex("codex_wait", sessionId=started["sessionId"]))["result"])
+            ended = await codex("codex_wait", sessionId=started["sessionId"], timeoutSec=SECONDS)
+            waited.append(ended["result"])
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)

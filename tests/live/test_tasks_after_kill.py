@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(os.name != "posix", reason="There is no kill -9 here."),
-    pytest.mark.long,
+    pytest.mark.rare,
 ]
 
 KILLABLE = Path(__file__).with_name("killable_helmsman.py")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 
 MESSAGE = "begin " + "x" * 6_000_000 + " end"
 """Longer than all that is kept of a message anywhere but in Codex's own file, and in a program that uses the library."""

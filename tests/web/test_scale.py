@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.web.browser import Browser
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 
 EVENTS = 10_000
 PAGE_BYTES = 3 * 1024 * 1024

@@ -71,7 +71,7 @@ async def test_a_task_that_costs_more_than_it_may_is_stopped_in_mid_turn(place: 
         assert len(model.requests) < 20
 
 
-@pytest.mark.agents
+@pytest.mark.rare
 async def test_a_model_whose_price_it_does_not_know_has_no_cost(place: Place, model: ScriptedModel) -> None:
     model.otherwise(say("done"))
     async with opened(place) as helm:

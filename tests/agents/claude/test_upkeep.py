@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["place"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.agents]
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 
 SCHEMA = {
     "type": "object",

@@ -80,7 +80,7 @@ async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_wi
 
 
 @pytest.mark.anyio
-@pytest.mark.agents
+@pytest.mark.rare
 async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
     place: Place, model: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +101,7 @@ async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
 
 
 @pytest.mark.anyio
-@pytest.mark.agents
+@pytest.mark.rare
 async def test_where_there_are_allowed_roots_nobody_does_without_the_sandbox(
     place: Place, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -122,7 +122,7 @@ async def test_where_there_are_allowed_roots_nobody_does_without_the_sandbox(
 
 
 @pytest.mark.anyio
-@pytest.mark.agents
+@pytest.mark.rare
 async def test_a_change_says_all_that_it_does(place: Place, model: ScriptedModel) -> None:
     cell: dict[str, object] = {"cell_type": "code", "id": "c1", "source": "1", "metadata": {}, "outputs": []}
     notebook = {"cells": [{**cell, "execution_count": None}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
     from helmsman.testing.model_request import ModelRequest
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.rare]
 
 
 LONGER = edit("calc.py", "    return a - b", "    total = a\n    total += b\n    return total")
