@@ -1,4 +1,4 @@
-"""A session is handed over once or not at all when the hub that does it is killed in the middle, and it is told which."""
+"""A session is handed over once when the hub that does it is killed in the middle, also while the other agent starts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.agents.kept_records import read_records
 from helmsman.testing import say
 from tests.claude import claude_binary, claude_environment
 from tests.hub.conftest import HeldAgent
@@ -28,13 +29,14 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("killed", ["before the agent is up", "in its turn"])
-async def test_a_session_is_handed_over_once_or_not_at_all_when_the_hub_is_killed(
+async def test_a_session_is_handed_over_once_and_goes_on_though_its_hub_is_killed(
     place: Place, model: ScriptedModel, tmp_path: Path, killed: str
 ) -> None:
     held = HeldAgent(claude_binary(), tmp_path / "held", '[ "$1" = -p ]')
     gate = model.gate()
     model.on("Begin", say("Begun."))
     model.on("Go on", say(gate, "Gone on."))
+    model.on("Further", say("Gone further."))
     place = replace(
         place,
         env={**place.env, **claude_environment(model, tmp_path / "claude"), "CLAUDE_CLI_PATH": str(held.path)},
@@ -60,11 +62,17 @@ async def test_a_session_is_handed_over_once_or_not_at_all_when_the_hub_is_kille
         gate.release()
         said = (await client.answer(3))["result"]["structuredContent"]
         assert said["handedOverFrom"] == first
-        is_done = killed == "in its turn"
-        _, task = await until(place, "completed", "completed" if is_done else "unknown")
+        _, task = await until(place, "completed", "completed")
         await client.send(id=4, method="tools/call", params={"name": "agent_list", "arguments": {"agent": "claude"}})
         listed = (await client.answer(4))["result"]["structuredContent"]["sessions"]
+
+        await place.kill_hub()  # its Claude Code has nothing to do, and is left
+        further = {"sessionId": said["sessionId"], "message": "Further", "unenforced": True}
+        await client.send(id=5, method="tools/call", params={"name": "agent_say", "arguments": further})
+        await client.answer(5)
+        *_, last = await until(place, "completed", "completed", "completed")
     assert (task.session_id, task.handed_over_from, task.instruction) == (said["sessionId"], first, "Go on")
-    assert [(one["sessionId"], one["summary"]) for one in listed] == ([(task.session_id, "Go on")] if is_done else [])
-    assert sum("Go on" in request.user_texts[-1] for request in model.requests) == is_done
-    assert is_done or "before Claude Code had begun the turn" in (task.note or "")
+    assert [(one["sessionId"], one["summary"]) for one in listed] == [(task.session_id, "Go on")]
+    assert (last.session_id, last.result) == (task.session_id, "Gone further.")
+    assert sum("Go on" in request.user_texts[-1] for request in model.requests) == 1
+    assert len(read_records(place.state_dir, "claude")) == 1  # nobody needs the others

@@ -61,6 +61,7 @@ async def start_kept(
         "idle": idle,
         "watcher": watcher,
         "pipe": {"greeting": [greeting], "answer": greeting_id, "epoch": owner.epoch},
+        "for_starter": True,  # it is of no use to anybody else
         "successor": owner.successor,
         "about": {**about, "place": str(directory)},
         **({} if ready_seconds is None else {"ready_seconds": ready_seconds}),

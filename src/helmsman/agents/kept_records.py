@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.places import mark_needed, read_content
+from helmsman.agents.keeper.places import is_attached, mark_needed, read_content
 from helmsman.agents.keeper.process import WAKE
 from helmsman.agents.keeper.starting import read_processes, send_signal, stop_kept
 from helmsman.base.files import replace_file
 from helmsman.base.surroundings import UMASK
+from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,6 +142,17 @@ def clear_away(state_dir: Path) -> None:
     for record in read_records(state_dir):
         if not record.is_kept:
             record.stop()
+
+
+def end_left(state_dir: Path, agent: str, session_id: str) -> None:
+    """End what earlier owners have left of a session, and in which nothing runs. Blocks."""
+    from helmsman.agents.keeper.asking import ask_keeper
+
+    for record in read_records(state_dir, agent):
+        if record.session_id == session_id and not is_attached(record.directory):
+            with contextlib.suppress(EngineLost):
+                if not any(ask_keeper(record.socket)):
+                    record.stop()
 
 
 # --- the environment -------------------------------------------------------------------------------------------------

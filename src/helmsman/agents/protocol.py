@@ -313,6 +313,12 @@ class Engine(ABC):
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
+    async def get_ready(self, session_id: str, options: SessionOptions, turn: TurnInput) -> None:  # noqa: B027 - most are
+        """Do what takes long before a turn can begin in a loaded, idle session; the agent hears nothing of the turn.
+
+        Until then whoever comes after us may begin the turn as if nobody had.
+        """
+
     @abstractmethod
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
         """Start a turn in a loaded, idle session. Returns when it is under way, not when it ends."""

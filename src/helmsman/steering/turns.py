@@ -105,9 +105,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         self._surroundings = current()
         self._exit = AsyncExitStack()
         self._is_alone = shared is None
-        self._shared = (
-            shared if shared is not None else Shared(self.settings.state_dir, agents, files=self.settings.files)
-        )
+        self._shared = shared or Shared(self.settings.state_dir, agents, files=self.settings.files)
         self.agents = self._shared.agents.seen_from(self.settings.files)
         self.truth = self._shared.truth
         self._indexes = self.truth.look_into(self.settings, self.environment)
@@ -216,6 +214,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
             if turn is not None:
                 self._request_turn(session, turn, task_id)
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
+                await engine.get_ready(session.id, session.options, turn)
                 await self._ledger.place(task_id, engine.id, session.id)
                 await ready()
                 begun = await engine.run_turn(session.id, session.options, turn)
@@ -301,6 +300,8 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 engine, running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
+                if begin is None:
+                    await engine.get_ready(session.id, session.options, turn)
                 self._ledger.begin(task_id, session, engine=engine.id)
                 await self._ledger.write_intent(task_id)
                 await ready()

@@ -37,6 +37,7 @@ from helmsman.agents.acp.process import (
 )
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.kept_records import end_left
 from helmsman.agents.protocol import Begun, Engine
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text
@@ -234,7 +235,9 @@ class AcpEngine(Engine):
         if self._reader is not None and await anyio.to_thread.run_sync(self._reader.find, session_id) is None:
             raise self._not_found(session_id)  # some agents begin a session of that id
         await self._profile.may_load(session_id, self._bring().env)
-        session = await self._start(options)
+        if self._keep is not None:
+            await anyio.to_thread.run_sync(end_left, self._keep.state_dir, self._profile.name, session_id)
+        session = await self._start(options, session_id)
         session.id, session.loading, session.cost = session_id, True, None
         can = {} if session.process is None else session.process.session_capabilities
         method = "session/resume" if "resume" in can else "session/load"
@@ -282,8 +285,8 @@ class AcpEngine(Engine):
     async def _plan(self, options: SessionOptions, directory: Path) -> AgentLaunch:
         return await anyio.to_thread.run_sync(plan_launch, self._profile, self._bring(), options, directory)
 
-    async def _start(self, options: SessionOptions) -> HeldSession:
-        """A process for a session under these options.
+    async def _start(self, options: SessionOptions, session_id: str | None = None) -> HeldSession:
+        """A process for a session under these options; with an id, for one that is to be loaded.
 
         Raises:
             InvalidInput: Something is asked for that it cannot do, or that would run what nobody has trusted.
@@ -300,7 +303,7 @@ class AcpEngine(Engine):
         session.launch, session.confinement = launch.digest, launch.confinement
         opening: Opening = partial(open_agent, self._profile, launch)
         if self._keep is not None:
-            opening = await self._kept(launch, self._keep)
+            opening = await self._kept(launch, self._keep, session_id)
         await self._tasks.start(self._serve, session, opening)
         try:  # again: what has come meanwhile it would find with its session
             await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
@@ -309,14 +312,14 @@ class AcpEngine(Engine):
             raise
         return session
 
-    async def _kept(self, launch: AgentLaunch, keep: Keep) -> Opening:
+    async def _kept(self, launch: AgentLaunch, keep: Keep, session_id: str | None) -> Opening:
         record = await start_kept_agent(
             self._profile,
             launch,
             state_dir=keep.state_dir,
             idle=self._idle,
             owner=keep.owner,
-            about={**keep.about, "engine_id": keep.engine_id},
+            about={**keep.about, "engine_id": keep.engine_id, "session_id": session_id},
         )
         return self._owning(record, keep)
 
@@ -457,22 +460,28 @@ class AcpEngine(Engine):
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
+    async def get_ready(self, session_id: str, options: SessionOptions, turn: TurnInput) -> None:
+        self._refuse_if_running(session_id)
+        await self._loaded(session_id, options)
+
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
-        self._check()
-        known = self._sessions.get(session_id)
-        if known is not None and known.turn is not None:
-            raise SessionBusy(f"A turn is running in session {session_id}. Wait for it, or interrupt it.")
+        self._refuse_if_running(session_id)
         content = await anyio.to_thread.run_sync(prompt_content, turn) if turn.images else prompt_content(turn)
         session = await self._loaded(session_id, options)
         process = session.process
         if process is None:
             raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
         await process.remember_own()
-        if session.turn is not None:
-            raise SessionBusy(f"A turn is running in session {session_id}. Wait for it, or interrupt it.")
+        self._refuse_if_running(session_id)
         running = await session.begin(content)
         notes = (f"{self._profile.title} cannot be told how hard to think.",) if turn.effort is not None else ()
         return Begun(session_id=session_id, turn_id=running.id, notes=notes)
+
+    def _refuse_if_running(self, session_id: str) -> None:
+        self._check()
+        session = self._sessions.get(session_id)
+        if session is not None and session.turn is not None:
+            raise SessionBusy(f"A turn is running in session {session_id}. Wait for it, or interrupt it.")
 
     async def steer(self, session_id: str, text: str) -> None:
         self._check()

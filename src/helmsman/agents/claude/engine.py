@@ -30,6 +30,7 @@ from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_
 from helmsman.agents.claude.questions import refused, write_answer
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.kept_records import end_left
 from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.agents.sandbox import find_sandbox, refuse_planted
 from helmsman.base.concurrency import background_tasks
@@ -49,10 +50,7 @@ from helmsman.errors import (
     SessionIdle,
     SessionNotFound,
 )
-from helmsman.model.events import (
-    Failure,
-    TurnStarted,
-)
+from helmsman.model.events import Failure, TurnStarted
 from helmsman.model.options import SessionOptions, TurnInput
 
 if TYPE_CHECKING:
@@ -229,16 +227,15 @@ class ClaudeEngine(Engine):
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
-        self._check()
-        session = await self._known(session_id, options)
-        self._refuse_if_running(session)
-        session.options, directory = options, session.directory
-        if directory is None:
-            raise InvalidInput(f"It is not known where session {session_id} worked. Name a working directory.")
+    async def get_ready(self, session_id: str, options: SessionOptions, turn: TurnInput) -> None:
+        session = await self._idle(session_id, options)
         async with session.starting:
-            self._refuse_if_running(session)
-            process = await self._process(session, options, turn, directory)
+            await self._process(session, options, turn)
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        session = await self._idle(session_id, options)
+        async with session.starting:
+            process = await self._process(session, options, turn)
             message = await anyio.to_thread.run_sync(prompt_message, turn) if turn.images else prompt_message(turn)
             turn_id = str(uuid.uuid4())
             session.begin(turn_id)
@@ -299,9 +296,12 @@ class ClaudeEngine(Engine):
         with anyio.CancelScope(shield=True):
             await session.process.pipe.send(write_answer(asked, choices), answering=asked.request_id)
 
-    def _refuse_if_running(self, session: LiveSession) -> None:
-        if session.turn is not None:
-            raise SessionBusy(f"A turn is running in session {session.id}. Wait for it, or interrupt it.")
+    async def _idle(self, session_id: str, options: SessionOptions) -> LiveSession:
+        self._check()
+        session = await self._known(session_id, options)
+        _refuse_if_running(session)
+        session.options = options
+        return session
 
     # --- upkeep ------------------------------------------------------------------------------------------------------
 
@@ -368,10 +368,12 @@ class ClaudeEngine(Engine):
 
     # --- processes -----------------------------------------------------------------------------------------------------
 
-    async def _process(
-        self, session: LiveSession, options: SessionOptions, turn: TurnInput, directory: Path
-    ) -> LiveProcess:
-        """The process of a session that can do what this turn may, started if need be."""
+    async def _process(self, session: LiveSession, options: SessionOptions, turn: TurnInput) -> LiveProcess:
+        """The process of an idle session that can do what this turn may, started if need be."""
+        _refuse_if_running(session)
+        directory = session.directory
+        if directory is None:
+            raise InvalidInput(f"It is not known where session {session.id} worked. Name a working directory.")
         if session.process is not None and self.means is None and session.process.access.plans == turn.plan:
             return session.process
         means = self._bring()
@@ -383,6 +385,8 @@ class ClaudeEngine(Engine):
             if session.process.launch == launch:
                 return session.process
             await self._end_process(session)
+        if self._owner is not None:
+            await anyio.to_thread.run_sync(end_left, means.settings.state_dir, CLAUDE, session.id)
         await refuse_if_open(self._stored.home, session.id)
         stored = await anyio.to_thread.run_sync(self._stored.path, session.id)
         is_stored = stored is not None
@@ -553,14 +557,7 @@ async def open_claude(
     try:
         async with background_tasks() as tasks:
             engine = ClaudeEngine(
-                tasks,
-                sessions,
-                means=means,
-                can=can,
-                roots=roots,
-                engine_id=engine_id,
-                owner=owner,
-                about=about,
+                tasks, sessions, means=means, can=can, roots=roots, engine_id=engine_id, owner=owner, about=about
             )
             try:
                 for record in left:
@@ -589,6 +586,11 @@ def _opened(session: LiveSession, options: SessionOptions, *, enforced: bool) ->
         enforced=access.enforced,
         notes=access.notes,
     )
+
+
+def _refuse_if_running(session: LiveSession) -> None:
+    if session.turn is not None:
+        raise SessionBusy(f"A turn is running in session {session.id}. Wait for it, or interrupt it.")
 
 
 def _not_found(session_id: str) -> SessionNotFound:

@@ -143,10 +143,9 @@ class Keeper:
         try:
             self._write_record(child)
             came_up = self._wait_until_it_is_up(child)
-            _report(
-                report, {"ready": came_up, "exit_code": child.returncode, "stderr": "" if came_up else self._log.tail}
-            )
-            if came_up:
+            stderr = "" if came_up else self._log.tail
+            is_told = _report(report, {"ready": came_up, "exit_code": child.returncode, "stderr": stderr})
+            if came_up and (is_told or not self._order.get("for_starter")):
                 self._import_the_rest()
                 self._keep(child)
         except Exception:
@@ -373,10 +372,15 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _report(report: int, message: Mapping[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # whoever wanted to know is gone; the child will be found by its record
+def _report(report: int, message: Mapping[str, Any]) -> bool:
+    """Tell whoever has had the child started; False where that one is gone."""
+    try:
         os.write(report, json.dumps(message).encode())
-    os.close(report)
+    except OSError:
+        return False
+    finally:
+        os.close(report)
+    return True
 
 
 def main() -> None:
