@@ -1,4 +1,4 @@
-"""A fleet: a real Postgres, and workers as processes of their own, each with a home and a state directory as on a machine."""
+"""A fleet: a real Postgres, and workers as processes of their own, each with a home and state of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -25,7 +24,9 @@ from helmsman.testing.postgres import Postgres, postgres_programs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
+    from helmsman.model.inputs import StartOptions
     from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ScriptedModel
     from helmsman.testing.home import HomeTemplates
@@ -98,7 +99,7 @@ class Fleet:
 
     def draft(self, prompt: str, **more: Any) -> FleetDraft:
         """A task as a door makes it of what it is asked for."""
-        session: dict[str, Any] = more.pop("options", {})
+        session: StartOptions = more.pop("options", {})
         checked = session_options(more.pop("cwd", self.directory), session, ())
         spec = TurnSpec(turn=TurnInput(text=prompt), options=checked).as_dict()
         assert spec is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -26,7 +26,7 @@ async def test_a_task_is_run_told_answered_and_ended(fleet: Fleet, model: Script
         "work", options={"approval_policy": "untrusted", "sandbox": "workspace-write"}, idempotency_key="k"
     )
     assert (await fleet.start("work", idempotency_key="k")).id == task.id
-    seen = []
+    seen: list[Any] = []
 
     async def answer() -> None:
         now, asks = await fleet.client.until(task.id, lambda task: task.input_required, timeout=60)
