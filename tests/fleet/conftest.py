@@ -103,6 +103,7 @@ class Fleet:
         checked = session_options(more.pop("cwd", self.directory), session, ())
         spec = TurnSpec(turn=TurnInput(text=prompt), options=checked).as_dict()
         assert spec is not None
+        spec |= more.pop("spec_more", {})
         return FleetDraft(agent="codex", instruction=prompt, spec=spec, directory=str(self.directory), **more)
 
     async def start(self, prompt: str, **more: Any) -> Task:

@@ -67,7 +67,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
     url = fleet_url()
     own = settings_of_command()
     state_dir = own.state_dir / DIRECTORY
-    settings = settings_of_command({"state_dir": state_dir / "service", "max_sessions": capacity})
+    settings = settings_of_command({"state_dir": state_dir / "service", "max_sessions": capacity, "detach": True})
     log_to_stderr(_LOG, "info" if own.log_level == "warning" else own.log_level)
     name = name or re.sub(r"[^a-z0-9._-]", "-", platform.node().lower())[:40] or "machine"
     options = WorkerOptions(
@@ -85,11 +85,13 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
 
 
 async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> int:
+    from helmsman.agents.registry import Owner
     from helmsman.base.concurrency import background_tasks
     from helmsman.cli.signals import exit_after, handle_signals
     from helmsman.fleet.lease import DeclaredDead
     from helmsman.fleet.worker import DECLARED_DEAD, Worker
     from helmsman.service import Helmsman
+    from helmsman.steering.shared import Shared
 
     exit_code = ExitCode.OK
 
@@ -108,7 +110,9 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
         await tasks.start(handle_signals, stop)
         tasks.start_soon(announce)
         try:
-            async with Helmsman(settings, env=env, inside=True) as helm:
+            # Its agents are in keepers on a leash, and end when its lease does, whatever this process does.
+            shared = Shared(settings.state_dir, owner=Owner(leash=worker.leash), files=settings.files)
+            async with shared, Helmsman(settings, env=env, shared=shared) as helm:
                 await _check_agents(helm, options)
                 try:
                     await worker.serve(helm)

@@ -14,6 +14,7 @@ import anyio
 import psycopg
 
 from helmsman._version import __version__
+from helmsman.agents.keeper.leash import leash_time
 from helmsman.base.concurrency import sleep_until
 from helmsman.errors import FleetRefused
 from helmsman.fleet.database import first_line, is_down
@@ -113,17 +114,17 @@ class Lease:
     async def keep(
         self,
         running: Callable[[], int],
-        renewed: Callable[[], None],
+        renewed: Callable[[float], None],
         drain: Callable[[], None],
         wake: Callable[[], anyio.Event],
     ) -> None:
-        """Renew it for as long as this worker lives. `renewed` is told of each time that nobody can take us for dead.
+        """Renew it for as long as this worker lives. `renewed` is told since when its time runs anew.
 
         Raises:
             DeclaredDead: Others have.
         """
         while True:
-            pause = self.seconds / 3
+            pause, asked_at = self.seconds / 3, leash_time()
             try:
                 with anyio.fail_after(self.seconds / 3):
                     row = await self._database.one(
@@ -135,7 +136,7 @@ class Lease:
                     raise DeclaredDead(self.id)
                 self._renewed = time.monotonic()
                 self._good_since = self._good_since or self._renewed
-                renewed()
+                renewed(asked_at)
                 if row["draining"] and not self.is_draining:
                     self.is_draining = True
                     drain()
@@ -145,7 +146,7 @@ class Lease:
                 log.warning("the lease could not be renewed: %s", first_line(error) or "no answer")
                 # A server that is not running takes nobody for dead. One that only we cannot reach may do so.
                 if is_down(error):
-                    renewed()
+                    renewed(asked_at)
             await sleep_until(wake(), pause)
 
     async def give_back(self) -> None:

@@ -40,7 +40,7 @@ _OWNED: Final = """
 _CLAIM: Final = """
     with claimed as (
         update helmsman.tasks mine set
-            epoch = epoch + 1, worker = %(worker)s, status = 'working', note = null, input_required = false,
+            epoch = epoch + 1, worker = %(worker)s, status = 'working', input_required = false,
             begun_at = coalesce(begun_at, clock_timestamp()), updated_at = clock_timestamp(), revision = revision + 1
         where id = %(task)s and status in ('pending', 'working')
             and exists (select from helmsman.workers where id = %(worker)s)

@@ -16,7 +16,8 @@ import anyio
 
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.values import decoded
-from helmsman.errors import AnswerInvalid, HelmsmanError, InvalidInput, QuestionNotOpen
+from helmsman.errors import AnswerInvalid, EngineLost, HelmsmanError, InvalidInput, QuestionNotOpen, SessionNotFound
+from helmsman.fleet.attempts import ASKED, CONTINUE, loss_failure, on_loss, question_of, was_cut, words_for
 from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of
@@ -45,6 +46,10 @@ _LANE_SECONDS: Final = 1.0
 
 CANCELED: Final = "It was cancelled."
 LATE: Final = "Its deadline has passed."
+AGAIN: Final = "again"
+"""It has lost its agent, and is to be begun again."""
+_MOST_ENGINES: Final = 4
+"""An agent that dies so often is not started again for the same task."""
 
 
 class TaskRun:
@@ -65,6 +70,10 @@ class TaskRun:
         """Somebody has answered, or cancelled."""
         self._stopping: str | None = None
         """Why it is being stopped."""
+        self._own_question: str | None = None
+        self._own_answer: str | None = None
+        self._own_answered = anyio.Event()
+        """Of what the fleet itself asks before it goes on."""
         self._stop = anyio.Lock()
         """Held until its turn and all that it left running have stopped."""
         self._has_progress = False
@@ -89,13 +98,20 @@ class TaskRun:
                 end, outcome = await self._work()
                 if self._is_let_go:
                     await anyio.sleep_forever()  # the process ends
+                if self._has_lost_engine(end):
+                    return AGAIN
                 await self._pump.close()
                 await self._keep(lambda: self._owned.finish(end, outcome), "a result")
                 return str(end["status"])
         except NotOwner:
             log.warning("task %s is another machine's by now", self._owned.id)
-            await self._stop_turn()
+            await self.stop_turn()
             return "fenced"
+
+    def _has_lost_engine(self, end: dict[str, Any]) -> bool:
+        """Whether it has lost its agent, and no more than that: it is begun again, as after the loss of a machine."""
+        lost = end["status"] == "failed" and (end.get("error") or {}).get("code") in (EngineLost.code, "engine_gone")
+        return lost and self._stopping is None and self._owned.epoch < _MOST_ENGINES
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
@@ -133,11 +149,13 @@ class TaskRun:
             spec = TurnSpec.kept(row["spec"])
             if spec is None:
                 raise InvalidInput("Its machine does not understand what it is to do. Upgrade that machine.")
+            if was_cut(row) and not await self._may_go_on(spec):
+                return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
             task = await self._until_ended(session)
         except HelmsmanError as error:
             if self._stopping is not None:
-                return {"status": "canceled", "note": self._stopping}, None
+                return self._stopped(), None
             return {"status": "failed", "error": error.as_dict()}, None
         outcome = await self._helm.ledger.registry(lambda registry: registry.outcome(task.id))
         end = end_of(task)
@@ -146,6 +164,23 @@ class TaskRun:
         if self._stopping is not None and end["status"] == "canceled":
             end["note"] = self._stopping
         return end, outcome
+
+    def _stopped(self) -> dict[str, Any]:
+        return {"status": "canceled", "note": self._stopping}
+
+    async def _may_go_on(self, spec: TurnSpec) -> bool:
+        """Whether a turn that was cut off with its machine may go on here. Somebody may have to say so."""
+        row = self._owned.row
+        wanted = "continue" if row["is_handed_over"] else on_loss(row, spec)
+        if wanted != "ask":
+            return wanted == "continue"
+        question, seconds = question_of(row), self._helm.settings.approval_timeout
+        self._own_question = question.id
+        await self._keep(partial(self._owned.ask, question, seconds), "a question")
+        with anyio.move_on_after(seconds):
+            await self._own_answered.wait()
+        await self._keep(partial(self._owned.close_question, question.id), "a question")
+        return self._own_answer == CONTINUE and self._stopping is None
 
     async def _begin(self, spec: TurnSpec) -> Session:
         """Begin its turn, in a new session or in the one that it goes on with."""
@@ -158,22 +193,27 @@ class TaskRun:
             "on_task": self._entered,
         }
         # What the door asked for is asked of this machine in the same words: it may have other rules, roots and agents.
-        if row["session_id"] is not None:
-            begin = self._helm.say(row["session_id"], turn.text, **asked, **_words(spec))
-        else:
-            begin = self._helm.start(
-                turn.text, cwd=options.cwd, kind=turn.kind, worktree=spec.worktree, **asked, **_words(spec)
-            )
-        session = await begin
+        text, session_id = turn.text, row["session_id"]
+        if was_cut(row):
+            text = words_for(row, turn.text, same_session=session_id is not None)
+        await self._keep(partial(self._owned.update, metadata={ASKED: self._owned.epoch}), "its beginning")
+        session: Session | None = None
+        if session_id is not None:
+            try:
+                session = await self._helm.say(session_id, text, **asked, **_words(spec))
+            except SessionNotFound:
+                if not was_cut(row):
+                    raise
+                text = words_for(row, turn.text, same_session=False)
+                self._pump.note("anew", reason="its session is on the machine that was lost")
+        if session is None:
+            where: Any = {"cwd": options.cwd, "kind": turn.kind, "worktree": spec.worktree}
+            session = await self._helm.start(text, **where, **asked, **_words(spec))
         self._attach(session)
-        await self._keep(
-            lambda: self._owned.update(
-                session_id=session.id, directory=session.directory, model=session.model, turn_id=session.state.turn_id
-            ),
-            "a session",
-        )
+        known = {"directory": session.directory, "model": session.model, "turn_id": session.state.turn_id}
+        await self._keep(partial(self._owned.update, session_id=session.id, **known), "a session")
         if self._stopping is not None:
-            await self._stop_turn()
+            await self.stop_turn()
         return session
 
     def _entered(self, local_id: str) -> None:
@@ -203,7 +243,7 @@ class TaskRun:
         finally:
             self._stop_hearing()
 
-    async def _stop_turn(self) -> None:
+    async def stop_turn(self) -> None:
         if self._session is None:
             return
         async with self._stop:
@@ -273,14 +313,19 @@ class TaskRun:
                 await self._answer(given)
             if self._stopping is None and (orders["cancel_asked"] or orders["is_late"]):
                 self._stopping = _cancelled(orders["cancel_reason"]) if orders["cancel_asked"] else LATE
+                self._own_answered.set()
                 if self._session is not None:
                     self._helm.ledger.explain(self._session.id, if_stopped=self._stopping)
-                await self._stop_turn()
+                await self.stop_turn()
             if orders["is_late"]:
                 until = None
 
     async def _answer(self, given: dict[str, Any]) -> None:
         question_id = given["id"]
+        if question_id == self._own_question:
+            self._own_answer = str(given["answer"][0]).partition(":")[0].strip()
+            self._own_answered.set()
+            return
         if self._session is None or question_id in self._given:
             return
         try:
@@ -331,15 +376,16 @@ async def run_task(helm: Steering, database: Database, worker: str, task_id: str
     while True:
         owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")
         if owned is not None:
-            break
+            run = running[task_id] = TaskRun(helm, owned)
+            try:
+                if (ended := await run.run()) != AGAIN:
+                    return ended
+            finally:
+                running.pop(task_id, None)
+            continue
         row = await database.keep_trying(
             lambda: database.one("select status from helmsman.tasks where id = %s", (task_id,)), "a task"
         )
         if row is None or row["status"] not in ("pending", "working"):
             return "ended"
         await anyio.sleep(_LANE_SECONDS)  # an earlier turn of its session is running
-    run = running[task_id] = TaskRun(helm, owned)
-    try:
-        return await run.run()
-    finally:
-        running.pop(task_id, None)

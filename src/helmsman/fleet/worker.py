@@ -17,6 +17,8 @@ import anyio.to_thread
 import psycopg
 import sqlalchemy as sa
 
+from helmsman.agents.keeper.leash import Leash, leash_time
+from helmsman.agents.registry import engine_overviews
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.lazy_dataclass import dataclass
@@ -41,8 +43,15 @@ log = logging.getLogger(__name__)
 DECLARED_DEAD: Final = 75
 """The exit code of a worker whose work others have: start it again, it begins anew."""
 _SWEEP_SECONDS: Final = 5.0
+_STOP_SECONDS: Final = 5.0
+"""How long turns and engines may take to stop in order."""
 DIRECTORY: Final = "fleet"
 """Where in the state directory of a machine its worker is."""
+
+
+def margin_of(lease: float) -> float:
+    """So long before its lease runs out, what a worker runs is ended."""
+    return min(3.0, lease / 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +117,10 @@ class Worker:
                 agents=self.options.agents,
                 capacity=self.options.capacity,
             )
+            asked_at = leash_time()
             await self._lease.take()
+            self.leash = Leash(self.options.lease - margin_of(self.options.lease), renewed_at=asked_at)
+            opening.callback(self.leash.close)
             self._enqueuer = await anyio.to_thread.run_sync(Enqueuer, self._database.url)
             self._exit = opening.pop_all()
         return self
@@ -136,7 +148,9 @@ class Worker:
 
             async def keep_lease() -> None:
                 try:
-                    await self._lease.keep(lambda: len(self._running), self._renewed, self.drain, lambda: self._woken)
+                    await self._lease.keep(
+                        lambda: len(self._running), self.leash.renew, self.drain, lambda: self._woken
+                    )
                 except DeclaredDead as error:
                     dead.append(error)
                     tasks.cancel_scope.cancel()
@@ -150,16 +164,27 @@ class Worker:
             await self._leaving.wait()
             while self._taker.taken and not self._is_stopping:
                 await sleep_until(self._woken, 1.0)
-            for run in self._running.values():
-                run.let_go()
+            await self._let_go()
             tasks.cancel_scope.cancel()
         if dead:
-            for run in self._running.values():
-                run.let_go()
+            self.leash.close()  # nothing that runs here may go on
             raise dead[0]
 
+    async def _let_go(self) -> None:
+        """Stop what runs, for others to go on with."""
+        with anyio.move_on_after(_STOP_SECONDS):
+            async with anyio.create_task_group() as stopping:
+                for run in tuple(self._running.values()):
+                    run.let_go()
+                    stopping.start_soon(run.stop_turn)
+
     async def hand_over(self) -> None:
-        """Leave the fleet. To be called when nothing of what ran here runs any more: it is the others' at once."""
+        """Leave the fleet: what ran here is the others' at once. To be called when the service that ran it has ended."""
+        self.leash.close()
+        state_dir = self._helm.settings.state_dir
+        with anyio.move_on_after(_STOP_SECONDS):
+            while await anyio.to_thread.run_sync(engine_overviews, state_dir):  # noqa: ASYNC110 - processes
+                await anyio.sleep(0.05)
         await self._database.soon(self._lease.give_back)
         for task_id in tuple(self._taker.taken):
             await self._database.soon(partial(hand_over_task, self._database, task_id, self.id))
@@ -174,9 +199,6 @@ class Worker:
         self._is_stopping = True
         self._leaving.set()
         self._wake()
-
-    def _renewed(self) -> None:
-        """Nobody can take us for dead for the length of a lease."""
 
     def _wake(self) -> None:
         self._woken.set()
