@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import anyio
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.testing import ScriptedModel
+    from helmsman.testing.postgres import Postgres
     from tests.fleet.conftest import Fleet, WorkerProcess
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +55,7 @@ class Journal:
     def overlap(self, task: str) -> bool:
         """Whether two processes worked on a task at once."""
         spans = sorted(self.runs(task).values())
-        return any(later[0] <= earlier[1] for earlier, later in zip(spans, spans[1:], strict=False))
+        return any(later[0] <= earlier[1] for earlier, later in pairwise(spans))
 
     async def begun(self, task: str, runs: int = 1, seconds: float = SECONDS) -> None:
         with anyio.fail_after(seconds):
@@ -144,19 +146,16 @@ def engine_pid(worker: WorkerProcess) -> int:
 
 
 async def test_a_database_that_is_gone_for_two_leases_delays_and_loses_nothing(
-    fleet: Fleet, model: ScriptedModel, journal: Journal, postgres_server: object
+    own_postgres: Postgres, fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
-    from helmsman.testing.postgres import Postgres
-
-    assert isinstance(postgres_server, Postgres)
     model.on("work", run(journal.command("a", 2.5 * LEASE)), say("done"))
     await fleet.worker("one", "--capacity", "1")
     await fleet.worker("two", "--capacity", "1")
     task = await fleet.start("work", options=FULL)
     await journal.begun("a")
-    postgres_server.stop(signal.SIGQUIT)
+    own_postgres.stop(signal.SIGQUIT)
     await anyio.sleep(2 * LEASE)
-    postgres_server.start()
+    own_postgres.start()
     ended = await fleet.ended(task)
     assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
     assert len(journal.runs("a")) == 1
