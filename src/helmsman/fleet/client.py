@@ -175,10 +175,12 @@ class FleetClient:
         self._listening = anyio.Event()
 
     async def __aenter__(self) -> Self:
-        await self._exit.enter_async_context(self.database)
-        await self.database.soon(lambda: require_schema(self.database))
-        tasks = await self._exit.enter_async_context(background_tasks())
-        tasks.start_soon(self._listen)
+        async with AsyncExitStack() as opening:
+            await opening.enter_async_context(self.database)
+            await self.database.soon(lambda: require_schema(self.database))
+            tasks = await opening.enter_async_context(background_tasks())
+            tasks.start_soon(self._listen)
+            self._exit = opening.pop_all()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
