@@ -164,6 +164,8 @@ class Session:
         """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.capabilities.plans`)."""
         self.is_message = True
         """Whether its turn answers a message, so that another message can go on with it; a compaction does not."""
+        self.goal: str | None = None
+        """What the agent works towards by itself, turn after turn, where somebody here has asked for that."""
         self.rules: tuple[Rule, ...] = ()
         self.worktree: Worktree | None = None
         self.handed_over_from: str | None = None
