@@ -434,9 +434,12 @@ class Session:
     async def events(self, *, since: int = 0) -> AsyncGenerator[Event]:
         """What happens in this session, from its first kept event (or from a cursor) until the running turn ends.
 
-        Text still being written comes as `ItemDelta`. Without a running turn it ends once what is past has been given.
+        Text still being written comes as `ItemDelta`, the first with all that there is of it. Without a running turn it ends
+        once what is past has been given.
         """
         with self.watched(), self.feed.read(since=since) as reader:
+            for written in self.state.being_written:
+                reader.put(written, len(written.text))
             while reader.pending() or self.state.is_running:
                 event = await reader.next()
                 if event is None:
