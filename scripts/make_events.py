@@ -14,9 +14,9 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from generated_page import write_or_check
 from helmsman.base.json_values import camel_case
 from helmsman.model import events
 from helmsman.model.events import Event, Item, ToolCalled
@@ -24,8 +24,6 @@ from helmsman.model.questions import Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "events.md"
 
 INTRODUCTION = """\
 # Events as JSON
@@ -77,16 +75,6 @@ WORDS = {
     datetime: "time (ISO 8601)",
     Any: "anything",
 }
-
-
-def main(arguments: Sequence[str]) -> int:
-    text = page()
-    if "--check" not in arguments:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        print(f"{PAGE.name} is not what the code says. Run `make reference`.", file=sys.stderr)
-        return 1
-    return 0
 
 
 def page() -> str:
@@ -167,4 +155,4 @@ def _label(kind: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check("events.md", page()))

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from generated_page import write_or_check
 from helmsman import errors
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.errors import HelmsmanError, InvalidSetting
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from helmsman.mcp.toolset import Offered
-
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
 INTRODUCTION = """\
 # Reference
@@ -64,16 +63,6 @@ DEFAULTS_ELSEWHERE = {
     "default_config": "none",
 }
 """Defaults that depend on the machine, or are the absence of a value."""
-
-
-def main(arguments: Sequence[str]) -> int:
-    text = reference()
-    if "--check" not in arguments:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        print(f"{PAGE.name} is not what the code says. Run `make reference`.", file=sys.stderr)
-        return 1
-    return 0
 
 
 def reference() -> str:
@@ -213,4 +202,4 @@ def _escaped(text: str, *, bar: bool = True) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check("reference.md", reference()))

@@ -247,7 +247,7 @@ async def reviewed(page: Page, stage: Stage) -> None:
 async def asked(page: Page, stage: Stage) -> None:
     await page.get(f"location.hash = '#/s/{stage.published.id}'")
     await page.until_text(".question", "git push")
-    await page.until_text(".entry", "Publish release")
+    await page.until_text(".session h1", "Publish release")
 
 
 async def spent(page: Page, _stage: Stage) -> None:

@@ -68,7 +68,7 @@ async def test_sessions_tasks_and_usage_are_told_apart_and_filtered(
     await settled(await helm.start("work of codex", cwd=folder))
     claude = await settled(await helm.start("work of claude", cwd=folder, agent="claude", unenforced=True))
     await page.until(f"{rows()}.join() === 'Claude Code,Codex'")
-    await choose(page, '[aria-label="Sessions of which agent"]', "codex")
+    await choose(page, '[aria-label="Filter by agent"]', "codex")
     await page.until(f"{rows()}.join() === 'Codex'")
 
     await page.get(f"location.hash = '#/s/{claude.id}'")

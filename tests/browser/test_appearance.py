@@ -66,6 +66,10 @@ async def test_the_theme_is_the_systems_until_one_is_chosen(page: Page) -> None:
 # --- a narrow window -------------------------------------------------------------------------------------------------
 
 TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+SCROLLERS = """
+    [...document.querySelectorAll('.session, .session *')].filter((one) => one.checkVisibility() && one.clientHeight > 100
+        && /auto|scroll/.test(getComputedStyle(one).overflowY)).length
+"""
 TOO_SMALL = """
     [...document.querySelectorAll('button, .row, .places a, textarea, input[type=search]')]
         .filter((one) => one.checkVisibility() && !one.matches('.link'))
@@ -76,19 +80,28 @@ TOO_SMALL = """
 
 
 async def test_a_phone_shows_one_thing_at_a_time_and_everything_can_be_touched(page: Page, asking: Session) -> None:
-    await page.resize(360, 720)
+    await page.resize(390, 844)
     await page.until_text(".home .question", "touch made.txt")
     assert not await page.get(TOO_WIDE)
     assert await page.get(TOO_SMALL) == []
     await page.click(".row")
     await page.until_text(".session .question", "touch made.txt")
-    await page.until_text(".command_execution", "out")
-    assert not await page.get("document.querySelector('.list-pane').checkVisibility()")
-    assert not await page.get(TOO_WIDE)
-    assert [name for name in await page.get(TOO_SMALL) if "Newest" not in name] == []
-    bottom = await page.get("document.querySelector('.composer').getBoundingClientRect().bottom")
-    assert bottom <= 720
+    assert not await page.get("document.querySelector('.list-pane, .panel:not([hidden])')?.checkVisibility() ?? false")
+    for tab, part, last in (
+        ("Question", ".question", "[data-answer=approve]"),
+        ("Transcript", ".command_execution", ".composer"),
+        ("Question", ".question", "[data-answer=approve]"),
+    ):
+        await page.get(
+            f"[...document.querySelectorAll('.tabs button')].find((one) => one.innerText === '{tab}').click()"
+        )
+        await page.until(f"document.querySelector('.session {part}')?.checkVisibility()")
+        assert await page.get(SCROLLERS) == 1, tab
+        assert not await page.get(TOO_WIDE)
+        assert [name for name in await page.get(TOO_SMALL) if "Newest" not in name] == []
+        assert 0 < await page.get(f"document.querySelector('{last}').getBoundingClientRect().bottom") <= 844, tab
     await page.click("[data-answer=approve]")
+    await page.until_text(".command_execution", "out")
     await page.until_text(".state", "Done")
     await page.click(".back")
     await page.until("document.querySelector('.row').checkVisibility()")

@@ -58,7 +58,7 @@ async def test_the_page_comes_back_by_itself_and_its_question_can_be_answered(
         await place.kill_hub()
         await page.until("heard.includes('live')")
         await page.click("[data-answer=approve]")
-        await page.until_text("h1", "Nothing waits for you")
+        await page.until_text("h1", "Nothing is waiting for you")
         with anyio.fail_after(SECONDS):
             while not (folder / "made.txt").exists():
                 await anyio.sleep(0.02)

@@ -68,7 +68,7 @@ async def test_sessions_are_found_by_what_was_said_and_filtered_in_the_address(
     await page.press("Escape")
     await page.until("document.querySelectorAll('.row').length === 2")
 
-    states = "document.querySelector('[aria-label=\"Sessions in which state\"]')"
+    states = "document.querySelector('[aria-label=\"Filter by state\"]')"
     await page.get(f"{states}.value = 'error', {states}.dispatchEvent(new Event('change'))")
     await page.until_text(".rows", "No sessions that are so")
     assert await page.get("location.hash") == "#/?state=error"
@@ -145,7 +145,7 @@ async def test_a_new_session_knows_what_is_configured_and_takes_images(
     model.otherwise(say("Seen."))
     taken = await told(helm, "Work apart", cwd=git_repo, worktree=True)
     assert taken.worktree is not None
-    await page.until("document.querySelector('[aria-label=\"Sessions of which project\"]').length === 2")
+    await page.until("document.querySelector('[aria-label=\"Filter by project\"]').length === 2")
     await page.press("n")
     place = "document.querySelector('dialog [name=workingDirectory]')"
     await page.until(f"{place}.value === {json.dumps(str(git_repo.resolve()))}")

@@ -102,7 +102,7 @@ async def test_engines_are_shown_and_another_device_gets_a_link(
     await page.until_text(".device-link", "/#login=")
     async with chromium.page() as other:
         await other.goto(await page.get("document.querySelector('.device-link code').textContent"))
-        await other.until_text("h1", "Nothing waits for you")
+        await other.until_text("h1", "Nothing is waiting for you")
 
 
 async def test_one_logs_out_and_in_again(page: Page, logins: Logins) -> None:

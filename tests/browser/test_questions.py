@@ -60,7 +60,7 @@ async def test_a_question_is_announced_and_approved_with_a_click(page: Page, ask
     await page.click("[data-answer=approve]")
     await done(asking)
     assert (folder / "made.txt").exists()
-    await page.until_text("h1", "Nothing waits for you")
+    await page.until_text("h1", "Nothing is waiting for you")
     await page.until("document.title === 'Helmsman'")
     assert await page.count(".question") == 0
 

@@ -46,7 +46,7 @@ async def test_sessions_are_listed_and_opened_with_keys(
     assert await page.text(".row[aria-current=page] .summary") == "older work"
     assert await page.get("document.title") == "older work · Helmsman"
     await page.press("Escape")
-    await page.until_text("h1", "Nothing waits for you")
+    await page.until_text("h1", "Nothing is waiting for you")
 
 
 async def test_a_list_that_changes_while_the_button_is_down_loses_no_click(

@@ -171,9 +171,9 @@ class LeaveBehind:
         self._model = model
         self._directory = directory
 
-    async def working(self, gate: Gate, prompt: str = "A slow job", answer: str = "At last.") -> str:
-        """A session whose turn goes on until the gate is released; its id."""
-        self._model.on(prompt, say(gate, answer))
+    async def working(self, gate: Gate, prompt: str = "A slow job", answer: str = "At last.", begin: str = "") -> str:
+        """A session whose turn goes on until the gate is released; its id. `begin` is said before."""
+        self._model.on(prompt, say(begin, gate, answer) if begin else say(gate, answer))
         return await self._start(prompt, gate)
 
     async def asking(self, prompt: str = "touch a file", **settings: Any) -> str:

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_turn_in_a_detached_engine_is_followed_to_its_end(cli: Cli, left_behind: LeaveBehind) -> None:
     gate = Gate()
-    session_id = await left_behind.working(gate)
+    session_id = await left_behind.working(gate, begin="It took long. ")
     async with cli.on_terminal("watch", session_id[-8:]) as program:
-        await program.shows("nothing finished yet")
+        await program.shows("• It took long.")
         gate.release()
-        await program.shows("• At last.")
+        await program.shows("• It took long. At last.")
         await program.shows("✓ Done\n")
         assert await program.exit_code() == 0
 

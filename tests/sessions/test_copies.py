@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+import anyio
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +70,20 @@ def test_what_was_missed_is_made_up_for(before: list[Event], missed: list[Event]
     apply(original, after)
     apply(copy, after)
     assert seen(copy) == seen(original)
+
+
+@pytest.mark.anyio
+async def test_who_joins_in_the_middle_of_a_message_is_given_what_there_is_of_it_once() -> None:
+    original, copy = new_session(), new_session()
+    apply(original, [requested(), started(), delta("m", "one "), delta("m", "two ")])
+    take_over(copy, sent(copy_of(original)), 0)
+    for session in (original, copy):
+        events = session.events(since=session.turn_cursor)
+        with anyio.fail_after(10):
+            told = [await anext(events) for _ in range(3)]
+            apply(session, [delta("m", "three"), ended()])
+            told += [event async for event in events]
+        assert [event.text for event in told if isinstance(event, ItemDelta)] == ["one two ", "three"]
 
 
 def test_a_reader_is_told_how_many_events_fell_off_meanwhile() -> None:

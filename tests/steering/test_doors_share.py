@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman import Session, Settings
+    from helmsman.model.events import Event
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,11 @@ async def test_a_session_is_the_same_through_every_door_and_outlives_the_one_it_
     settings = unhurried(tmp_path)
     async with Helmsman(settings, shared=shared) as second:
         async with Helmsman(settings, shared=shared) as first:
+            heard: list[Event] = []
+            first.listen(lambda _session, event: heard.append(event))
             session = await first.start("go", cwd=tmp_path, agent=agent.name)
+            assert heard
+        heard.clear()
         assert await second.session(session.id) is session
         agent.engines[-1].ask()
         await second.respond(session.id, await question_of(session), ["approve"])
@@ -71,6 +76,7 @@ async def test_a_session_is_the_same_through_every_door_and_outlives_the_one_it_
         await second.say(session.id, "more")
         assert len(agent.engines) == 1
         assert session.verbs is second
+        assert heard == [], "a door that has closed hears nothing more"
 
 
 async def test_each_door_counts_its_own_turns(shared: Shared, agent: PlayedAgent, tmp_path: Path) -> None:

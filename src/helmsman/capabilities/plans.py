@@ -150,7 +150,7 @@ class Plans:
 def _next_turn(session: Session, choice: Choice) -> TurnInput:
     if choice.value == REVISE:
         if choice.reason is None:
-            raise AnswerInvalid("Say after a colon what is to be different, for example `revise: keep the old name`.")
+            raise AnswerInvalid("Say after a colon what should change, for example `revise: keep the old name`.")
         return turn_input(choice.reason, output_schema=session.output_schema, kind="plan")
     also = f"\n\n{choice.reason}" if choice.reason is not None else ""
     return turn_input(_CARRY_OUT + also, output_schema=session.output_schema, kind="work")
@@ -175,7 +175,7 @@ def _question(session: Session, evidence: Sequence[Evidence]) -> Question:
         words="What to change (with revise), or what else to consider (with approve)",
         descriptions={
             APPROVE: "go ahead",
-            REVISE: "plan again; say what is to be different",
+            REVISE: "plan again; say what should change",
             STOP: "do nothing",
         },
     )

@@ -14,8 +14,9 @@ import anyio.to_thread
 from helmsman.agents.protocol import Begun, Capability, Engine, Goal, PastTurn
 from helmsman.agents.registry import usable
 from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
-from helmsman.model.events import AgentMessage, Event, SessionRenamed, TurnsForgotten, TurnStarted
+from helmsman.model.events import AgentMessage, SessionRenamed, TurnsForgotten
 from helmsman.model.inputs import turn_input
+from helmsman.steering.others_turns import towards
 from helmsman.steering.turn_errors import busy
 from helmsman.worktrees.turn_snapshots import forget_snapshots
 
@@ -40,9 +41,6 @@ class Upkeep:
 
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
-        self._goals: dict[str, str] = {}
-        """What the sessions work towards by themselves that were given a goal here."""
-        helm.listen(self._on_event)
 
     async def roll_back(self, session_id: str, turns: int = 1) -> Session:
         """Forget the last turns of a session. Files stay as the turns left them.
@@ -180,8 +178,8 @@ class Upkeep:
         async def begin(engine: Engine) -> None:
             goals.append(await engine.set_goal(session_id, objective))
 
-        session = await self._run(session_id, f"Work towards the goal: {objective}", begin, Capability.GOALS)
-        self._goals[session.id] = objective
+        session = await self._run(session_id, towards(objective), begin, Capability.GOALS)
+        session.goal = objective
         return goals[0]
 
     async def clear_goal(self, session_id: str) -> None:
@@ -191,18 +189,13 @@ class Upkeep:
             Unsupported: This Codex keeps no goals.
         """
         await (await self._goal_keeper(session_id)).set_goal(session_id, None)
-        self._goals.pop(session_id, None)
+        (await self._helm.session(session_id)).goal = None
 
     async def _goal_keeper(self, session_id: str) -> Engine:
         """Who keeps the goal of a session that is there and not archived."""
         session = await self._helm.session(session_id)
         await self._helm.truth.refuse_archived(session_id)
         return await self._helm.engine(Capability.GOALS, agent=session.options.agent)
-
-    def _on_event(self, session: Session, event: Event) -> None:
-        """Codex has begun a turn by itself, towards the goal: that is a task like any other."""
-        if isinstance(event, TurnStarted) and event.agent_id is None and session.id in self._goals:
-            self._helm.register_turn(session, f"Work towards the goal: {self._goals[session.id]}")
 
     # --- shared ------------------------------------------------------------------------------------------------------
 

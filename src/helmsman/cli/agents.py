@@ -33,7 +33,7 @@ def command(as_json: bool) -> None:
 
     Each is tried in the sandbox that is to hold it. Only usual places of a login are looked at: an agent without one may
     have it elsewhere, as in a keychain. Not on a terminal, the columns are separated by tabs: name, version, login, path,
-    what holds it, what it cannot do. With --json it is said who can. Of an agent that is not here it is said how to get it.
+    what holds it, what it cannot do. With --json it says who can. For an agent that is not installed it says how to get it.
     """
     found = with_helmsman(_look)
     rows = [[one_line(cell) for cell in _cells(agent)] for agent in found]

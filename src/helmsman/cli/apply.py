@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2",
 )
 @changes_argument
-@click.option("--allow-dirty", is_flag=True, help="Go on if other files have uncommitted changes.")
+@click.option("--allow-dirty", is_flag=True, help="Even if other files have uncommitted changes.")
 @click.option(
     "--attempt", type=click.IntRange(min=1), metavar="N", help="Of a cloud task: which attempt.  [default: 1]"
 )

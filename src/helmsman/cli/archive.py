@@ -8,10 +8,10 @@ from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_result
 
 
-@cli_command("archive", "Put a session away.", "helmsman archive 3b2d5c8e")
+@cli_command("archive", "Archive a session.", "helmsman archive 3b2d5c8e")
 @session_argument
 def command(session: str, as_json: bool) -> None:
-    """Put a session away: lists show it only with --all, and `helmsman unarchive` brings it back. Nothing is deleted.
+    """Archive a session: lists show it only with --all, and `helmsman unarchive` brings it back. Nothing is deleted.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them).
     """

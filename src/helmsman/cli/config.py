@@ -58,7 +58,7 @@ def _get(key: str | None, directory: str, as_json: bool) -> int:
     group=command,
 )
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--unset", "removed", metavar="KEY", multiple=True, help="Take a key out. Repeatable.")
+@click.option("--unset", "removed", metavar="KEY", multiple=True, help="Remove a key. Repeatable.")
 @yes_option
 def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json: bool) -> int:
     """Change keys of your own Codex configuration, all of them or none. What would change is shown first, and you are asked.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
 import click
 
+from helmsman.cli.consoles import is_terminal, message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.errors import ConfirmationNeeded
@@ -23,13 +25,26 @@ def can_ask(*, as_json: bool) -> bool:
 
 
 def confirmed(question: str) -> bool:
-    """Ask a person for a yes. What was typed before the question was on the screen is no answer to it."""
-    host().require_own_process()
-    if sys.platform != "win32" and sys.stdin.isatty():
-        import termios
+    """Ask a person for a yes. What was typed before the question was on the screen is no answer to it.
 
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    return click.confirm(question, default=False, err=True)
+    Raises:
+        click.Abort: The end was typed (Ctrl-D), or the terminal is gone.
+    """
+    host().require_own_process()
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        return click.confirm(question, default=False, err=True)
+    import termios
+
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    console = message_console()
+    if not is_terminal(console):
+        return click.confirm(question, default=False, err=True)
+    from helmsman.terminal.line_prompt import is_agreed
+
+    try:
+        return host().run(partial(is_agreed, console, sys.stdin.fileno(), question))
+    except EOFError:
+        raise click.Abort from None
 
 
 def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) -> None:

@@ -36,13 +36,15 @@ _PORT: Final = 8645
 @click.option(
     "--port", type=click.IntRange(0, 65535), show_default=f"{_PORT}, or any free one", help="The port to listen on."
 )
-@click.option("--no-open", is_flag=True, help="Only print address and code, open no browser.")
-@click.option("--server", metavar="URL", help="A code for a server that runs already (serve --transport http).")
+@click.option("--no-open", is_flag=True, help="Print the address and code, and open no browser.")
+@click.option(
+    "--server", metavar="URL", help="Get a code for a server that is already running (serve --transport http)."
+)
 @listening_options("browsers")
 def command(port: int | None, no_open: bool, server: str | None, as_json: bool, **listening: Any) -> int:
     """Show sessions, tasks and questions in the browser, live; approve, deny, steer and start from there.
 
-    The code it prints is good once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
+    The code it prints works once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
     server, at /mcp. Ctrl-C ends it; what an agent is doing in an engine of its own goes on.
     """
     from helmsman.cli.http_front import serve_in_hub

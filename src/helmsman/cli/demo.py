@@ -53,9 +53,9 @@ _REASON: Final = "Publishing writes outside the repository, which the sandbox do
 
 
 @cli_command("demo", "See a real agent at work, without an account.", "helmsman demo --auto")
-@click.option("--auto", is_flag=True, help="Answer approvals by itself, as happens without a terminal.")
+@click.option("--auto", is_flag=True, help="Answer approvals automatically, as happens without a terminal.")
 @click.option(
-    "--agent", type=click.Choice(_AGENTS), default=DEFAULT_AGENT, help="Which agent is at work, if it is installed."
+    "--agent", type=click.Choice(_AGENTS), default=DEFAULT_AGENT, help="Which agent to show, if it is installed."
 )
 def command(auto: bool, agent: str, as_json: bool) -> int:
     """See a real agent at work, without an account: it runs a command, fixes a file and asks for an approval.

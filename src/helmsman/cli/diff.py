@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "helmsman diff T-cloud-1f3a9c0b2d4e > change.patch",
 )
 @changes_argument
-@click.option("--stat", "only_stat", is_flag=True, help="Only which files, and how many lines.")
+@click.option("--stat", "only_stat", is_flag=True, help="Only the files, and how many lines changed in each.")
 @pager_option
 def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> None:
     """Show what a session changed, as one unified diff.

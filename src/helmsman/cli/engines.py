@@ -80,7 +80,7 @@ def _list_engines(*, as_json: bool) -> None:
 def _stop(engine_id: str | None, every: bool, agreed: bool, as_json: bool) -> None:
     """Stop an engine and all that runs in it: its turns are interrupted; their sessions can go on later.
 
-    At a terminal you are asked first if turns are under way.
+    At a terminal you are asked first if turns are running.
     """
     from helmsman.agents.registry import engine_overviews, stop_engine
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @cli_command(
     "fork",
-    "Go on from a session in a new one.",
+    "Branch off a new session from another.",
     "helmsman fork 3b2d5c8e",
     'helmsman fork 3b2d5c8e "Try it without the cache" --from-turn 2',
 )

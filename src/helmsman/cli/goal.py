@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 )
 @session_argument
 @click.argument("goal", required=False)
-@click.option("--clear", is_flag=True, help="Take the goal away.")
+@click.option("--clear", is_flag=True, help="Clear the goal.")
 def command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
     """Set, show or clear the goal of a session.
 
-    With a new goal Codex sets to work at once, in the background, and goes on by itself, turn after turn, until it says
+    With a new goal Codex starts working at once, in the background, and continues turn after turn until it says
     that the goal is reached or blocked, or is interrupted. SESSION is a session's id or a part of it (`helmsman list` shows
     them).
     """

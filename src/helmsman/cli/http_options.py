@@ -22,15 +22,13 @@ def listening_options(callers: str, *, before: str = "") -> Callable[[Callable[.
     options = (
         click.option("--host", default="127.0.0.1", show_default=True, help=text("the interface to listen on.")),
         click.option(
-            "--allow-host", metavar="NAME", multiple=True, help=text(f"another name that {callers} may call it by.")
+            "--allow-host", metavar="NAME", multiple=True, help=text(f"another host name that {callers} may use.")
         ),
         click.option(
             "--tls-cert", metavar="FILE", help=text("a TLS certificate; needed on other interfaces than loopback.")
         ),
         click.option("--tls-key", metavar="FILE", help=text("the certificate's key.")),
-        click.option(
-            "--allow-plain-http", is_flag=True, help=text("listen on another interface without TLS all the same.")
-        ),
+        click.option("--allow-plain-http", is_flag=True, help=text("listen on another interface without TLS anyway.")),
     )
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -73,7 +73,7 @@ def _show(*, as_json: bool) -> None:
 def _run() -> None:
     """Keep a hub running, and start the next one when it dies, until `helmsman hub stop`. A system service runs this.
 
-    Schedules and notices then need no client. `helmsman hub install` has it start with the machine.
+    Schedules and notices then need no client. `helmsman hub install` starts it with the machine.
     """
     from helmsman.errors import HelmsmanError
     from helmsman.hub.control import keep_hub
@@ -87,14 +87,14 @@ def _run() -> None:
 
 @cli_command(
     "install",
-    "Have the hub start with the machine.",
+    "Start the hub with the machine.",
     "helmsman hub install",
     "helmsman hub install --yes",
     group=command,
 )
 @yes_option
 def _install(agreed: bool, as_json: bool) -> None:
-    """Have the hub start with the machine, as a service of yours (systemd on Linux, launchd on macOS).
+    """Start the hub with the machine, as your own service (systemd on Linux, launchd on macOS).
 
     What is written is shown first. Schedules then run after a restart without any client.
     """
@@ -117,9 +117,9 @@ def _install(agreed: bool, as_json: bool) -> None:
         click.echo("Installed." if left is None else f"Written. {left}", err=True)
 
 
-@cli_command("uninstall", "Have the hub no longer start with the machine.", "helmsman hub uninstall", group=command)
+@cli_command("uninstall", "Stop starting the hub with the machine.", "helmsman hub uninstall", group=command)
 def _uninstall(as_json: bool) -> None:
-    """Take away what `helmsman hub install` has written. A hub that runs goes on."""
+    """Remove what `helmsman hub install` wrote. A running hub keeps running."""
     from helmsman.cli.hub_service import service_of
 
     service = service_of(settings_of_command().state_dir)
@@ -135,7 +135,7 @@ def _uninstall(as_json: bool) -> None:
 def _stop(agreed: bool, as_json: bool) -> None:
     """Stop the hub. Turns go on in their engines; a client that asks for something starts the next hub.
 
-    At a terminal you are asked first if something is under way.
+    At a terminal you are asked first if something is running.
     """
     _end("stop", agreed=agreed, as_json=as_json)
 
@@ -164,8 +164,8 @@ def _end(how: str, *, agreed: bool, as_json: bool) -> None:
         click.echo(_NONE if stopped is None else f"Stopped hub {stopped['pid']}.{then}", err=True)
 
 
-@cli_command("log", "Read what the hub says.", "helmsman hub log -f", group=command, has_json=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on reading, until Ctrl-C.")
+@cli_command("log", "Read the hub's log.", "helmsman hub log -f", group=command, has_json=False)
+@click.option("-f", "--follow", is_flag=True, help="Keep reading until Ctrl-C.")
 def _log(follow: bool) -> None:
     """Read the end of the hub's log."""
     from helmsman.hub.launch import LOG

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @cli_command("login", "Log Codex in.", "helmsman login", "helmsman login --device-code")
 @click.option("--device-code", "with_code", is_flag=True, help="Show a code to enter in a browser on any machine.")
 def command(with_code: bool, as_json: bool) -> int:
-    """Have Codex log in with ChatGPT: open the page that is shown in a browser on this machine, and come back.
+    """Log Codex in with ChatGPT: open the page that is shown in a browser on this machine, and come back.
 
     On a machine without a browser, --device-code shows a code and the page to enter it on. It waits until that is done;
     Ctrl-C gives up.

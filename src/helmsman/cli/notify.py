@@ -41,15 +41,15 @@ _LOG: Final = (
 
 @cli_group(
     "notify",
-    "Who is told of what waits or has ended: try it, look at what was told.",
+    "Notifications for what is waiting or has ended: list, test, log.",
     "helmsman notify",
     "helmsman notify test",
     "helmsman notify log --limit 50",
 )
 def command(as_json: bool) -> None:
-    """Who is told when something waits or ends and nobody looks. Without a command: list the ways and how they are.
+    """Who is notified when something waits or ends and nobody is looking. Without a command: list the ways and their state.
 
-    `[notify]` of your own helmsman.toml says who is told of what, and how.
+    Set them up under `[notify]` in your own helmsman.toml.
     """
     from helmsman.shapes.notices import way_as_dict
 
@@ -75,7 +75,7 @@ def command(as_json: bool) -> None:
 def _test(way: str | None, as_json: bool) -> int:
     """Send a test notice and report whether it arrived. WAY is a name that `helmsman notify` lists; without one, all.
 
-    Filters and quiet hours do not hold for it. A page of the dashboard has three seconds to show it.
+    It ignores filters and quiet hours. An open dashboard has three seconds to show it.
     """
     host().begin_change("repeatable")
     sent = with_helmsman(lambda helm: helm.extras.notices.test(way))
@@ -83,7 +83,7 @@ def _test(way: str | None, as_json: bool) -> int:
     return ExitCode.OK if all(one.status == "sent" for one in sent) else ExitCode.FAILED
 
 
-@cli_command("log", "Show what was told.", "helmsman notify log --json", group=command)
+@cli_command("log", "Show the notices sent.", "helmsman notify log --json", group=command)
 @limit_option
 def _log(limit: int, as_json: bool) -> None:
     """Show the notices sent and whether they arrived, newest first."""

@@ -29,9 +29,7 @@ _LABEL_WIDTH: Final = 10
 limit_option: Final = click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Show at most this many."
 )
-pager_option: Final = click.option(
-    "--no-pager", is_flag=True, help="Write all of it at once, also what is longer than the screen."
-)
+pager_option: Final = click.option("--no-pager", is_flag=True, help="Do not use a pager.")
 
 
 def print_json(shown: Mapping[str, Any]) -> None:

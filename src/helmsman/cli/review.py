@@ -48,7 +48,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     is_flag=True,
     help="Review what is not committed yet. This is the default.",
 )
-@click.option("--base", metavar="BRANCH", help="Review all that differs from this branch.")
+@click.option("--base", metavar="BRANCH", help="Review everything that differs from this branch.")
 @click.option("--commit", metavar="COMMIT", help="Review one commit.")
 @click.option("--instructions", metavar="TEXT", help="What to look at; on its own, all there is to review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
@@ -85,7 +85,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     default=_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Give up after so long.",
+    help="Give up after this long.",
 )
 def command(
     uncommitted: bool,

@@ -53,7 +53,7 @@ STEP_OPTIONS: Final = (
     ),
     click.option("--image", "images", metavar="FILE", multiple=True, help="Show the model an image. Repeatable."),
     click.option(
-        "--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message has to fit."
+        "--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message must match."
     ),
     click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …"),
 )
@@ -88,7 +88,7 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
 @click.option(
     "--on-limit",
     type=click.Choice(get_args(OnLimit)),
-    help="When the account's usage limit is reached.  [default: ask]",
+    help="What to do when the account's usage limit is reached.  [default: ask]",
 )
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
 @interactive_option
@@ -99,10 +99,13 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Give up on an attempt in which the agent shows no sign of life for so long.  [default: 60 at first, then 600]",
+    help="Give up on an attempt in which the agent shows no sign of life for this long.  [default: 60 at first, then 600]",
 )
 @click.option(
-    "--attempts", type=click.IntRange(min=1), metavar="N", help="How often to try; a retry goes on.  [default: 3]"
+    "--attempts",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many times to try; a retry continues where the last one stopped.  [default: 3]",
 )
 def command(
     prompt: str | None,

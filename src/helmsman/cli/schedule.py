@@ -42,13 +42,13 @@ _schedule_argument: Final = click.argument(
 
 @cli_group(
     "schedule",
-    "Have work begin by itself: add, list, pause, run, remove.",
+    "Run work on a schedule: add, list, pause, run, remove.",
     "helmsman schedule add --cron '0 7 * * 1-5' \"Look at last night's failures\" -s read-only",
     'helmsman schedule add --at "tomorrow 6:00" "Update the dependencies and run the tests" --full-auto --worktree',
     "helmsman schedule show S-3f2a9c1e",
 )
 def command(as_json: bool) -> None:
-    """Have work begin by itself, and look at what came of it. Without a command: list the schedules.
+    """Run work on a schedule and see how it went. Without a command: list the schedules.
 
     Schedules run for as long as the hub does, which stays while there are any; `helmsman hub install` has it start with
     the machine. A run is a task like any other: `helmsman tasks` shows it, and its session.
@@ -90,16 +90,22 @@ def _list_schedules(*, as_json: bool) -> None:
     group=command,
 )
 @click.argument("prompt")
-@click.option("--cron", metavar="LINE", help="When, as five fields of cron: minute, hour, day, month, day of the week.")
+@click.option("--cron", metavar="LINE", help="When, as a cron expression: minute, hour, day, month, day of the week.")
 @click.option("--every", metavar="TIME", help="How often: 30m, 2h, 1d.")
 @click.option(
     "--at", metavar="WHEN", help="Once: 'tomorrow 6:00', 'friday 18:30', '2027-01-31 09:00', 'in 90 minutes'."
 )
-@click.option("--timezone", metavar="NAME", help="What --cron and --at mean, such as Europe/Berlin.  [default: here]")
 @click.option(
-    "--missed", type=click.Choice(["run", "skip"]), default="run", show_default=True, help="If the machine slept then."
+    "--timezone", metavar="NAME", help="The time zone of --cron and --at, such as Europe/Berlin.  [default: here]"
 )
-@click.option("--overlap", is_flag=True, help="Begin even if the run before still works.")
+@click.option(
+    "--missed",
+    type=click.Choice(["run", "skip"]),
+    default="run",
+    show_default=True,
+    help="What to do about a time at which the machine was asleep.",
+)
+@click.option("--overlap", is_flag=True, help="Start even if the previous run is still going.")
 @click.option("-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one.")
 @click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them).")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
@@ -112,10 +118,10 @@ def _list_schedules(*, as_json: bool) -> None:
 @click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request.")
 @click.option("--profile", metavar="NAME", help="A profile of your Codex configuration.")
 @click.option("-c", "--config", metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration.")
-@click.option("--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message has to fit.")
+@click.option("--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message must match.")
 @click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …")
-@click.option("--worktree", is_flag=True, help="Each run in a git worktree of its own.")
-@click.option("--max-cost-usd", type=float, metavar="USD", help="Stop a run that has cost more.")
+@click.option("--worktree", is_flag=True, help="Give each run its own git worktree.")
+@click.option("--max-cost-usd", type=float, metavar="USD", help="Stop a run that costs more than this.")
 def _add(
     prompt: str,
     directory: str | None,
@@ -124,7 +130,7 @@ def _add(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Add a schedule. Say when in one way: --cron, --every or --at.
+    """Add a schedule. Give exactly one of --cron, --every and --at.
 
     A run has the hub's environment, not this shell's: what an agent needs of yours has to be in its own configuration. Its
     questions wait 24 hours for somebody; then the run fails as `unanswered`.
@@ -146,7 +152,7 @@ def _add(
 @_schedule_argument
 @limit_option
 def _show(reference: str, limit: int, as_json: bool) -> None:
-    """Show a schedule and what came of its runs, newest first. SCHEDULE is its id, or a beginning of it."""
+    """Show a schedule and how its runs went, newest first. SCHEDULE is its id, or the start of it."""
     from helmsman.shapes.schedules import run_as_dict, schedule_as_dict
 
     async def look(helm: Helmsman) -> tuple[Schedule, list[tuple[ScheduleRun, Task | None]]]:
@@ -189,31 +195,31 @@ async def _task(helm: Helmsman, run: ScheduleRun) -> Task | None:
         return None
 
 
-@cli_command("pause", "Have a schedule begin nothing.", "helmsman schedule pause S-3f2a9c1e", group=command)
+@cli_command("pause", "Pause a schedule.", "helmsman schedule pause S-3f2a9c1e", group=command)
 @_schedule_argument
 def _pause(reference: str, as_json: bool) -> None:
-    """Have a schedule begin nothing until `helmsman schedule resume`. What it has begun goes on."""
+    """Pause a schedule until `helmsman schedule resume`. Runs already started continue."""
     _change(lambda schedules: schedules.pause(reference), "Paused {id}.", as_json=as_json)
 
 
-@cli_command("resume", "Have a paused schedule go on.", "helmsman schedule resume S-3f2a9c1e", group=command)
+@cli_command("resume", "Resume a paused schedule.", "helmsman schedule resume S-3f2a9c1e", group=command)
 @_schedule_argument
 def _resume(reference: str, as_json: bool) -> None:
-    """Have a paused schedule go on with its next time; what it missed is not made up for."""
+    """Resume a paused schedule from its next time on; runs it missed are not made up for."""
     _change(lambda schedules: schedules.resume(reference), "{id} goes on; it begins {next}.", as_json=as_json)
 
 
 @cli_command("remove", "Remove a schedule.", "helmsman schedule remove S-3f2a9c1e", group=command)
 @_schedule_argument
 def _remove(reference: str, as_json: bool) -> None:
-    """Remove a schedule. What it has begun goes on, and stays among the tasks."""
+    """Remove a schedule. Runs already started continue, and stay in the list of tasks."""
     _change(lambda schedules: schedules.remove(reference), "Removed {id}.", as_json=as_json)
 
 
-@cli_command("run-now", "Begin a run at once.", "helmsman schedule run-now S-3f2a9c1e", group=command)
+@cli_command("run-now", "Start a run now.", "helmsman schedule run-now S-3f2a9c1e", group=command)
 @_schedule_argument
 def _run_now(reference: str, as_json: bool) -> None:
-    """Begin a run at once. The times of the schedule stay as they are."""
+    """Start a run now. The schedule itself does not change."""
     from helmsman.shapes.rendering import task_as_dict
 
     host().begin_change("once")

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 )
 @session_argument
 @click.option(
-    "--lines", type=click.IntRange(0, 2000), default=20, show_default=True, metavar="N", help="So much recent output."
+    "--lines",
+    type=click.IntRange(0, 2000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many lines of recent output to show.",
 )
 def command(session: str, lines: int, as_json: bool) -> int:
     """Show what a session is doing right now: its status, its recent output, what it asks, its result.

@@ -88,7 +88,7 @@ def _list_options(body: CommandT) -> CommandT:
 
 @cli_group(
     "tasks",
-    "List tasks; wait for them, stop them, read what they gave.",
+    "List tasks; wait for them, stop them, read their results.",
     "helmsman tasks --status working --status pending",
     "helmsman tasks wait fix-parser --timeout 600",
     "helmsman tasks results T-local-0f3a9c1b2d4e > answer.txt",
@@ -149,10 +149,10 @@ def _list_tasks(
 # --- one task --------------------------------------------------------------------------------------------------------
 
 
-@cli_command("show", "Show how a task stands.", "helmsman tasks show fix-parser", group=command)
+@cli_command("show", "Show the state of a task.", "helmsman tasks show fix-parser", group=command)
 @_task_argument
 def _show(reference: str, as_json: bool) -> None:
-    """Show how a task stands: status, progress, result, tokens. The cloud is asked about a task that is there."""
+    """Show the state of a task: status, progress, result, tokens. The cloud is asked about a task that is there."""
     _print_task(with_helmsman(lambda helm: helm.tasks.get(reference)), as_json=as_json)
 
 
@@ -168,10 +168,10 @@ Exit codes: 0 it completed, 1 it failed, was cancelled, or nobody knows, 4 the t
 )
 @_task_argument
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="How long at most.  [default: as it takes]"
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait at most this long.  [default: as it takes]"
 )
 def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
-    """Wait until a task has ended or asks something, and show how it stands then. Ctrl-C ends the wait, not the task."""
+    """Wait until a task has ended or asks something, and show its state then. Ctrl-C ends the wait, not the task."""
 
     async def wait(helm: Helmsman) -> Task:
         return await helm.tasks.wait(await helm.tasks.find(reference), timeout=timeout)
@@ -230,7 +230,7 @@ def _submit(
 
 @cli_command("cancel", "Stop a task.", 'helmsman tasks cancel fix-parser --reason "takes too long"', group=command)
 @_task_argument
-@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@click.option("--reason", metavar="TEXT", help="Why, for the log.")
 def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
     """Stop a task: the turn and the commands it is running. What was changed until then stays changed.
 
@@ -252,7 +252,7 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
 
 @cli_command(
     "results",
-    "Show what a task gave.",
+    "Show the result of a task.",
     "helmsman tasks results fix-parser > answer.txt",
     "helmsman tasks results T-cloud-7be1042c9a55 --attempt 2 --diff | git apply",
     group=command,
@@ -261,7 +261,7 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
 @click.option("--diff", "wants_diff", is_flag=True, help="The change, as a unified diff, instead of the message.")
 @_attempt_option("Which attempt of a cloud task.")
 def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> int:
-    """Show what a task gave: the final message on stdout, or with --diff the change; all else on stderr.
+    """Show the result of a task: the final message on stdout, or with --diff the change; all else on stderr.
 
     The exit code is 0 only for a task that completed, and with --diff only where its change is known.
     """
@@ -335,7 +335,7 @@ def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
 
 @cli_command(
     "resume",
-    "Go on with a task that waits for a usage limit.",
+    "Resume a task that waits for a usage limit.",
     "helmsman tasks resume fix-parser",
     'helmsman tasks resume fix-parser --at "tomorrow 6:00"',
     group=command,
@@ -366,7 +366,7 @@ def _resume(reference: str, at: str | None, as_json: bool) -> None:
 @click.option(
     *("-C", "--cd", "--directory", "directory"), default=".", metavar="DIR", help="The repository.  [default: here]"
 )
-@click.option("--allow-dirty", is_flag=True, help="Also where there are uncommitted changes in other files.")
+@click.option("--allow-dirty", is_flag=True, help="Even if other files have uncommitted changes.")
 @agreed_options
 def _apply(
     reference: str, attempt: int, directory: str, allow_dirty: bool, yes: bool, digest: str | None, as_json: bool

@@ -14,9 +14,9 @@ from helmsman.clients.locations import CLIENTS, Scope
 
 @cli_command(
     "uninstall",
-    "Take Helmsman out of an MCP client again.",
+    "Remove Helmsman from an MCP client.",
     "helmsman uninstall claude",
-    help=f"""Take Helmsman out of the configuration of an MCP client.
+    help=f"""Remove Helmsman from the configuration of an MCP client.
 
 Entries that run Helmsman are removed; one that `install` made out of another is put back as it was. Nothing else in the
 file changes.

@@ -31,7 +31,7 @@ _NOTHING_LEFT: Final = "No worktree is left over. `helmsman worktrees` lists the
 
 @cli_group(
     "worktrees",
-    "List the worktrees of sessions; drop what is left over.",
+    "List the worktrees of sessions; drop leftovers.",
     "helmsman worktrees",
     "helmsman worktrees leftovers",
     "helmsman worktrees prune",
@@ -68,7 +68,7 @@ def _list_worktrees(*, no_pager: bool, as_json: bool) -> None:
     )
 
 
-@cli_command("leftovers", "List those that nobody needs any more.", "helmsman worktrees leftovers", group=command)
+@cli_command("leftovers", "List leftover worktrees.", "helmsman worktrees leftovers", group=command)
 @pager_option
 def _leftovers(no_pager: bool, as_json: bool) -> None:
     """List the worktrees whose process is gone, with what was changed in each."""
@@ -83,11 +83,11 @@ def _leftovers(no_pager: bool, as_json: bool) -> None:
     _print({"leftovers": shown}, rows, nothing=_NOTHING_LEFT, no_pager=no_pager, as_json=as_json)
 
 
-@cli_command("prune", "Drop those that are left over.", "helmsman worktrees prune", group=command)
-@click.option("--force", is_flag=True, help="Also those in which something was changed: it is lost.")
+@cli_command("prune", "Drop leftover worktrees.", "helmsman worktrees prune", group=command)
+@click.option("--force", is_flag=True, help="Also those with changes, which are lost.")
 @yes_option
 def _prune(force: bool, agreed: bool, as_json: bool) -> None:
-    """Drop the worktrees that are left over and in which nothing was changed.
+    """Drop leftover worktrees without changes.
 
     With --force work is lost, so you are asked first; where there is no terminal to ask on, that needs --yes.
     """

@@ -16,7 +16,7 @@ class PlanInput(StartInput):
 async def codex_plan(call: CallContext, args: PlanInput) -> StartOutput:
     """Hand a task to Codex that it first only plans: until the plan is approved it only reads, whatever the sandbox.
     Returns at once with a sessionId; codex_wait brings the plan as pendingQuestion (details.plan). Answer
-    with codex_respond: approve (it does it with the options given here; wait again), "revise: what is to be different"
+    with codex_respond: approve (it does it with the options given here; wait again), "revise: what should change"
     (it plans again), or stop. Where no plan is needed use codex_start."""
     return started(
         await call.helm.extras.plans.start(args.prompt, on_question=call.on_question, agent=CODEX, **args.options())

@@ -64,9 +64,9 @@ def _in_words(output: SchedulesOutput) -> str:
     return "\n".join(lines) or "There are no schedules."
 
 
-@tool("Have work begin by itself", ACTS, _in_words)
+@tool("Schedule work", ACTS, _in_words)
 async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOutput:
-    """Have Codex begin work by itself, at set times, with nobody connected: add, list, show, pause, resume, run_now,
+    """Run Codex on a schedule, with nobody connected: add, list, show, pause, resume, run_now,
     remove. Each run is a task; its questions wait 24 hours for a person. It has the hub's environment, not yours. For
     work to be done now use codex_start."""
     schedules = call.helm.extras.schedules

@@ -104,7 +104,7 @@ def _archive_in_words(output: ArchiveOutput) -> str:
 
 @tool("Archive a Codex session", ARRANGES, _archive_in_words)
 async def codex_archive(call: CallContext, args: SessionInput) -> ArchiveOutput:
-    """Put a session away: codex_list shows it only with includeArchived, and it goes on only after codex_unarchive.
+    """Archive a session: codex_list shows it only with includeArchived, and it goes on only after codex_unarchive.
     Nothing is deleted. Not while a turn is running: codex_interrupt first."""
     await call.helm.extras.upkeep.archive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=True)

@@ -164,6 +164,8 @@ class Session:
         """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.capabilities.plans`)."""
         self.is_message = True
         """Whether its turn answers a message, so that another message can go on with it; a compaction does not."""
+        self.goal: str | None = None
+        """What the agent works towards by itself, turn after turn, where somebody here has asked for that."""
         self.rules: tuple[Rule, ...] = ()
         self.worktree: Worktree | None = None
         self.handed_over_from: str | None = None
@@ -432,9 +434,12 @@ class Session:
     async def events(self, *, since: int = 0) -> AsyncGenerator[Event]:
         """What happens in this session, from its first kept event (or from a cursor) until the running turn ends.
 
-        Text still being written comes as `ItemDelta`. Without a running turn it ends once what is past has been given.
+        Text still being written comes as `ItemDelta`, the first with all that there is of it. Without a running turn it ends
+        once what is past has been given.
         """
         with self.watched(), self.feed.read(since=since) as reader:
+            for written in self.state.being_written:
+                reader.put(written, len(written.text))
             while reader.pending() or self.state.is_running:
                 event = await reader.next()
                 if event is None:

@@ -130,6 +130,20 @@ class SessionState:
         return [self._with_written(item) for item in self._items.values()]
 
     @property
+    def being_written(self) -> list[ItemDelta]:
+        """What has been streamed so far of items that have not ended, for whoever joins now: streams are not stored."""
+        return [
+            ItemDelta(
+                session_id=self.session_id,
+                turn_id=self.turn_id,
+                item_id=item_id,
+                item_type=self._items[item_id].type,
+                text=written.text,
+            )
+            for item_id, written in self._written.items()
+        ]
+
+    @property
     def items_and_decisions(self) -> list[Item]:
         """The items, and among them what became of questions, each where it was decided: no entry ever moves."""
         shown: list[Item] = list(self.items)

@@ -48,6 +48,16 @@ class Roster:
         self.restored = OnceEach[Session]()
         self.listeners: list[Callable[[Session, Event], None]] = []
 
+    def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
+        """Tell somebody what happens in all sessions, until the answer is called, once or more often."""
+
+        def stop() -> None:
+            if listener in self.listeners:
+                self.listeners.remove(listener)
+
+        self.listeners.append(listener)
+        return stop
+
     def on_event(self, session: Session, _event: Event) -> None:
         """Keep `at_work` true."""
         if session.state.is_running or session.queue:

@@ -9,13 +9,12 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING
 
-from helmsman.model.events import TurnEnded, UserMessage
+from helmsman.model.events import ItemStarted, TurnEnded, TurnStarted, UserMessage
 from helmsman.tasks.drafts import draft_task
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from helmsman.model.events import ItemStarted
     from helmsman.model.options import TurnLimits
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
@@ -28,6 +27,11 @@ def is_theirs(session: Session, ledger: Ledger) -> bool:
     return engine is not None and engine.is_of_a_person and ledger.running_task(session.id) is None
 
 
+def towards(goal: str) -> str:
+    """What a turn towards a goal is called."""
+    return f"Work towards the goal: {goal}"
+
+
 class OthersTurns(ABC):
     """Part of `helmsman.steering.turns.Turns`."""
 
@@ -38,15 +42,15 @@ class OthersTurns(ABC):
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
 
-    def hear_prompt(self, session: Session, event: ItemStarted) -> None:
-        """A message has come to the agent: where it has begun a turn, and none of ours, that is a task."""
-        if not isinstance(event.item, UserMessage) or event.agent_id is not None or is_theirs(session, self._ledger):
-            return
-        if session.state.is_running:
-            self.register_turn(session, event.item.text)
+    def hear_of_turn(self, session: Session, event: ItemStarted | TurnStarted) -> None:
+        """A turn has begun, or a message has come to the agent: where that is none of ours, it is a task."""
+        if isinstance(event, TurnStarted):
+            if session.goal is not None:
+                self._register_turn(session, towards(session.goal))
+        elif isinstance(event.item, UserMessage) and session.state.is_running and not is_theirs(session, self._ledger):
+            self._register_turn(session, event.item.text)
 
-    def register_turn(self, session: Session, text: str) -> None:
-        """Have a turn that has begun be a task, if it is none."""
+    def _register_turn(self, session: Session, text: str) -> None:
         if self._ledger.running_task(session.id) is None and session.id not in self._shared.registering:
             self._shared.registering.add(session.id)
             self._shared.tasks.start_soon(partial(self._register, session, text))

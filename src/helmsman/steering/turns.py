@@ -521,9 +521,10 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
             if self._memory.is_inside(session):
                 listener(session, event)
 
-        listeners, heard = self._shared.roster.listeners, hear if self.allowed_roots else listener
-        listeners.append(heard)
-        return lambda: listeners.remove(heard)
+        stop = self._shared.roster.listen(hear if self.allowed_roots else listener)
+        if not self._is_alone:
+            self._exit.callback(stop)  # a door that has closed hears nothing more
+        return stop
 
     @property
     def sessions(self) -> Mapping[str, Session]:
@@ -586,8 +587,8 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 self.make_room()
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)
-            elif isinstance(event, ItemStarted):
-                self.hear_prompt(session, event)
+            elif isinstance(event, ItemStarted | TurnStarted) and event.agent_id is None:
+                self.hear_of_turn(session, event)
 
     def _check_room(self) -> None:
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)

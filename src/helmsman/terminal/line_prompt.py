@@ -1,4 +1,4 @@
-"""One line of a person, typed behind a prompt and edited there; what it was stays on the screen."""
+"""One line of a person, typed behind a prompt and edited there; what it was stays on the screen. A yes or no, too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 from prompt_toolkit.history import InMemoryHistory
+from rich.cells import cell_len
 from rich.text import Text
 
 from helmsman.base.shown_text import one_line
@@ -19,8 +20,33 @@ if TYPE_CHECKING:
 _MOST_ROWS: Final = 5
 _LOOK_SECONDS: Final = 0.2
 """How soon a line is there again that was resized, or in the background."""
+_YES: Final = ("y", "yes")
+_NO: Final = ("", "n", "no")
+_ROOM: Final = 6
+"""Columns left for an answer in the last line of a question."""
 _ANSWERS: Final = InMemoryHistory()
 """What was answered so far. It goes with the process: an answer may be anything, and nobody types it twice."""
+
+
+async def is_agreed(console: Console, fd: int, question: str) -> bool:
+    """A yes or no to a question. Nothing typed is no; anything else is asked again.
+
+    Raises:
+        EOFError: As `read_line`.
+    """
+    width = max(1, console.width - _ROOM)
+    about, stop, asked = question.rpartition(". ")
+    if stop and cell_len(f"{question} [y/N]: ") > width:  # what is asked stays together
+        console.print(Text(f"{about}."))
+        question = asked
+    *above, last = Text(f"{question} [y/N]: ").wrap(console, width)
+    if above:
+        console.print(*above, sep="\n")
+    while True:
+        answer = (await read_line(console, fd, f"{last.plain.rstrip()} ", secret=False)).strip().lower()
+        if answer in _YES or answer in _NO:
+            return answer in _YES
+        console.print("Type y or n.")
 
 
 async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> str:
@@ -29,7 +55,7 @@ async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> 
     Raises:
         EOFError: The end was typed (Ctrl-D on an empty line), or the terminal is gone.
     """
-    region, ended = Region(console), anyio.Event()
+    region, ended, indent = Region(console), anyio.Event(), cell_len(prompt)
     is_over = False
 
     def end() -> None:
@@ -39,8 +65,8 @@ async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> 
 
     def draw() -> None:
         text, cursor = ("", 0) if secret else (editor.text, editor.cursor)
-        rows, (row, column) = line_rows(text, cursor, width=console.width - 1 - len(prompt), most=_MOST_ROWS)
-        region.draw(_behind(prompt, rows), (row, len(prompt) + column))
+        rows, (row, column) = line_rows(text, cursor, width=console.width - 1 - indent, most=_MOST_ROWS)
+        region.draw(_behind(prompt, rows), (row, indent + column))
 
     keys = [Key("enter", ended.set), Key("c-d", end, on_empty_line=True)]
     editor = LineEditor(fd, keys, draw, None if secret else _ANSWERS)
@@ -62,4 +88,6 @@ async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> 
 
 
 def _behind(prompt: str, rows: list[str]) -> list[Text]:
-    return [Text.assemble((" " * len(prompt) if number else prompt, "bold"), row) for number, row in enumerate(rows)]
+    return [
+        Text.assemble((" " * cell_len(prompt) if number else prompt, "bold"), row) for number, row in enumerate(rows)
+    ]

@@ -46,7 +46,7 @@ async function call(url, options) {
   try {
     answer = await fetch(url, { credentials: "same-origin", ...options });
   } catch {
-    throw new ApiError("unreachable", "Helmsman does not answer. See whether it still runs, and try again.");
+    throw new ApiError("unreachable", "Helmsman does not answer. Check that it is still running, and try again.");
   }
   const content = await answer.json().catch(() => ({}));
   await released(); // all that is drawn anew is drawn because of an answer

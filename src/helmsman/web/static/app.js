@@ -118,7 +118,7 @@ whenLoggedOut(logOut);
 // --- the header ------------------------------------------------------------------------------------------------------
 
 const themeButton = document.getElementById("theme");
-const THEMES = { "": ["◐", "Theme: as the system"], light: ["☀", "Theme: light"], dark: ["☾", "Theme: dark"] };
+const THEMES = { "": ["◐", "Theme: system"], light: ["☀", "Theme: light"], dark: ["☾", "Theme: dark"] };
 
 function showTheme() {
   const [sign, words] = THEMES[window.helmsmanTheme.get()];

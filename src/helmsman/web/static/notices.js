@@ -78,8 +78,8 @@ export function notificationButton(button) {
       Notification.permission === "denied"
         ? ["The browser does not allow notifications for this page", false]
         : mayNotify()
-          ? ["Notifications of new questions: on", true]
-          : ["Notifications of new questions: off", false];
+          ? ["Notifications for new questions: on", true]
+          : ["Notifications for new questions: off", false];
     button.title = words;
     button.setAttribute("aria-label", words);
     button.setAttribute("aria-pressed", String(pressed));

@@ -10,13 +10,13 @@ import { store } from "/store.js";
 import { field } from "/views/new-session.js";
 
 const ACTIONS = [
-  { name: "interrupt", label: "Interrupt…", meaning: "The turn that runs is stopped where it is.", running: true, ask: ({ sessionId }) => interrupt(sessionId).catch((error) => toast(error.message, "error")) },
+  { name: "interrupt", label: "Interrupt…", meaning: "The running turn is stopped where it is.", running: true, ask: ({ sessionId }) => interrupt(sessionId).catch((error) => toast(error.message, "error")) },
   { name: "rename", label: "Rename…", meaning: "Lists show the name.", needs: "rename", ask: rename },
   { name: "review", label: "Review…", meaning: "A review of what it changed; its findings become part of the session.", ask: review },
   { name: "fork", label: "Fork…", meaning: "A new session that knows all this, up to now or to an earlier turn.", needs: "fork", ask: fork },
   { name: "compact", label: "Compact…", meaning: "The history becomes a summary, which makes room.", needs: "compact", idle: true, ask: compact },
   { name: "rollback", label: "Forget turns…", meaning: "The session no longer knows its last turns. Files stay as they are.", needs: "rollback", idle: true, ask: rollBack },
-  { name: "archive", label: "Archive…", meaning: "Lists leave it out until it is brought back.", needs: "archive", idle: true, ask: archive },
+  { name: "archive", label: "Archive…", meaning: "It is hidden from lists until you bring it back.", needs: "archive", idle: true, ask: archive },
 ];
 const BRING_BACK = { name: "unarchive", label: "Bring back", meaning: "It is archived: bring it back to go on.", needs: "archive", ask: bringBack };
 
@@ -37,7 +37,7 @@ export async function openActions(session) {
   );
   function entry({ name, label, meaning, needs, idle, ask }) {
     const can = !needs || (session.can ?? agent?.can ?? [needs]).includes(needs);
-    const why = can ? (running && idle ? "While a turn runs this cannot be done. Wait for its end, or interrupt it." : "") : (agent?.cannot[needs] ?? "Its agent cannot.");
+    const why = can ? (running && idle ? "While a turn runs this cannot be done. Wait for its end, or interrupt it." : "") : (agent?.cannot[needs] ?? "Its agent cannot do this.");
     const id = freshId("meaning");
     const press = () => {
       dialog.close();
@@ -113,7 +113,7 @@ async function fork({ sessionId, can, agent }) {
 function compact({ sessionId }) {
   askAndDo({
     title: "Compact this session?",
-    about: h("p", {}, "The agent goes on with a summary of what was said. The words themselves are lost to it; this cannot be taken back."),
+    about: h("p", {}, "The agent goes on with a summary of what was said. The words themselves are lost to it; this cannot be undone."),
     yes: "Compact",
     danger: true,
     act: () => post(sessionPath(sessionId, "compact")).then(() => null),
@@ -133,7 +133,7 @@ async function rollBack({ sessionId }) {
   show();
   askAndDo({
     title: "Forget the last turns?",
-    about: [h("p", {}, "The session no longer knows these turns. Files stay as the turns left them. This cannot be taken back."), lost],
+    about: [h("p", {}, "The session no longer knows these turns. Files stay as the turns left them. This cannot be undone."), lost],
     fields: field(`How many (of ${count(turns.length, "turn")})`, number),
     yes: "Forget",
     danger: true,
@@ -144,7 +144,7 @@ async function rollBack({ sessionId }) {
 function archive({ sessionId }) {
   askAndDo({
     title: "Archive this session?",
-    about: h("p", {}, "Lists leave it out. It can be brought back, from its address or with `helmsman unarchive`, but its files can no longer be rewound to the turns it had."),
+    about: h("p", {}, "It is hidden from lists. You can bring it back, from its address or with `helmsman unarchive`, but its files can no longer be rewound to the turns it had."),
     yes: "Archive",
     danger: true,
     act: async () => {

@@ -39,7 +39,7 @@ export class Composer {
     const running = status === "active" || status === "awaiting_approval";
     const steers = running && (!can || can.includes("steer"));
     this.#whenBusy = steers ? "steer" : running ? "queue" : "error";
-    this.label.textContent = steers ? "Steer the turn that runs" : "Next message";
+    this.label.textContent = steers ? "Steer the running turn" : "Next message";
     this.field.placeholder = steers ? "Steer: the agent reads this in the middle of its turn" : running ? "For the next turn" : "What next?";
     this.send.textContent = steers ? "Steer" : running ? "After this turn" : "Send";
     this.queue.hidden = !steers;
@@ -69,7 +69,7 @@ export class Composer {
     const message = this.field.value.trim();
     if (!message || this.#sending) return;
     const images = this.pictures.paths;
-    if (images.length && whenBusy === "steer") throw new Error("A turn that runs takes no images. Send the message after this turn, or without them.");
+    if (images.length && whenBusy === "steer") throw new Error("A running turn takes no images. Send the message after this turn, or without them.");
     this.#sending = true;
     try {
       await this.#post({ message, whenBusy, images });

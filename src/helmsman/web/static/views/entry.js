@@ -87,7 +87,7 @@ const BODIES = {
   ],
   image_view: (item) => h("p", { class: "mono" }, item.path),
   context_compaction: () => h("p", { class: "quiet" }, "The conversation was summarised to make room."),
-  review: (item) => (item.text ? prose(item) : h("p", { class: "quiet" }, "Review begins.")),
+  review: (item) => (item.text ? prose(item) : h("p", { class: "quiet" }, "Review started.")),
   decision: (item) => [h("p", {}, item.question), h("p", { class: item.by === "deadline" ? "bad" : "quiet" }, item.outcome)],
   error: (item) => h("p", {}, item.message),
 };

@@ -15,9 +15,9 @@ export class Filters {
       this.#told();
       onchange();
     };
-    this.project = h("select", { "aria-label": "Sessions of which project", onchange: changed });
-    this.agent = agentFilter("Sessions of which agent", changed);
-    this.state = h("select", { "aria-label": "Sessions in which state", onchange: changed }, h("option", { value: "" }, "All states"), STATES.map((state) => h("option", { value: state }, statusWord(state))));
+    this.project = h("select", { "aria-label": "Filter by project", onchange: changed });
+    this.agent = agentFilter("Filter by agent", changed);
+    this.state = h("select", { "aria-label": "Filter by state", onchange: changed }, h("option", { value: "" }, "All states"), STATES.map((state) => h("option", { value: state }, statusWord(state))));
     this.element = h("div", { class: "filters" }, this.project, this.state, this.agent);
     this.#showProjects();
     store.addEventListener("overview", () => this.#showProjects());

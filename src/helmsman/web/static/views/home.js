@@ -58,7 +58,7 @@ export class HomeView {
     this.element.dataset.questions = String(store.questions.length);
     this.heading.textContent = store.questions.length
       ? `${count(store.questions.length, "question waits", "questions wait")} for you`
-      : "Nothing waits for you";
+      : "Nothing is waiting for you";
     this.#showStanding();
   }
 

@@ -78,7 +78,7 @@ function working(task, refresh) {
     toast(message);
     refresh();
   };
-  return h("div", { class: "task-more" }, h("p", { class: "outcome quiet" }, task.progress?.text ?? "It begins."), actionButton("Stop…", {}, cancel));
+  return h("div", { class: "task-more" }, h("p", { class: "outcome quiet" }, task.progress?.text ?? "Started."), actionButton("Stop…", {}, cancel));
 }
 
 function verdict(report) {

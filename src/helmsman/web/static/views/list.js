@@ -159,7 +159,7 @@ export class SessionList {
     if (this.#found?.problem) return h("p", { class: "empty note bad", role: "alert" }, this.#found.problem);
     if (this.#found) return h("p", { class: "empty" }, "Nothing found. Every word has to be in what was said or done.");
     const { agent, ...others } = this.filters.chosen;
-    if (Object.keys(others).length) return h("p", { class: "empty" }, "No sessions that are so.");
+    if (Object.keys(others).length) return h("p", { class: "empty" }, "No sessions match these filters.");
     if (agent) return h("p", { class: "empty" }, `No sessions of ${agents.title(agent)}.`);
     return h("p", { class: "empty" }, "No sessions yet. Press n to start one.");
   }

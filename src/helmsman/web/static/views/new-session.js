@@ -42,7 +42,7 @@ export function openNewSession() {
   const form = h("form", {});
   const pictures = new Pictures(form, prompt);
   form.append(
-    field("What is to be done?", prompt),
+    field("What should the agent do?", prompt),
     h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
     about,
     known,
@@ -55,7 +55,7 @@ export function openNewSession() {
     ),
     configured,
     pictures.element,
-    h("div", { class: "checks" }, check("worktree", "In a git worktree of its own"), trust, unenforced),
+    h("div", { class: "checks" }, check("worktree", "In its own git worktree"), trust, unenforced),
     problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), start),
   );

@@ -18,7 +18,7 @@ export class RulesView {
     this.heading = h("h1", { tabindex: "-1" }, "Rules");
     this.known = h("datalist", { id: known });
     this.directory = h("input", { id: where, name: "directory", list: known, autocomplete: "off", placeholder: "everywhere" });
-    const choose = h("form", { class: "ask-rules" }, label(where, "Rules that concern work in"), this.directory, h("button", { type: "submit" }, "Show"));
+    const choose = h("form", { class: "ask-rules" }, label(where, "Rules for work in"), this.directory, h("button", { type: "submit" }, "Show"));
     choose.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#directory = this.directory.value.trim();
@@ -120,7 +120,7 @@ export class RulesView {
     });
     if (!sure) return;
     await post(`rules/${encodeURIComponent(rule.id)}/remove`);
-    toast("The rule is gone.");
+    toast("Rule removed.");
     await this.#read();
   }
 

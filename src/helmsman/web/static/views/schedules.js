@@ -24,7 +24,7 @@ export class SchedulesView {
   constructor() {
     this.heading = h("h1", { tabindex: "-1" }, "Schedules");
     this.list = h("ul", { class: "schedules" });
-    this.empty = h("p", { class: "empty", hidden: true }, "Nothing begins by itself yet.");
+    this.empty = h("p", { class: "empty", hidden: true }, "No schedules yet.");
     const add = h("button", { type: "button", onclick: () => openNewSchedule(() => this.#read()) }, "Add a schedule…");
     this.element = h(
       "div",
@@ -98,8 +98,8 @@ export class SchedulesView {
       h(
         "div",
         { class: "buttons" },
-        actionButton("Run now", {}, act("run", "It has begun.")),
-        schedule.status === "over" ? null : paused ? actionButton("Resume", {}, act("resume", "It goes on.")) : actionButton("Pause", {}, act("pause", "It is paused.")),
+        actionButton("Run now", {}, act("run", "Started.")),
+        schedule.status === "over" ? null : paused ? actionButton("Resume", {}, act("resume", "Resumed.")) : actionButton("Pause", {}, act("pause", "Paused.")),
         actionButton("Remove…", { class: "danger" }, () => this.#remove(schedule)),
       ),
     );
@@ -108,12 +108,12 @@ export class SchedulesView {
   async #remove(schedule) {
     const sure = await confirmed({
       title: "Remove this schedule?",
-      about: [h("p", {}, schedule.prompt), h("p", { class: "quiet" }, "What it has begun goes on, and stays among the tasks.")],
+      about: [h("p", {}, schedule.prompt), h("p", { class: "quiet" }, "Runs already started continue, and stay in the list of tasks.")],
       yes: "Remove it",
     });
     if (!sure) return;
     await post(`schedules/${encodeURIComponent(schedule.scheduleId)}/remove`);
-    toast("The schedule is gone.");
+    toast("Schedule removed.");
     await this.#read();
   }
 }
@@ -138,12 +138,12 @@ function openNewSchedule(added) {
   const form = h(
     "form",
     {},
-    field("What is to be done?", prompt),
+    field("What should the agent do?", prompt),
     h("div", { class: "fields" }, field("It begins", way), field("When", when), field("Time zone", zone)),
     h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
     known,
     h("div", { class: "fields" }, field("It may write", select("sandbox", SANDBOXES)), field("It asks", select("approvalPolicy", POLICIES))),
-    h("label", { class: "check" }, h("input", { type: "checkbox", name: "worktree" }), h("span", {}, "Each run in a git worktree of its own")),
+    h("label", { class: "check" }, h("input", { type: "checkbox", name: "worktree" }), h("span", {}, "Each run in its own git worktree")),
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "unenforced" }), h("span", {}, "Without a sandbox, if need be: nothing then holds what you approve")),
     h("p", { class: "quiet" }, "Its questions wait 24 hours for somebody."),
     problem,

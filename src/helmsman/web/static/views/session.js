@@ -19,9 +19,14 @@ import { rewindButton } from "/views/rewind.js";
 import { showTimeline } from "/views/timeline.js";
 import { Transcript } from "/views/transcript.js";
 
+// There is room for one thing: an open question is a tab beside the others. Elsewhere it stands below them.
+const narrow = matchMedia("(max-width: 760px)");
+const QUESTION = 3;
+
 export class SessionView {
   #session = null;
   #cards = new Map();
+  #behind = 0; // the tab to go back to when nothing is asked any more
   #closed = new AbortController();
 
   /** `inside` is a place in the session: a tab, a file of its changes, a turn (see `goTo`). */
@@ -38,7 +43,7 @@ export class SessionView {
     this.note = h("p", { class: "note", hidden: true });
     this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => interrupt(sessionId));
     this.more = h("button", { type: "button", dataset: { part: "actions" }, onclick: () => this.#session && openActions(this.#session) }, "Actions…");
-    this.questions = h("div", { class: "questions" });
+    this.questions = h("div", { class: "questions", role: "group", "aria-label": "Open questions" });
     this.turns = h("div", { class: "turns scroller", tabindex: "0" });
     this.element = h(
       "div",
@@ -52,7 +57,6 @@ export class SessionView {
       ),
       this.note,
       this.#tabs(),
-      this.questions,
       this.composer.element,
     );
     this.refresh = coalesced(() => this.#read(), 300);
@@ -62,6 +66,7 @@ export class SessionView {
     agents.addEventListener("agents", () => this.#session && this.composer.show(this.#session), { signal });
     store.addEventListener("questions", () => this.#showQuestions(), { signal });
     store.addEventListener("sessions", () => this.#showTitle(), { signal });
+    narrow.addEventListener("change", () => this.#placeQuestions(true), { signal });
   }
 
   async open() {
@@ -99,21 +104,18 @@ export class SessionView {
       ["Transcript", this.transcript.element, () => {}, ""],
       ["Changes", this.review.element, () => this.review.refresh(), "changes"],
       ["Turns", this.turns, () => this.#readTurns(), "turns"],
+      ["Question", this.questions, () => {}, ""],
     ];
     const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the session" });
-    const shown = [];
     this.tabs = panels.map(([name, content, fill, address], place) => {
       const [tabId, panelId] = [freshId("tab"), freshId("panel")];
-      const panel = h("div", { id: panelId, class: "panel", role: "tabpanel", "aria-labelledby": tabId, hidden: place > 0 }, content);
       const tab = h("button", { type: "button", id: tabId, role: "tab", "aria-controls": panelId }, name);
+      const panel = place === QUESTION ? content : h("div", { class: "panel", role: "tabpanel", "aria-labelledby": tabId }, content);
+      panel.id = panelId;
       const show = () => {
-        for (const [other, one] of this.tabs.entries()) {
-          const chosen = one.tab === tab;
-          one.tab.setAttribute("aria-selected", String(chosen));
-          one.tab.tabIndex = chosen ? 0 : -1;
-          shown[other].hidden = !chosen;
-        }
         this.current = place;
+        if (place !== QUESTION) this.#behind = place;
+        this.#showTab();
         fill();
       };
       const select = () => {
@@ -124,21 +126,42 @@ export class SessionView {
       tab.addEventListener("keydown", (event) => {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         if (!step) return;
-        const next = this.tabs[(place + step + panels.length) % panels.length];
+        const offered = this.tabs.filter((one) => !one.tab.hidden);
+        const next = offered.at((offered.findIndex((one) => one.tab === tab) + step) % offered.length);
         next.select();
         next.tab.focus();
       });
       list.append(tab);
-      shown.push(panel);
-      return { tab, show, select, fill };
-    });
-    this.tabs[0].tab.setAttribute("aria-selected", "true");
-    this.tabs.slice(1).forEach(({ tab }) => {
-      tab.setAttribute("aria-selected", "false");
-      tab.tabIndex = -1;
+      return { tab, panel, show, select, fill };
     });
     this.current = 0;
-    return [list, ...shown];
+    this.#showTab();
+    return [list, ...this.tabs.map(({ panel }) => panel)];
+  }
+
+  get #hasQuestionTab() {
+    return narrow.matches && this.questions.childElementCount > 0;
+  }
+
+  #showTab() {
+    const asks = this.#hasQuestionTab;
+    for (const [place, { tab, panel }] of this.tabs.entries()) {
+      const chosen = place === this.current;
+      tab.setAttribute("aria-selected", String(chosen));
+      tab.tabIndex = chosen ? 0 : -1;
+      tab.hidden = place === QUESTION && !asks;
+      panel.hidden = !chosen && (place !== QUESTION || asks);
+    }
+    this.element?.classList.toggle("asks", asks && this.current === QUESTION);
+  }
+
+  /** Show what is asked where there is room for it; what is new to the eye comes to the front, but not from under somebody's pen. */
+  #placeQuestions(isNew) {
+    const asks = this.#hasQuestionTab;
+    const writes = this.composer.element.contains(document.activeElement);
+    if (asks && isNew && !writes) this.tabs[QUESTION].show();
+    else if (!asks && this.current === QUESTION) this.tabs[this.#behind].show();
+    else this.#showTab();
   }
 
   async #readTurns() {
@@ -207,10 +230,13 @@ export class SessionView {
 
   #showQuestions() {
     const mine = store.questions.filter((question) => question.sessionId === this.id);
+    const isNew = mine.some(({ id }) => !this.#cards.has(id));
     for (const question of mine) {
       if (!this.#cards.has(question.id)) this.#cards.set(question.id, questionCard(question, { withSession: false }));
     }
     arrange(this.questions, mine.map((question) => this.#cards.get(question.id)));
+    this.tabs[QUESTION].tab.textContent = mine.length > 1 ? `Questions (${mine.length})` : "Question";
+    this.#placeQuestions(isNew);
   }
 }
 

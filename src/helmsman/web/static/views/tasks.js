@@ -36,7 +36,7 @@ export class TasksView {
         h("button", { type: "button", "aria-pressed": String(status === ""), dataset: { status }, onclick: () => this.#filter(status) }, name),
       ),
     );
-    this.agent = agentFilter("Tasks of which agent", (agent) => this.#filter(this.#status, agent));
+    this.agent = agentFilter("Filter by agent", (agent) => this.#filter(this.#status, agent));
     this.list = h("ul", { class: "tasks" });
     this.further = actionButton("Show older tasks", { class: "more", hidden: true }, () => this.#readMore());
     this.empty = h("p", { class: "empty", hidden: true }, "No such tasks. Every turn that Helmsman starts becomes one.");
@@ -125,7 +125,7 @@ function taskParts(task, refresh) {
   };
   const resume = async () => {
     await post(`tasks/${encodeURIComponent(task.taskId)}/resume`);
-    toast("It goes on.");
+    toast("Resumed.");
     refresh();
   };
   const place = task.job ? `#/j/${task.taskId}` : task.sessionId ? `#/s/${task.sessionId}` : null;

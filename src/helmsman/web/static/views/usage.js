@@ -29,7 +29,7 @@ export class UsageView {
         h("button", { type: "button", "aria-pressed": String(since === this.#since), dataset: { since }, onclick: () => this.#choose(since) }, name),
       ),
     );
-    this.agent = agentFilter("Usage of which agent", (agent) => this.#choose(this.#since, agent));
+    this.agent = agentFilter("Filter by agent", (agent) => this.#choose(this.#since, agent));
     this.limits = h("section", { class: "limits", "aria-label": "Rate limits" });
     this.budgets = h("section", { class: "limits", "aria-label": "Budgets" });
     this.body = h("div", { class: "usage" }, h("p", { class: "empty" }, "Reading…"));
