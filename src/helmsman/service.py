@@ -18,6 +18,7 @@ from helmsman.base.concurrency import require_asyncio
 from helmsman.errors import InvalidSetting, NotOpen
 from helmsman.hub.verbs import VERBS
 from helmsman.model.events import EngineGone, TurnEnded
+from helmsman.model.inputs import refuse_placement
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
@@ -166,8 +167,8 @@ class Helmsman(Steering):
         if self.settings.fleet_url is not None and (self._is_door or self._is_alone):
             if self._shared.open_fleet is None:
                 raise InvalidSetting(
-                    "A fleet is reached through the hub, and this Helmsman does without (HELMSMAN_DETACH=0, --bound, inside, "
-                    "or agents of its own). Leave that out, or unset HELMSMAN_FLEET_URL to have it done here."
+                    "A fleet is reached through the hub, and this Helmsman does without (HELMSMAN_DETACH=0, --bound, "
+                    "inside, or agents of its own). Leave that out, or unset HELMSMAN_FLEET_URL to have it done here."
                 )
             self._hub = await self._exit.enter_async_context(self._shared.open_fleet(self))
             return self
@@ -282,6 +283,7 @@ def _in_hub(name: str) -> Callable[..., Any]:
     def verb(self: Helmsman, *arguments: Any, **named: Any) -> Awaitable[Any]:
         done_here = here(self, *arguments, **named)  # a wrong argument is an error of the call itself
         if self._hub is None:
+            refuse_placement(named.get("placement"))
             return cast("Awaitable[Any]", done_here)
         done_here.close()
         return self._hub.call(name, arguments, named)

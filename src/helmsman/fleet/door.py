@@ -7,43 +7,37 @@ without a fleet: sessions and tasks of both are in one list.
 
 from __future__ import annotations
 
-import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-import anyio
-
-from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, Unsupported
+from helmsman.agents.protocol import PastTurn
+from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.client import FleetDraft
+from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
-from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, session_id_of
 from helmsman.fleet.link import FleetLink
-from helmsman.fleet.workspaces import packed
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import Event, ItemEnded, ItemStarted, ItemUpdated, TurnStarted
+from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, session_options, turn_input
 from helmsman.model.options import Placement
-from helmsman.agents.protocol import PastTurn
 from helmsman.service import Helmsman
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, options_to_keep
 from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.model.answered_by import AnsweredBy
+    from helmsman.model.events import Event
     from helmsman.model.inputs import PathLike
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind
     from helmsman.sessions.session import QuestionHandler, Session, WhenBusy
     from helmsman.steering.shared import OpenFleet, Shared
     from helmsman.tasks.model import Task
-
-ValueT = TypeVar("ValueT")
-Page = tuple[list[ValueT], str | None]
 
 _LIST_LIMIT: Final = 50
 _EVENTS: Final = 1000
@@ -77,8 +71,8 @@ class FleetDoor:
         self._helm = helm
         self.own = own
         self.link = link
-        self._parts = {"tasks": FleetTasks(self, own)}
-        self._parts["extras"] = FleetExtras(self, own)  # type: ignore[assignment]
+        tasks = FleetTasks(self, own)
+        self._parts: dict[str, Any] = {"tasks": tasks, "extras": FleetExtras(self, own, tasks)}
         self.listeners = _Listeners(own, link)
 
     @property
@@ -122,7 +116,7 @@ class FleetDoor:
         **options: Any,
     ) -> Session:
         """A new session, accepted by the fleet: it is stored with all that is needed to run it, and runs when a machine
-        has room. `worktree` makes no difference: what a fleet does, it does in a place of its own.
+        has room.
         """
         if min_remaining_percent is not None:
             raise InvalidInput(
@@ -139,9 +133,7 @@ class FleetDoor:
         )
         turn = turn_input(prompt, output_schema=output_schema, effort=effort, kind=kind)
         _refuse_what_stays_here(images, tools)
-        draft = await self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
-        about, bundles = await packed(checked.cwd, self._helm.settings)
-        draft = replace(draft, bundles=bundles, metadata={**draft.metadata, **about})
+        draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd, worktree=worktree)
         return await self._accepted(draft, on_question, on_task)
 
     async def say(
@@ -175,22 +167,24 @@ class FleetDoor:
         known = session.options
         changed = changed_options(known, options)  # type: ignore[arg-type]
         checked = session_options(known.cwd, changed, self._helm.allowed_roots) if options else known
-        draft = await self._draft(turn, checked, placement, None, max_cost_usd)
+        draft = self._draft(turn, checked, placement, None, max_cost_usd)
         lane = lane_of(session.id)
         first = (await self.link.lanes.of_lanes([lane]))[lane][0]
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: first.directory})
         session.options = checked
         return await self._accepted(draft, on_question, on_task)
 
-    async def _draft(
+    def _draft(
         self,
         turn: TurnInput,
         options: SessionOptions,
         placement: Placement | None,
         key: str | None,
         max_cost_usd: float | None,
+        *,
+        worktree: bool = False,
     ) -> FleetDraft:
-        spec = TurnSpec(turn=turn, options=options).as_dict()
+        spec = TurnSpec(turn=turn, options=options, worktree=worktree).as_dict()
         if spec is None:
             raise InvalidInput(
                 "An option looks as if it held a secret, and what a fleet is asked for is stored. Put secrets into the "
@@ -269,6 +263,13 @@ class FleetDoor:
         await self.refuse_outside(session.task_ids[:1])
         return session
 
+    async def task(self, task_id: str) -> Task:
+        """A task of the fleet as it is."""
+        task = await self.link.lanes.find(task_id)
+        if task is None:
+            raise TaskNotFound(f"There is no task {task_id} in the fleet any more.")
+        return task
+
     async def refuse_outside(self, task_ids: Sequence[str]) -> None:
         """Make sure that this door may look at what was begun for a directory."""
         if self._helm.allowed_roots:
@@ -304,17 +305,17 @@ class FleetDoor:
         cursor: str | None = None,
         include_archived: bool = False,
         agent: str | None = None,
-    ) -> Page[SessionInfo]:
+    ) -> tuple[list[SessionInfo], str | None]:
         """Sessions of the fleet and of this machine, newest first, and the cursor of the next page."""
         place = None if directory is None else str(directory)
 
-        async def fleets(count: int, at: str | None) -> Page[SessionInfo]:
+        async def fleets(count: int, at: str | None) -> tuple[list[SessionInfo], str | None]:
             found, after = await self.link.lanes.sessions(
                 query=query, agent=agent, directory=place, limit=count, cursor=at
             )
             return found, after
 
-        async def own(count: int, at: str | None) -> Page[SessionInfo]:
+        async def own(count: int, at: str | None) -> tuple[list[SessionInfo], str | None]:
             return await self.own.list(
                 directory=directory,
                 query=query,
@@ -341,34 +342,6 @@ def _refuse_what_stays_here(images: Sequence[PathLike], tools: Sequence[Any]) ->
         raise InvalidInput("Images do not travel to a fleet. Put them into the repository.", parameter="images")
     if tools:
         raise InvalidInput("A fleet's machines cannot call functions of this program.", parameter="tools")
-
-
-async def merged(
-    sources: Mapping[str, Callable[[int, str | None], Awaitable[Page[ValueT]]]],
-    limit: int,
-    cursor: str | None,
-    age: Callable[[ValueT], Any],
-) -> Page[ValueT]:
-    """One page of what several have, newest first, and the cursor of the next: that of each which has more."""
-    begin: dict[str, str | None] = dict.fromkeys(sources)
-    if cursor is not None:
-        try:
-            given = json.loads(cursor)
-            begin = {name: given[name] for name in sources if name in given}
-        except (ValueError, TypeError):
-            raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before.") from None
-    pages = {name: await sources[name](limit, at) for name, at in begin.items()}
-    every = [(name, one) for name, (page, _) in pages.items() for one in page]
-    shown = sorted(every, key=lambda named: age(named[1]), reverse=True)[:limit]
-    following: dict[str, str | None] = {}
-    for name, (page, after) in pages.items():
-        used = sum(one == name for one, _ in shown)
-        if used == len(page):
-            if after is not None:
-                following[name] = after
-        else:
-            following[name] = (await sources[name](used, begin[name]))[1] if used else begin[name]
-    return [one for _, one in shown], json.dumps(following) if following else None
 
 
 class _Listeners(list["Callable[[Session, Event], None]"]):

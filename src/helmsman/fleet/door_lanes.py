@@ -6,7 +6,9 @@ is known later, and is in the tasks. Doors know it by the id that is made of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from helmsman.agents.protocol import SessionInfo
 from helmsman.errors import InvalidInput
@@ -14,12 +16,15 @@ from helmsman.fleet.rows import task_of
 from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from psycopg.rows import DictRow
 
     from helmsman.fleet.client import FleetClient
     from helmsman.tasks.model import Task, TaskStatus
+
+ValueT = TypeVar("ValueT")
+Page = tuple[list[ValueT], str | None]
 
 _TASK: Final = "T-fleet-"
 _SESSION: Final = "fleet-"
@@ -44,8 +49,6 @@ def is_fleets(session_id: str) -> bool:
 
 def as_doors_see(row: DictRow) -> Task:
     """A task as on one machine: its session is the one that doors know, and its directory the one that they gave."""
-    from dataclasses import replace
-
     task = task_of(row)
     place = task.metadata.get(PLACE, task.directory)
     fleet = {**task.metadata["fleet"], "agentsSession": task.session_id}
@@ -183,3 +186,31 @@ def _number(cursor: str | None) -> int | None:
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before, or none.")
     return int(cursor)
+
+
+async def merged(
+    sources: Mapping[str, Callable[[int, str | None], Awaitable[Page[ValueT]]]],
+    limit: int,
+    cursor: str | None,
+    age: Callable[[ValueT], Any],
+) -> Page[ValueT]:
+    """One page of what several have, newest first, and the cursor of the next: that of each which has more."""
+    begin: dict[str, str | None] = dict.fromkeys(sources)
+    if cursor is not None:
+        try:
+            given = json.loads(cursor)
+            begin = {name: given[name] for name in sources if name in given}
+        except (ValueError, TypeError):
+            raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before.") from None
+    pages = {name: await sources[name](limit, at) for name, at in begin.items()}
+    every = [(name, one) for name, (page, _) in pages.items() for one in page]
+    shown = sorted(every, key=lambda named: age(named[1]), reverse=True)[:limit]
+    following: dict[str, str | None] = {}
+    for name, (page, after) in pages.items():
+        used = sum(one == name for one, _ in shown)
+        if used == len(page):
+            if after is not None:
+                following[name] = after
+        else:
+            following[name] = (await sources[name](used, begin[name]))[1] if used else begin[name]
+    return [one for _, one in shown], json.dumps(following) if following else None
