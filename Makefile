@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo test test-all cover matrix bench bench-check fuzz soak lint types audit format goldens images reference architecture constraints clean
+.PHONY: help setup clients fetch demo test test-all cover matrix bench bench-check bench-fleet fuzz soak soak-fleet lint types audit format goldens images reference architecture constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,12 @@ fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers
 
 soak: $(VENV)/.dev ## Twice 200 hubs killed, then ten minutes of faults of all kinds (KILLS=20, MINUTES=2, SEED=…), and write docs/reliability.md
 	$(BIN)/python -m bench.soak --kills $(or $(KILLS),200) --due $(or $(KILLS),200) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/reliability.md
+
+bench-fleet: $(VENV)/.dev ## Measure a fleet's queue, events, answers and takeovers on a Postgres of its own
+	$(BIN)/python -m bench.fleet $(BENCH)
+
+soak-fleet: $(VENV)/.dev ## Ten minutes of a fleet with machines, engines, doors and Postgres killed or stopped at random (MINUTES=2, SEED=…)
+	$(BIN)/python -m bench.fleet.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.dev ## Check style and format
 	$(BIN)/ruff check

@@ -35,33 +35,57 @@ SECONDS = 60
 LEASE = 4.0
 
 
+def set_up(server: Postgres) -> None:
+    """A fleet in the template that the databases of tests are copies of."""
+    made = subprocess.run(
+        [sys.executable, "-m", "helmsman", "fleet", "init", server.url("template1")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert made.returncode == 0, made.stderr
+
+
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """One for all tests, which have databases of their own. What stops it starts it again."""
     if postgres_programs() is None:
         pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
     with Postgres(tmp_path_factory.mktemp("postgres")) as server:
-        made = subprocess.run(
-            [sys.executable, "-m", "helmsman", "fleet", "init", server.url("template1")],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-        assert made.returncode == 0, made.stderr
+        set_up(server)
         yield server
 
 
 @pytest.fixture
-def fleet_url(postgres_server: Postgres) -> Iterator[str]:
+def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
+    """One that a test may kill."""
+    if postgres_programs() is None:
+        pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
+    with Postgres(tmp_path) as server:
+        set_up(server)
+        yield server
+
+
+@pytest.fixture
+def postgres(request: pytest.FixtureRequest, postgres_server: Postgres) -> Postgres:
+    """The one of all tests, or the test's own where it asks for that."""
+    if "own_postgres" not in request.fixturenames:
+        return postgres_server
+    own: Postgres = request.getfixturevalue("own_postgres")
+    return own
+
+
+@pytest.fixture
+def fleet_url(postgres: Postgres) -> Iterator[str]:
     """A database with a fleet in it: a copy of one that was set up."""
     name = f"fleet_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute(
             psycopg.sql.SQL("create database {} template template1").format(psycopg.sql.Identifier(name))
         )
-    yield postgres_server.url(name)
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+    yield postgres.url(name)
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import log_to_stderr, settings_of_command
+from helmsman.cli.consoles import log_to_stderr
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.fleet import fleet_url, with_fleet
 
@@ -63,12 +63,12 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
     import anyio
 
     from helmsman.fleet.worker import DIRECTORY, WorkerOptions
+    from helmsman.settings import load_settings
 
     url = fleet_url()
-    own = settings_of_command()
-    state_dir = own.state_dir / DIRECTORY
-    settings = settings_of_command({"state_dir": state_dir / "service", "max_sessions": capacity, "detach": True})
-    log_to_stderr(_LOG, "info" if own.log_level == "warning" else own.log_level)
+    state_dir = load_settings().state_dir / DIRECTORY
+    settings = load_settings({"state_dir": state_dir / "service", "max_sessions": capacity, "detach": True})
+    log_to_stderr(_LOG, settings.log_level)
     name = name or re.sub(r"[^a-z0-9._-]", "-", platform.node().lower())[:40] or "machine"
     options = WorkerOptions(
         url=url,

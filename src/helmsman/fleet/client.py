@@ -58,10 +58,13 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 5.0
 """Whoever waits looks this often, whatever is notified."""
 _PAGE: Final = 200
+_MACHINES_SECONDS: Final = 1.0
+"""For so long it is known which machines there are."""
 _LONGEST_DELAY: Final = 366 * 24 * 3600.0
 
 _ENQUEUE: Final = sa.text(
     """
+    with accepted as (
     insert into helmsman.tasks
         (id, key, alias, lane, agent, instruction, directory, session_id, model, metadata, spec, queue, priority, labels,
          host, not_before, deadline, is_queued)
@@ -69,8 +72,10 @@ _ENQUEUE: Final = sa.text(
         (:id, :key, :alias, :lane, :agent, :instruction, :directory, :session_id, :model, cast(:metadata as jsonb),
          cast(:spec as jsonb), :queue, :priority, :labels, :host,
          clock_timestamp() + make_interval(secs => :delay), clock_timestamp() + make_interval(secs => :deadline), :is_queued)
-    on conflict (key) do nothing
-    returning id, extract(epoch from clock_timestamp())::float as now
+    on conflict do nothing
+    returning *
+    )
+    select *, extract(epoch from clock_timestamp())::float as now, pg_notify('helmsman_fleet', id) from accepted
     """
 )
 
@@ -174,13 +179,16 @@ class FleetClient:
         self._changed: dict[str, anyio.Event] = {}
         self._any_changed = anyio.Event()
         self._exit = AsyncExitStack()
+        self._machines_seen: tuple[Sequence[Machine], float] = (), -math.inf
         self._listening = anyio.Event()
 
     async def __aenter__(self) -> Self:
-        await self._exit.enter_async_context(self.database)
-        await self.database.soon(lambda: require_schema(self.database))
-        tasks = await self._exit.enter_async_context(background_tasks())
-        tasks.start_soon(self._listen)
+        async with AsyncExitStack() as opening:
+            await opening.enter_async_context(self.database)
+            await self.database.soon(lambda: require_schema(self.database))
+            tasks = await opening.enter_async_context(background_tasks())
+            tasks.start_soon(self._listen)
+            self._exit = opening.pop_all()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -204,15 +212,18 @@ class FleetClient:
         if draft.idempotency_key is not None and (known := await self._with_key(draft)) is not None:
             return known
         await self._refuse_impossible(draft)
+        task_id, alias = new_fleet_task(draft.instruction)
         try:
-            task_id = await anyio.to_thread.run_sync(self._put, draft)
-        except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-            raise unavailable(error.orig or error) from error
-        if task_id is None:
-            known = await self._with_key(draft)
-            assert known is not None
-            return known
-        return await self.get(task_id)
+            row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias)
+        except (sa.exc.OperationalError, sa.exc.InterfaceError):
+            try:  # a connection from before the database was restarted; what was accepted all the same is found by its id
+                row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias)
+            except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+                raise unavailable(error.orig or error) from error
+        if row is not None:
+            return task_of(row)
+        known = await self._with_key(draft) if draft.idempotency_key is not None else None
+        return known or await self.get(task_id)
 
     async def _with_key(self, draft: FleetDraft) -> Task | None:
         row = await self._one("select * from helmsman.tasks where key = %s", (draft.idempotency_key,))
@@ -220,7 +231,10 @@ class FleetClient:
 
     async def _refuse_impossible(self, draft: FleetDraft) -> None:
         queue = queue_of(draft.agent, draft.labels, draft.host)
-        machines = await self.machines()
+        machines, at = self._machines_seen
+        if anyio.current_time() - at > _MACHINES_SECONDS:
+            machines = await self.machines()
+            self._machines_seen = machines, anyio.current_time()
         if draft.host is not None:
             host = next((machine for machine in machines if machine.name == draft.host), None)
             names = ", ".join(machine.name for machine in machines) or "none"
@@ -239,10 +253,9 @@ class FleetClient:
                 f"No machine of the fleet has {draft.agent}{labels}. `helmsman fleet status` shows what they have."
             )
 
-    def _put(self, draft: FleetDraft) -> str | None:
-        """The id of the new task; None where there is one with its key. Blocks."""
+    def _put(self, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:
+        """The row of the new task; None where there is one with its key, or it was accepted before. Blocks."""
         enqueuer = self._queue()
-        task_id, alias = new_fleet_task(draft.instruction)
         priority, queue = draft.priority, queue_of(draft.agent, draft.labels, draft.host)
         with enqueuer.engine.begin() as connection:
             lane, waits = task_id, False
@@ -279,6 +292,7 @@ class FleetClient:
             ).first()
             if row is None:
                 return None
+            accepted = dict(row._mapping)  # noqa: SLF001 - its public name has an underscore
             for kind, (about, parts) in draft.bundles.items():
                 for number, part in enumerate(parts):
                     connection.execute(
@@ -291,8 +305,7 @@ class FleetClient:
                     delay = max(0.001, delay + row.now - datetime.now(UTC).timestamp())
                 enqueuer.register(queue)
                 enqueuer.put(connection, task_id, queue, priority=priority, delay=delay)
-            connection.execute(sa.text("select pg_notify(:channel, :task)"), {"channel": DOORS, "task": task_id})
-        return task_id
+        return accepted
 
     def _queue(self) -> Enqueuer:
         if self._enqueuer is None:

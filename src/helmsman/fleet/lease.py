@@ -60,8 +60,7 @@ class Lease:
         self.seconds = seconds
         self._place = place
         self._facts = {"labels": list(labels), "agents": jsonb(dict(agents)), "capacity": capacity}
-        self._good_since: float | None = None
-        self._renewed = 0.0
+        self._good_since = self._renewed = 0.0
         self.is_draining = False
 
     async def take(self) -> list[str]:
@@ -107,8 +106,7 @@ class Lease:
             )
             if await entered.fetchone() is None:
                 raise _NameTaken(name)
-        self._renewed = time.monotonic()
-        self._good_since = self._renewed
+        self._renewed = self._good_since = time.monotonic()
         return dead
 
     async def keep(
@@ -134,14 +132,17 @@ class Lease:
                     )
                 if row is None:
                     raise DeclaredDead(self.id)
-                self._renewed = time.monotonic()
-                self._good_since = self._good_since or self._renewed
+                now = time.monotonic()
+                if (
+                    now - self._renewed > 2 / 3 * self.seconds
+                ):  # others may not have renewed theirs meanwhile, and yet live
+                    self._good_since = now
+                self._renewed = now
                 renewed(asked_at)
                 if row["draining"] and not self.is_draining:
                     self.is_draining = True
                     drain()
             except (psycopg.Error, TimeoutError, OSError) as error:
-                self._good_since = None
                 pause = min(1.0, pause / 3)
                 log.warning("the lease could not be renewed: %s", first_line(error) or "no answer")
                 # A server that is not running takes nobody for dead. One that only we cannot reach may do so.
@@ -156,7 +157,8 @@ class Lease:
     @property
     def may_judge(self) -> bool:
         """Whether this worker has renewed for long enough to say that others have not."""
-        return self._good_since is not None and time.monotonic() - self._good_since >= _GRACE * self.seconds
+        now = time.monotonic()
+        return now - self._good_since >= _GRACE * self.seconds and now - self._renewed <= 2 / 3 * self.seconds
 
     async def find_dead(self) -> list[str]:
         """Remove the rows of the dead; their ids. Nobody, while another looks."""

@@ -54,7 +54,6 @@ class Enqueuer:
             address,
             pool_size=4,
             max_overflow=0,
-            pool_pre_ping=True,
             connect_args={"connect_timeout": 5, "application_name": "helmsman queue"},
         )
         self._client = DBOSClient(

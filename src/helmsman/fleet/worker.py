@@ -31,6 +31,7 @@ from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dea
 from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, queue_of, serves
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schema import require_schema
+from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,6 +161,7 @@ class Worker:
             self._taker.launch(self._own_queues)
             tasks.start_soon(self._listen)
             tasks.start_soon(self._sweep)
+            tasks.start_soon(self._keep_up)
             self.ready.set()
             await self._leaving.wait()
             while self._taker.taken and not self._is_stopping:
@@ -261,6 +263,14 @@ class Worker:
             except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
                 log.debug("the fleet could not be looked after: %s", error)
             await anyio.sleep(pause)
+
+    async def _keep_up(self) -> None:
+        while True:
+            try:
+                await drop_expired(self._database, self._enqueuer)
+            except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
+                log.debug("what has expired could not be dropped: %s", error)
+            await anyio.sleep(EVERY_SECONDS)
 
     async def _find_strays(self) -> None:
         """Give back what the database says that we have taken, and we have not: its answer was lost on the way."""

@@ -14,7 +14,10 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SECONDS: Final = 30.0
 _OPTIONS: Final = (
@@ -43,11 +46,13 @@ def postgres_programs() -> Path | None:
 class Postgres:
     """Use it as a context manager: it is stopped, and its files are removed, at the end."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, options: Sequence[str] = ()) -> None:
+        """`options` are those of the server, beyond its own."""
         programs = postgres_programs()
         if programs is None:
             raise RuntimeError("There is no Postgres: install Debian's postgresql, or `pip install pgserver`.")
         self._programs = programs
+        self._options = (*_OPTIONS, *options)
         self._data = directory / "postgres"
         self._process: subprocess.Popen[bytes] | None = None
         # Postgres refuses to run as root.
@@ -95,7 +100,7 @@ class Postgres:
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
         self._process = subprocess.Popen(
-            [self._programs / "postgres", "-D", self._data, "-k", "", "-p", str(self.port), *_OPTIONS],
+            [self._programs / "postgres", "-D", self._data, "-k", "", "-p", str(self.port), *self._options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
