@@ -27,6 +27,7 @@ from helmsman.worktrees.turn_snapshots import (
 from tests.worktrees.contents import content
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from helmsman.worktrees.turn_snapshots import TurnSnapshot
@@ -184,16 +185,15 @@ def test_of_a_tree_in_which_nothing_has_changed_no_git_is_asked(
         (main / "poem.txt").write_bytes((main / "poem.txt").read_bytes().swapcase())
         os.utime(main / "poem.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
 
+    changes: tuple[Callable[[], object], ...] = (
+        edit_unseen,
+        lambda: (main / "run.sh").chmod(0o755),
+        lambda: (main / "empty" / "new.txt").write_text("new\n", encoding="utf-8"),
+        lambda: (main / ".git" / "info" / "exclude").write_text("new.txt\n", encoding="utf-8"),
+        lambda: (main / "picture").unlink(),
+    )
     trees = {first.before.tree}
-    for number, change in enumerate(
-        (
-            edit_unseen,
-            lambda: (main / "run.sh").chmod(0o755),
-            lambda: (main / "empty" / "new.txt").write_text("new\n", encoding="utf-8"),
-            lambda: (main / ".git" / "info" / "exclude").write_text("new.txt\n", encoding="utf-8"),
-            lambda: (main / "picture").unlink(),
-        )
-    ):
+    for number, change in enumerate(changes):
         change()
         taken = snapshot(place, f"T-1{number}")
         take_after(place, SESSION, f"T-1{number}")
