@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base import git as base_git
 from helmsman.base.git import Git, find_git
 from helmsman.base.patches import settle_writes
 from helmsman.errors import ApplyConflict, WorktreeError
 from helmsman.testing.repository import git, make_repository
-from helmsman.worktrees import turn_snapshots
+from helmsman.worktrees import turn_snapshots, unchanged_tree
 from helmsman.worktrees.rewinding import FilesRewind, plan_rewind, rewind_files
 from helmsman.worktrees.turn_snapshots import (
     TreeState,
     forget_snapshots,
     read_snapshots,
+    state_now,
     take_after,
     take_before,
 )
 from tests.worktrees.contents import content
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from helmsman.worktrees.turn_snapshots import TurnSnapshot
@@ -160,6 +164,43 @@ def test_a_second_snapshot_reads_only_what_has_changed(main: Path, place: Git) -
     plan = plan_rewind(place, first.before, after=None)
     assert [file.path for file in plan.diff.files] == ["untracked-7.txt"]
     assert plan.changed_since is None
+
+
+def test_of_a_tree_in_which_nothing_has_changed_no_git_is_asked(
+    main: Path, place: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unchanged_tree, "_SETTLED_NS", 0)
+    (main / "empty").mkdir()
+    (main / ".git" / "info").mkdir(exist_ok=True)
+    first = snapshot(place)
+    take_after(place, SESSION, "T-1")
+    with monkeypatch.context() as without_git:
+        without_git.setattr(base_git, "_run", None)
+        second = snapshot(place, "T-2")
+        take_after(place, SESSION, "T-2")
+    assert (second.before, second.head) == (first.before, first.head)
+
+    def edit_unseen() -> None:
+        before = (main / "poem.txt").stat()
+        (main / "poem.txt").write_bytes((main / "poem.txt").read_bytes().swapcase())
+        os.utime(main / "poem.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    changes: tuple[Callable[[], object], ...] = (
+        edit_unseen,
+        lambda: (main / "run.sh").chmod(0o755),
+        lambda: (main / "empty" / "new.txt").write_text("new\n", encoding="utf-8"),
+        lambda: (main / ".git" / "info" / "exclude").write_text("new.txt\n", encoding="utf-8"),
+        lambda: (main / "picture").unlink(),
+    )
+    trees = {first.before.tree}
+    for number, change in enumerate(changes):
+        change()
+        taken = snapshot(place, f"T-1{number}")
+        take_after(place, SESSION, f"T-1{number}")
+        with state_now(place) as (_, now, _):
+            assert taken.before == now
+        trees.add(now.tree)
+    assert len(trees) == 5  # what is ignored by now stays, as it was seen before
 
 
 def test_repositories_in_odd_states(tmp_path: Path, state_dir: Path, main: Path) -> None:

@@ -74,10 +74,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A git directory to look through. `refused_filters` are the repository's own, which are not run."""
+    """A git directory to look through. `refused_filters` are the repository's own, which are not run.
+
+    `excludes` are files that settings name and that say what is ignored; None where settings include other files.
+    """
 
     directory: Path
     refused_filters: frozenset[str]
+    excludes: tuple[str, ...] | None
 
 
 def read_settings(listed: bytes) -> list[Setting]:
@@ -99,9 +103,12 @@ def view_of(git_dir: Path, common_dir: Path, settings: Iterable[Setting], place:
     with temporary_directory(place, "git-view") as name:
         directory = Path(name)
         _link_content(git_dir, common_dir, directory)
-        configuration, refused = _configuration(list(settings))
+        settings = list(settings)
+        configuration, refused = _configuration(settings)
         (directory / "config").write_bytes(os.fsencode(configuration))
-        yield View(directory, refused)
+        includes = any(setting.key.startswith(("include.", "includeif.")) for setting in settings)
+        named = (setting.value or "" for setting in settings if setting.key == "core.excludesfile")
+        yield View(directory, refused, None if includes else tuple(named))
 
 
 def _configuration(settings: list[Setting]) -> tuple[str, frozenset[str]]:

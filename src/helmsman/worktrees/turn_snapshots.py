@@ -18,14 +18,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.files import file_lock, replace_file
@@ -35,6 +37,7 @@ from helmsman.base.snapshot import index_files, nul_separated
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import WorktreeError
 from helmsman.settings import ensure_state_dir
+from helmsman.worktrees.unchanged_tree import mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -47,6 +50,8 @@ _MOST_BYTES: Final = 128 * 1024 * 1024
 """More than that has not changed since the last snapshot, unless it is generated, or a data set."""
 _UNUSED: Final = timedelta(days=30)
 _FOLDER: Final = "snapshots"
+_MARK: Final = "mark.json"
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REFERENCES: Final = "refs/helmsman/snapshots"
 _LOCK_SECONDS: Final = 60.0
 _MB: Final = 1024 * 1024
@@ -151,11 +156,11 @@ def take_before(
         WorktreeError: There is too much in it, or git cannot read it.
     """
     taken_at = datetime.now(UTC)
-    with _reading(git) as (seen, folder):
-        before = _tree_of(seen, folder, leave_out)
+    with _read(git, leave_out) as (seen, before):
+        head = _quick_head(git)
         if not is_in_time():
             return
-        head = seen.commit("HEAD")
+        head = head or seen.commit("HEAD")
         known = read_snapshots(git.place, session_id)
         if known is None:
             _forget_unused(git.place)
@@ -173,12 +178,11 @@ def take_after(git: Git, session_id: str, task_id: str, *, leave_out: Collection
     Raises:
         WorktreeError: There is too much in it, or git cannot read it.
     """
-    with _reading(git) as (seen, folder):
+    with _read(git, leave_out, marks=True) as (seen, after):
         known = read_snapshots(git.place, session_id)
         if known is None or known.of_task(task_id) is None or known.git_dir != git.git_dir:
             return
-        after = _tree_of(seen, folder, leave_out).tree
-        turns = (replace(turn, after=after) if turn.task_id == task_id else turn for turn in known.turns)
+        turns = (replace(turn, after=after.tree) if turn.task_id == task_id else turn for turn in known.turns)
         _keep(seen, known, replace(known, turns=tuple(turns)))
 
 
@@ -196,11 +200,40 @@ def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, 
 
 
 @contextmanager
+def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Iterator[tuple[Git, TreeState]]:
+    """Git, and what is in the working tree: what was in it when it was last read, where nothing has changed since.
+
+    That takes no git. With `marks` it takes a little longer, so that the next one can tell.
+    """
+    with _alone(git) as folder, ExitStack() as stack:
+        marked = _read_json(folder / _MARK) or {}
+        if marked and marked.get("mark") == mark_of(git, leave_out, marked.get("excludes") or ()):
+            yield git.with_settings(_SETTINGS), TreeState(tree=marked["tree"], left_out=tuple(marked["left_out"]))
+            return
+        seen = stack.enter_context(_viewed(git, folder))
+        excludes = None if seen.view is None else seen.view.excludes
+        mark = mark_of(git, leave_out, excludes, settled=True) if marks and excludes is not None else None
+        state = _tree_of(seen, folder, leave_out)
+        if mark is None:
+            (folder / _MARK).unlink(missing_ok=True)  # or the next one would look for nothing
+        else:
+            about = {"mark": mark, "excludes": excludes, "tree": state.tree, "left_out": state.left_out}
+            replace_file(folder / _MARK, json.dumps(about), durable=False)
+        yield seen, state
+
+
+@contextmanager
 def _reading(git: Git) -> Iterator[tuple[Git, Path]]:
     """Git with a view, and where what we know of a working tree is kept; one at a time."""
-    with _alone(git) as folder, git.with_settings(_SETTINGS).viewed() as seen:
-        (folder / "index.lock").unlink(missing_ok=True)  # of a git that was killed
+    with _alone(git) as folder, _viewed(git, folder) as seen:
         yield seen, folder
+
+
+@contextmanager
+def _viewed(git: Git, folder: Path) -> Iterator[Git]:
+    with git.with_settings(_SETTINGS).viewed() as seen:
+        (folder / "index.lock").unlink(missing_ok=True)  # of a git that was killed
+        yield seen
 
 
 @contextmanager
@@ -263,6 +296,16 @@ def _list_changes(git: Git, *, fresh: bool) -> list[str]:
         new = beside.submit(copy_context().run, git.names, "ls-files", "-z", "--others", "--exclude-standard")
         changed = git.names("diff-files", "-z", "--name-only")
         return list(dict.fromkeys((*changed, *new.result())))
+
+
+def _quick_head(git: Git) -> str | None:
+    """The commit that is checked out, if that is written where it mostly is; git finds it anywhere."""
+    with suppress(OSError, ValueError):
+        head = (git.git_dir / "HEAD").read_text(encoding="utf-8").strip()
+        if head.startswith("ref: refs/heads/"):
+            head = (git.common_dir / head.removeprefix("ref: ")).read_text(encoding="utf-8").strip()
+        return head if _COMMIT.fullmatch(head) else None
+    return None
 
 
 def _index_version(git: Git) -> list[int] | None:
@@ -376,6 +419,16 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _read_record(path: Path) -> SessionSnapshots | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return _record_as_of(path, found.st_mtime_ns, found.st_ino)
+
+
+@lru_cache(64)
+def _record_as_of(path: Path, *_version: int) -> SessionSnapshots | None:
+    """It is replaced as a whole, and read some times in each turn."""
     try:
         found = decoded(_read_json(path))
     except (ValueError, TypeError, LookupError, AttributeError, ImportError):
