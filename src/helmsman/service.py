@@ -15,7 +15,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, cast
 
 from helmsman.base.concurrency import require_asyncio
-from helmsman.errors import NotOpen
+from helmsman.base.surroundings import environment
+from helmsman.errors import InvalidInput, NotOpen
 from helmsman.hub.verbs import VERBS
 from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.steering.core import Steering
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.errors import BudgetExceeded
     from helmsman.hub.client import HubClient
+    from helmsman.hub.hosts import OtherHost
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
@@ -63,9 +65,17 @@ class Helmsman(Steering):
         in_place_of: str | None = None,
         room: Room | None = None,
         inside: bool = False,
+        host: str | None = None,
     ) -> None:
-        """`shared`, `in_place_of` and `room` are for the hub: see `helmsman.steering.turns.Turns`."""
+        """`host` is another machine of yours (`helmsman hosts`): its hub does everything, with what is installed there.
+
+        `shared`, `in_place_of` and `room` are for the hub: see `helmsman.steering.turns.Turns`.
+
+        Raises:
+            InvalidInput: There is no such host, or it is given what only holds on this machine.
+        """
         agents = tuple(agents)
+        self._host = None if host is None else _other_host(host, has_more=bool(settings or env or agents or inside))
         super().__init__(
             settings,
             env=env,
@@ -75,7 +85,8 @@ class Helmsman(Steering):
             in_place_of=in_place_of,
             room=room,
         )
-        self._may_ask_hub = self._is_alone and self.settings.detach and not agents and not inside and os.name == "posix"
+        may_outlive = self.settings.detach and not agents and not inside and os.name == "posix"
+        self._may_ask_hub = self._is_alone and (may_outlive or self._host is not None)
         self._hub: HubClient | None = None
         self._life: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
@@ -141,7 +152,7 @@ class Helmsman(Steering):
             from helmsman.hub.client import HubClient
 
             env = self._surroundings.environment if self._env is None else self._env
-            hub = HubClient(self, self.settings, env, self._on_question)
+            hub = HubClient(self, self.settings, env, self._on_question, self._host)
             if await hub.connect():
                 self._hub = await self._exit.enter_async_context(hub)
                 for note in self.settings.ignored:
@@ -248,6 +259,22 @@ class Helmsman(Steering):
             return False
         extras = self.extras
         return any(part.asks(session, event) for part in (extras.budgets, extras.plans, extras.limits))
+
+
+def _other_host(name: str, *, has_more: bool) -> OtherHost:
+    from helmsman.hub.hosts import HostFailed, named_host
+
+    if os.name != "posix":
+        raise InvalidInput("Other machines can be reached from Linux and macOS only.")
+    if has_more:
+        raise InvalidInput(
+            "With `host` everything is that machine's own: leave out settings, env, agents and inside, and set there what "
+            "should hold there."
+        )
+    try:
+        return named_host(name, environment())
+    except HostFailed as error:
+        raise InvalidInput(str(error)) from error
 
 
 class _Part:

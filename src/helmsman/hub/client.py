@@ -16,6 +16,7 @@ import secrets
 import socket
 import time
 from contextlib import AsyncExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -28,13 +29,14 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.surroundings import current
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, NotOpen, OutcomeUnknown
+from helmsman.errors import EngineLost, HelmsmanError, HostUnreachable, InvalidInput, NotOpen, OutcomeUnknown
 from helmsman.hub.connection import Connection
-from helmsman.hub.hello import in_hex
+from helmsman.hub.hello import in_hex, text_in
+from helmsman.hub.hosts import HostFailed, HostWay
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.model.client_tools import definitions_of, functions_of, result_of
-from helmsman.sessions.copies import take_facts, take_over
+from helmsman.sessions.copies import by_own_clock, take_facts, take_over
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.base.jsonrpc import IncomingRequest
+    from helmsman.hub.hosts import OtherHost
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction, ToolResult
     from helmsman.model.events import Event
@@ -97,7 +100,9 @@ class HubClient:
         settings: Settings,
         environment: Mapping[str, str],
         on_question: QuestionHandler | None,
+        host: OtherHost | None = None,
     ) -> None:
+        """The hub of `host` is another machine's: settings, environment and directory are then those there."""
         self._verbs = verbs
         self._settings = settings
         self._on_question = on_question
@@ -107,11 +112,13 @@ class HubClient:
             "kind": "program",
             "version": __version__,
             "pid": os.getpid(),
-            "directory": str(here.directory),
-            "environment": door_environment(environment),
-            "settings": settings,
+            "directory": str(here.directory) if host is None else "",
+            "environment": door_environment(environment) if host is None else {},
+            "settings": settings if host is None else None,
         }
-        self._way = Way(str(settings.state_dir))
+        self._way: Way | HostWay = Way(str(settings.state_dir)) if host is None else HostWay(host)
+        self._ahead = 0.0
+        """By how much our clock is ahead of that of the hub's machine, if that is another one."""
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._numbers = itertools.count(1)
@@ -135,7 +142,11 @@ class HubClient:
 
     async def connect(self) -> bool:
         """Find or start the hub; False where there is none for us."""
-        connection = await self._connected()
+        try:
+            connection = await self._connected()
+        except BaseException:
+            await self._leave()
+            raise
         if connection is None:
             return False
         self._tasks = await self._exit.enter_async_context(background_tasks())
@@ -146,11 +157,17 @@ class HubClient:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._leave()  # before what waits for it is cancelled
         await self._exit.aclose()
         self._lost = NotOpen("This Helmsman was closed. Make a new one: Helmsman().")
         self._wake()
         for copied in self._copies.values():
             copied.session.feed.close()
+
+    async def _leave(self) -> None:
+        if isinstance(self._way, HostWay):
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._way.close)
 
     async def _connected(self) -> Connection | None:
         """A connection that was welcomed; None where the service is to run inside this process."""
@@ -161,6 +178,8 @@ class HubClient:
             except NoHub as error:
                 log.info("the service runs in this process: %s", error)
                 return None
+            except HostFailed as error:
+                raise HostUnreachable(str(error)) from error
             except HubFailed as error:
                 raise HelmsmanError(f"{error} Look at it with `helmsman hub log`.") from error
             if found is None:
@@ -171,13 +190,21 @@ class HubClient:
                 connection.close()
                 continue
             said = json.loads(answer)
+            if "goTo" in said and isinstance(self._way, HostWay):
+                connection.close()
+                self._way = await anyio.to_thread.run_sync(self._way.to_state, text_in(said["goTo"]))
+                continue
             if "refused" in said:
                 connection.close()
+                if isinstance(self._way, HostWay):
+                    raise HostUnreachable(f"{self._way.host.name} does nothing for us: {said['refused']}.")
                 log.info("the service runs in this process: the hub refused it, %s", said["refused"])
                 return None
             self._way.welcomed()
             self._epoch = said["epoch"]
-            if is_newer(__version__, said["version"]) and said["pid"] != self._outdated:
+            if isinstance(self._way, HostWay):
+                self._ahead = time.monotonic() - said["clock"]
+            elif is_newer(__version__, said["version"]) and said["pid"] != self._outdated:
                 self._outdated = said["pid"]
                 await anyio.to_thread.run_sync(start_successor, self._way.state)
             return connection
@@ -256,15 +283,19 @@ class HubClient:
         self._handlers_to_come += handler is not None
         self._wake()
         try:
-            for hubs in itertools.count():
-                if hubs == _MOST_HUBS:
+            hubs: set[int] = set()
+            while True:
+                if len(hubs) == _MOST_HUBS:
                     raise OutcomeUnknown(
-                        f"{hubs} hubs ended while they worked on {verb}. It may have been done: look before you try again."
+                        f"{_MOST_HUBS} hubs ended while they worked on {verb}. It may have been done: look before you try "
+                        "again."
                     )
                 peer = await self._reached()
+                epoch = self._epoch
                 try:
                     value = await self._ask(peer, number, verb, arguments, named)
                 except _HubGone:
+                    hubs.add(epoch)  # once for a hub: of one on another machine it may be the line that broke
                     continue
                 if tools:
                     self._copies[value.id].tools |= functions_of(tools)
@@ -301,10 +332,11 @@ class HubClient:
         request = {
             "number": number,
             "verb": verb,
-            "directory": in_hex(self._directory()).decode(),
             "arguments": encoded(list(arguments), stand_in),
             "named": encoded(dict(named), stand_in),
         }
+        if isinstance(self._way, Way):
+            request["directory"] = in_hex(self._directory()).decode()
         try:
             result = await peer.request("call", request, timeout=math.inf)
         except EngineLost as error:
@@ -382,6 +414,7 @@ class HubClient:
                 log.debug("the hub said %s, which means nothing here", method)
 
     def _take_facts(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+        facts = by_own_clock(facts, self._ahead)
         take_facts(copied.session, facts, offset=copied.offset)
         self._take_time_left(copied, facts)
 
@@ -392,6 +425,7 @@ class HubClient:
 
     def _take_copy(self, session_id: str, content: Any) -> _Copied:
         copy = decoded(content)
+        copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
         copied = self._copies.get(session_id)
         if copied is None:
             feed = Feed(self._settings.event_buffer_size)

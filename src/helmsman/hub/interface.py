@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -27,13 +28,14 @@ from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, HelmsmanError
-from helmsman.hub.hello import text_in
+from helmsman.hub.hello import Elsewhere, in_hex, text_in
 from helmsman.hub.verbs import PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.sessions.copies import copy_of, facts_of
 from helmsman.sessions.session import Session
-from helmsman.tasks.calls import CallId
+from helmsman.settings import load_settings
+from helmsman.tasks.calls import ELSEWHERE, CallId
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -153,27 +155,64 @@ class ProgramDoors:
             await connection.written()
             return
         hello = decoded(json.loads(fields[0]))
-        hub.idle = hello["settings"].hub_idle
+        if is_elsewhere := len(fields) > 1:
+            bridge = Elsewhere(fields[1:], hello["environment"])
+            hello = {**hello, "pid": bridge.pid, "directory": bridge.directory, "environment": bridge.environment}
         with Whereabouts(hello["environment"], Path(hello["directory"])).entered():
-            async with self._open_view(hello["settings"], env=hello["environment"], shared=self._shared) as helm:
-                program = _Program(hello, connection, helm, self._calls, self._shared.tasks)
+            settings = hello["settings"]
+            if is_elsewhere:
+                try:
+                    settings = _own_settings(hub)
+                except _NotServed as answer:
+                    connection.put(json.dumps(answer.args[0]).encode())
+                    await connection.written()
+                    return
+            hub.idle = settings.hub_idle
+            async with self._open_view(settings, env=hello["environment"], shared=self._shared) as helm:
+                program = _Program(hello, connection, helm, self._calls, self._shared.tasks, is_elsewhere=is_elsewhere)
                 hub.doors[connection] = program
-                connection.put(json.dumps({"version": __version__, "pid": os.getpid(), "epoch": hub.epoch}).encode())
+                welcome = {"version": __version__, "pid": os.getpid(), "epoch": hub.epoch, "clock": time.monotonic()}
+                connection.put(json.dumps(welcome).encode())
                 await program.serve()
+
+
+class _NotServed(Exception):
+    """What a program is told instead of being served."""
+
+
+def _own_settings(hub: Hub) -> Settings:
+    """The settings of this machine, for a program on another one."""
+    try:
+        settings = load_settings()
+    except HelmsmanError as error:
+        raise _NotServed({"refused": error.message}) from error
+    if not settings.detach:
+        raise _NotServed({"refused": "its settings want no hub (detach)"})
+    if settings.state_dir.resolve() != hub.state_dir.resolve():
+        raise _NotServed({"goTo": in_hex(str(settings.state_dir)).decode()})
+    return settings
 
 
 class _Program:
     """One connected program."""
 
     def __init__(
-        self, hello: Mapping[str, Any], connection: Connection, helm: Steering, calls: CallLog, tasks: TaskGroup
+        self,
+        hello: Mapping[str, Any],
+        connection: Connection,
+        helm: Steering,
+        calls: CallLog,
+        tasks: TaskGroup,
+        *,
+        is_elsewhere: bool,
     ) -> None:
         self._hello = hello
         self._connection = connection
         self._helm = helm
         self._log = calls
         self._tasks = tasks
-        self._process = running_process(hello["pid"]) or Process(hello["pid"], "")
+        own = running_process(hello["pid"]) or Process(hello["pid"], "")
+        self._process = ELSEWHERE if is_elsewhere else own
         self._peer = Peer(ConnectionTransport(connection), on_notification=self._hear, on_request=self._take)
         self._running: dict[int, anyio.CancelScope] = {}
         self._reading: dict[int, anyio.CancelScope] = {}
