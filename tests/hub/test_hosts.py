@@ -19,6 +19,7 @@ from helmsman.errors import HostUnreachable, InvalidInput
 from helmsman.hub.hosts import HostFailed, HostWay, checked_host, hosts_file, known_hosts
 from helmsman.sessions.copies import by_own_clock
 from helmsman.testing import say
+from helmsman.testing.hubs import end_hub, hub_pid
 from tests.hub.commands import SECONDS, Done, begun, done, thin, whole
 from tests.hub.conftest import Place
 from tests.hub.other_machine import NAME, other_machine
@@ -85,7 +86,7 @@ async def test_a_machine_is_looked_at_when_it_is_added(here: Place, place: Place
     assert "There is no `/nowhere/helmsman` on other" in nobody.stdout
     assert set(known_hosts(here.env)) == {NAME}
     assert (await done(whole("hosts", "remove", NAME), here)).code == 0
-    missing = await done(thin("--host", NAME, "list"), here)
+    missing = await done(thin(f"--host={NAME}", "list"), here)
     assert missing.code == 1
     assert "There is no host 'build'" in missing.stderr
 
@@ -185,6 +186,30 @@ async def test_a_call_under_way_when_the_line_breaks_is_done_once(
         async with Helmsman(host=NAME) as helm:
             assert len((await helm.list())[0]) == 1
     assert len(model.requests) == 1
+
+
+async def test_settings_there_may_name_another_state_directory(
+    bare_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = tmp_path / "machines"
+    env = {name: value for name, value in bare_place.env.items() if name != "HELMSMAN_STATE_DIR"}
+    usual, named = machines / "there" / ".local" / "state" / "helmsman", tmp_path / "named"
+    with other_machine(machines, env) as other:
+        own = machines / "there" / ".config" / "helmsman" / "helmsman.toml"
+        own.parent.mkdir(parents=True)
+        own.write_text(f'state_dir = "{named}"\n', encoding="utf-8")
+        here = Place({**env, **other.env}, machines)
+        assert (await done(whole("hosts", "add", NAME, f"ssh://{NAME}", "--no-check"), here)).code == 0
+        try:
+            assert (await done(there("list"), here)).code == 0
+            for name, value in here.env.items():
+                monkeypatch.setenv(name, value)
+            async with Helmsman(host=NAME) as helm:
+                assert (await helm.list())[0] == []
+                assert hub_pid(named) is not None
+        finally:
+            end_hub(usual)
+            end_hub(named)
 
 
 @pytest.mark.parametrize(

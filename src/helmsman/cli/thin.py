@@ -91,6 +91,8 @@ def run(arguments: Sequence[str]) -> int:
         OwnProcess: It is to run here; nothing was done and nothing shown.
     """
     completing = os.environ.get(COMPLETION, "").endswith("_complete")
+    if arguments and arguments[0].startswith("--host="):
+        arguments = ["--host", arguments[0].removeprefix("--host="), *arguments[1:]]
     if arguments[:1] == ["--host"] and len(arguments) > 1 and not completing:
         return _run_elsewhere(arguments[1], arguments[2:])
     if not (completing or _COMMANDS.intersection(arguments[:1])) or not wanted(os.environ) or not _speaks_utf8():

@@ -157,8 +157,10 @@ class HubClient:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._leave()  # before what waits for it is cancelled
+        if isinstance(self._way, HostWay):
+            self._way.give_up()
         await self._exit.aclose()
+        await self._leave()
         self._lost = NotOpen("This Helmsman was closed. Make a new one: Helmsman().")
         self._wake()
         for copied in self._copies.values():

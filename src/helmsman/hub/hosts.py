@@ -49,6 +49,9 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _UNWELCOME = 4
 """After so many connections on which the hub there said nothing, the next would be the same."""
 _END_SECONDS = 2.0
+_LEAVE_SECONDS = 0.3
+"""For so long `ssh` may end by itself when nobody wants it any more: a person waits for that."""
+_ROUND_SECONDS = 0.1
 _NOISE_BYTES = 64 * 1024
 _TOLD_BYTES = 1000
 _NOT_FOUND = (126, 127)
@@ -177,6 +180,7 @@ class HostWay:
         """Whether Helmsman has answered there: then the way is sound, and what is lost comes back."""
         self._unwelcome = 0
         self._closed = threading.Event()
+        self._connecting = threading.Lock()
 
     def to_state(self, state: str) -> HostWay:
         """The way to the hub of another state directory there."""
@@ -199,7 +203,8 @@ class HostWay:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                return self._try()
+                with self._connecting:
+                    return self._try()
             except HostFailed:
                 if time.monotonic() > until or self._closed.wait(pause):
                     raise
@@ -209,17 +214,27 @@ class HostWay:
         """The hub that we are connected to works."""
         self._unwelcome = 0
 
-    def close(self) -> None:
-        """End `ssh`. Blocks, for some seconds at most."""
+    def give_up(self) -> None:
+        """Look for no other connection: whoever waits for one is told so."""
         self._closed.set()
-        self._end()
-        if self._errors is not None:
-            self._errors.close()
+
+    def close(self) -> None:
+        """End `ssh`, also one that another thread is just connecting with. Blocks, for some seconds at most."""
+        self.give_up()
+        while not self._connecting.acquire(timeout=_ROUND_SECONDS):
+            if (child := self._child) is not None:
+                child.terminate()
+        try:
+            self._end(_LEAVE_SECONDS)
+            self._forget_errors()
+        finally:
+            self._connecting.release()
 
     def _try(self) -> _socket.socket:
+        if self._closed.is_set():
+            raise HostFailed("It was closed.")
         self._end()
-        if self._errors is not None:
-            self._errors.close()
+        self._forget_errors()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has failed
         ours, theirs = _socket.socketpair()
         try:
@@ -240,10 +255,6 @@ class HostWay:
         except BaseException:
             ours.close()
             raise
-        if self._closed.is_set():
-            ours.close()
-            self._end()
-            raise HostFailed("It was closed.")
         return ours
 
     def _hear_greeting(self, connection: _socket.socket) -> None:
@@ -288,7 +299,12 @@ class HostWay:
         text = " ".join(self._errors.read().decode("utf-8", "replace").split())
         return "".join(one if one.isprintable() else "?" for one in text)
 
-    def _end(self) -> None:
+    def _forget_errors(self) -> None:
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def _end(self, patience: float = _END_SECONDS) -> None:
         """End what connected us. It ends by itself where its input does, unless the line is dead."""
         child, self._child = self._child, None
         if child is None:
@@ -296,5 +312,6 @@ class HostWay:
         for number in (0, signal.SIGTERM, signal.SIGKILL):
             child.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._code = child.wait(_END_SECONDS)
+                self._code = child.wait(patience)
                 return
+            patience = _END_SECONDS
