@@ -45,8 +45,8 @@ test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the 
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
 	$(BIN)/pytest -m "not matrix and not long and not agents" -n $(WORKERS) --dist worksteal $(TEST)
 
-test-all: fetch ## Run the long tests too, and those of every Codex version; what else other agents are told is left to `make matrix`
-	$(MAKE) test TEST='-m "not agents" $(TEST)'
+test-all: fetch ## Run the long tests too, and those of all Codex versions, most on four of them; the rest, and most with other agents, is left to `make matrix`
+	$(MAKE) test TEST='-m "not agents" --few-versions $(TEST)'
 
 cover: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests, the long ones too, and measure branch coverage (at least 91 %)
 	$(MAKE) test TEST='-m "not matrix" --cov --cov-report=term $(TEST)'

@@ -76,16 +76,17 @@ AGENT_STORIES = {
 AGENTS = """\
 ## Other agents
 
-The same stories, told to each agent in the version of its column (`tests/agents/test_stories.py`). A tick means that the
-story was told to its end; a number is explained below, with what a user is told. Older versions were not tried; Claude Code
-is taken from 2.1.300 on.
+The same tests for each agent, in the version shown (`tests/agents/test_stories.py`). Older versions were not tested;
+Claude Code must be 2.1.300 or newer.
 """
 
 INTRODUCTION = """\
 # Which Codex versions work
 
-Made by `make matrix`, which tells each released Codex the same stories on a scripted model (`tests/matrix`). A tick means
-that the story was told to its end; a number is explained below, with what a user is told.
+`helmsman doctor` tells you which Codex you have and what it can do. Codex 0.93.0 and newer work.
+
+`make matrix` runs the same tests on these releases with a scripted model (`tests/matrix`) and writes this page. ✓ means that
+the test passed; a number refers to the notes below the table, which quote what a user sees.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from mcp.client.session import ClientSession
 
+from helmsman.testing import codex_versions
 from helmsman.testing.hubs import end_hub
 from tests import warm
 from tests.shared_engine import codex_home, helm, model, own_engine, settings, shared_engine  # noqa: F401
@@ -50,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("HELMSMAN_E2E") != "1":  # where somebody does: on an account
         os.environ["SSL_CERT_FILE"] = str(_QUICK_CERTIFICATES / "nobody.pem")
         os.environ["SSL_CERT_DIR"] = str(_QUICK_CERTIFICATES)
+    os.environ["HELMSMAN_SNAPSHOTS"] = "0"  # a seventh of all work here, for what few tests take back: see `snapshots`
     if sys.platform != "win32":
         warm.use(Path(given["warm"]) if given is not None else _start_warm(config))
     ClientSession._output_schema_validator = _validator_made_once  # type: ignore[method-assign]
@@ -102,12 +105,39 @@ def pytest_collection() -> Generator[None, object, object]:
 pytest_plugins = ["helmsman.testing.plugin", "pytester"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--few-versions",
+        action="store_true",
+        help="outside of tests/matrix, run what is for all Codex versions on four: oldest, newest, two of those between",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--few-versions"):
+        left_out = [item for item in items if _is_for_the_matrix_alone(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     items.sort(key=_longest_first)
     if shutil.which("git") is None:
         for item in items:
             if item.get_closest_marker("needs_git"):
                 item.add_marker(pytest.mark.skip(reason="There is no git here."))
+
+
+def _is_for_the_matrix_alone(item: pytest.Item) -> bool:
+    """Whether it is one of the versions between that this test is spared: others for each test, so that all are tried."""
+    mark, call = item.get_closest_marker("matrix"), getattr(item, "callspec", None)
+    if mark is None or mark.kwargs or call is None or "codex_binary" not in call.params or "matrix" in item.path.parts:
+        return False
+    between = list(_all_versions().values())[1:-1]
+    if call.params["codex_binary"] not in between:
+        return False
+    first = zlib.crc32(getattr(item, "originalname", item.name).encode())
+    return call.params["codex_binary"] not in [between[(first + step) % len(between)] for step in (0, 2)]
+
+
+_all_versions = functools.cache(codex_versions)
 
 
 def _longest_first(item: pytest.Item) -> float:
@@ -119,6 +149,12 @@ def _longest_first(item: pytest.Item) -> float:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are kept before each turn, as they are for people."""
+    monkeypatch.setenv("HELMSMAN_SNAPSHOTS", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from functools import partial, wraps
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import anyio.to_thread
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event, Failure, Item, Usage
     from helmsman.model.inputs import PathLike
     from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session, Until, WhenBusy
+    from helmsman.sessions.session import QuestionHandler, Session, Until, WhenBusy
     from helmsman.sessions.state import SessionStatus
     from helmsman.settings import Settings
 
@@ -89,11 +90,15 @@ def _here(
 def _with_session(
     verb: Callable[Concatenate[Helmsman, P], Awaitable[Session]],
 ) -> Callable[Concatenate[SyncHelmsman, P], SyncSession]:
-    """A verb of the library that gives a session, waited for."""
+    """A verb of the library that gives a session, waited for. Its `on_question` may be an ordinary function."""
+    call: Callable[..., Awaitable[Session]] = verb
 
     @wraps(verb)
     def waited_for(self: SyncHelmsman, /, *args: P.args, **named: P.kwargs) -> SyncSession:
-        return self.held(self.run(lambda helm: verb(helm, *args, **named)))
+        given: dict[str, Any] = {**named}
+        if (handler := given.get("on_question")) is not None and not iscoroutinefunction(handler):
+            given["on_question"] = self._asking(handler)
+        return self.held(self.run(lambda helm: call(helm, *args, **given)))
 
     return waited_for
 
@@ -111,8 +116,7 @@ class SyncHelmsman:
         host: str | None = None,
     ) -> None:
         """`on_question` is an ordinary function, which may block: it is called in a thread of its own."""
-        self._on_question = on_question
-        handler = None if on_question is None else self._ask
+        handler = None if on_question is None else self._asking(on_question)
         self._make = partial(Helmsman, settings, env=env, on_question=handler, inside=inside, host=host)
         self._exit = ExitStack()
         self._thread: _Thread | None = None
@@ -131,10 +135,13 @@ class SyncHelmsman:
         self._thread = None
         self._exit.close()
 
-    async def _ask(self, session: Session, question: Question, /) -> Sequence[str] | None:
-        assert self._on_question is not None
-        asked = partial(self._on_question, self.held(session), question)
-        return await anyio.to_thread.run_sync(asked, abandon_on_cancel=True)
+    def _asking(self, handler: SyncQuestionHandler) -> QuestionHandler:
+        """An ordinary function as a handler of questions: called in a thread of its own."""
+
+        async def ask(session: Session, question: Question, /) -> Sequence[str] | None:
+            return await anyio.to_thread.run_sync(handler, self.held(session), question, abandon_on_cancel=True)
+
+        return ask
 
     def held(self, session: Session) -> SyncSession:
         """A session of the library, for use from here."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from helmsman import Session, Settings
     from helmsman.model.questions import Question
 
-pytestmark = [pytest.mark.anyio, pytest.mark.story, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.anyio, pytest.mark.story, pytest.mark.timeout(400), pytest.mark.usefixtures("snapshots")]
 
 SECONDS = 120
 """For one step: OpenCode needs half a minute for its very first start, and more on a busy machine."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helmsman.base import patches
+from helmsman.base.inside_tree import put_file, remove_file
 from helmsman.base.patches import apply_patch, settle_writes
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
 from helmsman.testing import git, make_repository
@@ -206,9 +209,10 @@ def test_a_place_without_a_repository_or_a_commit_is_refused(tmp_path: Path) -> 
 
 
 KILLED = """
-import os, signal, sys
+import os, shutil, signal, sys
 from pathlib import Path
-from helmsman.base import patches
+from types import SimpleNamespace
+from helmsman.base import inside_tree, patches
 
 def kill_at(left):
     def counted(deed):
@@ -219,9 +223,11 @@ def kill_at(left):
                 os.kill(os.getpid(), signal.SIGKILL)
             return deed(*arguments, **named)
         return done
-    for name in ("unlink", "replace", "mkdir", "rmdir"):
-        setattr(Path, name, counted(getattr(Path, name)))
-    patches.shutil.copy2 = counted(patches.shutil.copy2)
+    deeds = ("unlink", "replace", "mkdir", "rmdir", "symlink")
+    own = {name: counted(deed) if name in deeds else deed for name, deed in vars(os).items()}
+    inside_tree.os = SimpleNamespace(**own)
+    inside_tree.shutil.copyfileobj = counted(shutil.copyfileobj)
+    Path.unlink = counted(Path.unlink)
 
 bring = patches._Journal.bring
 patches._Journal.bring = lambda journal: (kill_at(int(sys.argv[4])), bring(journal))
@@ -292,3 +298,29 @@ def test_what_cannot_be_put_back_is_not_lost(
     (aside,) = state.glob("not-put-back-*")
     assert (aside / "old" / "0").read_text(encoding="utf-8") == LINES
     assert str(aside) in caplog.text
+
+
+def test_nothing_is_written_or_removed_behind_a_link_that_appears_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an agent has left running exchanges a directory for a link just when it was looked at."""
+    tree, elsewhere, version = tmp_path / "tree", tmp_path / "elsewhere", tmp_path / "version"
+    for folder in (tree / "sub", elsewhere):
+        folder.mkdir(parents=True)
+    (elsewhere / "mine").write_text("mine\n", encoding="utf-8")
+    version.write_text("planted\n", encoding="utf-8")
+    copy = shutil.copyfileobj
+
+    def exchange(*files: Any) -> None:
+        (tree / "sub").rename(tree / "aside")
+        (tree / "sub").symlink_to(elsewhere)
+        copy(*files)
+
+    monkeypatch.setattr(shutil, "copyfileobj", exchange)
+    put_file(tree, PurePath("sub/mine"), version, beside=".beside", like=tree)
+    assert (tree / "aside" / "mine").read_text(encoding="utf-8") == "planted\n"
+    with pytest.raises(OSError, match="leads elsewhere"):
+        put_file(tree, PurePath("sub/mine"), version, beside=".beside", like=tree)
+    with pytest.raises(OSError, match="leads elsewhere"):
+        remove_file(tree, PurePath("sub/mine"))
+    assert {path.name: path.read_text(encoding="utf-8") for path in elsewhere.iterdir()} == {"mine": "mine\n"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -157,7 +158,7 @@ async def test_a_new_session_knows_what_is_configured_and_takes_images(
     await page.get(f"{place}.value = {typed}, {place}.dispatchEvent(new Event('input'))")
     whole = json.dumps(str(git_repo))
     await page.until(f"[...document.querySelectorAll('dialog datalist option')].some(({{value}}) => value === {whole})")
-    tree = json.dumps(str(taken.worktree.path))
+    tree = json.dumps(os.path.relpath(taken.worktree.path))
     await page.get(f"{place}.value = {tree}, document.querySelector('dialog textarea').value = 'look'")
     await page.click("dialog [type=submit]")
     await page.until_text("dialog .note", f"is the worktree of session {taken.id}")
@@ -178,6 +179,17 @@ async def test_a_new_session_knows_what_is_configured_and_takes_images(
     await page.click("dialog [type=submit]")
     await page.until_text(".agent_message", "Seen.")
     assert "data:image/png" in str(model.requests[-1].body)
+
+    # The next message takes images as well.
+    model.on("compare", say("The same."))
+    await page.get(f"({drop.replace('dialog form', '.composer')})('dot.png', 'image/png', '{PIXEL}')")
+    await page.until("document.querySelector('.composer .pictures img') !== null")
+    await page.click(".composer textarea")
+    await page.write("compare")
+    await page.click(".composer [type=submit]")
+    await page.until_text(".transcript", "The same.")
+    assert str(model.requests[-1].body).count("data:image/png") == 2
+    assert await page.get("document.querySelectorAll('.composer .pictures img').length") == 0
 
 
 ANSWERS = {

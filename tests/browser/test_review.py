@@ -151,6 +151,8 @@ HOSTILE = """## Findings <b>bold</b> <script>window.hacked = 1</script>
 def f(): return "</code></pre><script>window.hacked = 4</script>"
 ```
 
+See https://example.org/bare_one_(two), and `https://example.org/code`.
+
 [hidden]: javascript:window.hacked=5 "never seen"
 """
 
@@ -171,6 +173,7 @@ async def test_markdown_is_shown_in_full_and_nothing_in_it_can_act(
     assert links == [
         ["https://example.org/x?a=1&b=2", *outside],
         ["https://example.org/pixel.png", *outside],
+        ["https://example.org/bare_one_(two)", *outside],
     ]
     shown = await page.text(".agent_message")
     for words in ("(#/engines)", "javascript:window.hacked=3", "never seen", "<img src=x onerror="):
@@ -179,6 +182,24 @@ async def test_markdown_is_shown_in_full_and_nothing_in_it_can_act(
     assert await page.get("window.hacked === undefined")
     if AXE.exists():
         assert await findings(page) == []
+
+    # A file's name is only ever a path to an editor, and an address that makes no sense leads to the overview.
+    names = ["a b/c&line=9#?.py", "../out", "//host/share", "/etc/hosts"]
+    opened = f"""import('/editor.js').then(({{ chooseEditor, editorLink }}) => {{
+        chooseEditor('idea');
+        return {json.dumps(names)}.map((name) => editorLink('/src', name, 3));
+    }})"""
+    assert await page.get(opened) == [
+        "idea://open?file=/src/a%20b/c%26line%3D9%23%3F.py&line=3",
+        None,
+        None,
+        "idea://open?file=/etc/hosts&line=3",
+    ]
+    for place in ("#/%E0%A4%A", "#/constructor"):
+        await page.get(f"location.hash = '{place}'")
+        await page.until("document.body.dataset.view === 'home'")
+        await page.get(f"location.hash = '#/s/{session.id}'")
+        await page.until_text(".agent_message h4", "Findings")
 
     # What is shown can be taken along: code, the answer, the session's id.
     await page.call("Browser.grantPermissions", permissions=["clipboardReadWrite"], browserContextId=page.context)

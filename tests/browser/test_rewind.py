@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.needs_git]
+pytestmark = [
+    *(pytest.mark.anyio, pytest.mark.browser, pytest.mark.needs_git),
+    pytest.mark.usefixtures("snapshots"),
+]
 
 YES = "document.querySelector('dialog [data-yes]')"
 

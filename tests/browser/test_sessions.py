@@ -145,7 +145,8 @@ async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: Scripted
     session = await helm.start("work for ever", cwd=folder)
     await page.click(".row")
     await page.until_text(".agent_message", "at it")
-    await page.click(".actions .danger")
+    await page.click("[data-part=actions]")
+    await page.click("[data-action=interrupt]")
     await page.click("dialog [data-yes]")
     await page.until_text(".state", "Interrupted")
     assert session.status == "interrupted"
@@ -163,8 +164,8 @@ async def test_a_search_finds_sessions_and_tasks(
     await page.until("document.activeElement.type === 'search'")
     await page.write("sail")
     await page.until_text(".rows h2", "Tasks")
-    found = await page.get("[...document.querySelectorAll('.row .summary')].map((one) => one.textContent)")
-    assert found == ["mend the sail", "mend the sail"]
+    found = "[...document.querySelectorAll('.row .summary')].map((one) => one.textContent).join()"
+    await page.until(f"{found} === 'mend the sail,mend the sail'")  # the session once it is indexed
     await page.press("Enter")
     await page.press("Enter")
     await page.until_text("h1", "mend the sail")

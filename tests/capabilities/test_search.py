@@ -11,6 +11,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.capabilities import search
+from helmsman.capabilities.search_index import IndexedSession, SearchIndex
 from helmsman.errors import InvalidInput
 from helmsman.testing import run, say
 
@@ -79,8 +80,11 @@ async def test_words_of_a_transcript_find_its_session_and_are_gone_with_it(
         assert b"marlinspike" not in index.read_bytes()
 
     narrow = replace(settings, allowed_roots=(tmp_path / "elsewhere",))
+    SearchIndex(settings.state_dir).put([IndexedSession("gone", "", 0.0, "", "belaying")])
     async with Helmsman(narrow, env=codex_home.env, inside=True) as helm:
         assert await found(helm, "mend") == []
+        assert b"belaying" not in index.read_bytes(), "it forgets, although it may not see all that is there"
+    assert parser.id in SearchIndex(settings.state_dir).stamps()
 
     index.write_bytes(b"nonsense" * 1000)
     async with Helmsman(settings, env=codex_home.env, inside=True) as helm:

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="
 SECONDS = 60
 
 
+@pytest.mark.agents
 async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_goes_on(
     detached_cli: Cli, detached_engines: Path, model: ScriptedModel, tmp_path: Path
 ) -> None:

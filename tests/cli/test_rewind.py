@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.cli.conftest import Cli
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("snapshots")]
 
 SECONDS = 30
 WRITES = ("--sandbox", "workspace-write", "--approval-policy", "never")

@@ -153,7 +153,7 @@ async def test_ctrl_c_stops_the_turn_first(cli: Cli, model: ScriptedModel) -> No
     async with cli.on_terminal("run", "-s", "read-only", "Sleep") as program:
         await program.shows("running sleep 300")
         program.press("\x03")
-        await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
+        await program.shows("Interrupting the turn. Ctrl-C now leaves at once.")
         await program.shows("$ sleep 300  ✗ did not finish\n")
         await program.shows("■ Interrupted")
         await program.shows("continue with helmsman run --session")

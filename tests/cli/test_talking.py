@@ -38,8 +38,11 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
     model.on("Publish", [say("I wait.", gate), run("touch /published", escalate="It must")], say("Not published."))
     model.on("Sleep", run("sleep 300"), say("Never."))
     with Tmux() as terminal:
-        command = [sys.executable, "-m", "helmsman", "run", *WRITABLE, "Build"]
+        command = [sys.executable, "-m", "helmsman", "run", *WRITABLE]
         terminal.start(command, env=cli.env | {"TERM": "tmux-256color"}, directory=cli.directory)
+        await terminal.shows("› the next message")
+        terminal.type("Build")
+        terminal.press("Enter")
         # What runs is seen, and nothing of it obeyed.
         await terminal.shows("red 漢字 🚢 e\u0301", "$ n=0; while", "› Enter steers, Tab queues, Esc stops, ? for keys")
         # Nothing stale is left at any size.
@@ -90,16 +93,37 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         terminal.type("Sleep")
         terminal.press("Enter")
         await terminal.shows("running sleep 300", "› Enter steers")
+        for later in ("Then this", "Then that"):
+            terminal.type(later)
+            terminal.press("Tab")
+            await terminal.shows(f"Queued: {later}")
         terminal.press("Escape")
         await terminal.shows("Esc again stops the turn.")
         terminal.press("Escape")
-        await terminal.shows("$ sleep 300  ✗ did not finish", "■ Interrupted", "› the next message")
+        # What was queued behind it comes back into the line.
+        shown = await terminal.shows("$ sleep 300  ✗ did not finish", "■ Interrupted", "› Then this\n  Then that")
+        assert shown.count("$ sleep 300") == shown.count("Not sent: Then this") == 1
+        assert "The turn was interrupted" not in shown
+        terminal.press("C-c")
+        await terminal.shows("› the next message")
         terminal.press("Up")
+        await terminal.shows("› Then this\n  Then that")
+        terminal.press("Up", "Up", "Up", "Up")
         await terminal.until(lambda screen: screen.count("› Sleep\n") == 2, "The last message did not come back")
         terminal.press("C-u", "C-d")
         assert await terminal.exit_code() == 130
         assert "› the next" not in terminal.screen
     typed = Path(cli.env["HELMSMAN_STATE_DIR"]) / "typed"
     kept = [json.loads(line) for line in typed.read_text(encoding="utf-8").splitlines()]
-    assert kept == ["Use tabs", "Document it", "Publish it", "yyyy", "Sleep"]
+    assert kept == [
+        "Build",
+        "Use tabs",
+        "Document it",
+        "Publish it",
+        "yyyy",
+        "Sleep",
+        "Then this",
+        "Then that",
+        "Then this\nThen that",
+    ]
     assert stat.S_IMODE(typed.stat().st_mode) == 0o600

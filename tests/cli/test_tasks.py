@@ -56,8 +56,10 @@ async def working(cli: Cli, model: ScriptedModel, gate: Gate) -> AsyncIterator[s
         with anyio.fail_after(30):
             await gate.reached()
         try:
-            (listed,) = (await cli.run("tasks", "--json", "--status", "working")).json
-            yield listed["tasks"][0]["taskId"]
+            with anyio.fail_after(30):  # outside of a hub it is written down a moment later
+                while not (tasks := (await cli.run("tasks", "--json", "--status", "working")).json[0]["tasks"]):
+                    await anyio.sleep(0.05)
+            yield tasks[0]["taskId"]
         finally:
             gate.release()
 

@@ -387,7 +387,7 @@ def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | Non
 
 def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
     transcript = TranscriptPrinter(_console(), asked_here=True)
-    transcript.on_screen.add("q")
+    transcript.puts_to_person("q")
     assert _shown(transcript, *_closed("approve", "person", "dashboard")) == "  → approved by you in the dashboard"
     assert _shown(transcript, *_closed("deny", "person", "terminal")) == "  → denied by you at the terminal"
     transcript.answered_here.add("q")
@@ -399,6 +399,22 @@ def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
 def test_what_a_rule_answered_before_it_was_asked_is_told() -> None:
     shown = _shown(TranscriptPrinter(_console(), asked_here=True), *_closed("approve", "rule: git push"))
     assert shown.endswith("Command: git push\n  Directory: /repo\n  → approved by rule: git push")
+
+
+def test_what_comes_of_a_question_does_not_stand_below_another() -> None:
+    ran = ItemEnded(session_id="s", item=CommandExecution(id="c", status="completed", command="git push", exit_code=0))
+    transcript = TranscriptPrinter(_console(), asked_here=True)
+    transcript.puts_to_person("q")
+    asked, closed = _closed("approve", "person", "terminal")
+    transcript.answered_here.add("q")
+    _shown(transcript, asked)
+    transcript.puts_to_person("another")  # its dialogue begins before anybody heard of the end of the first
+    assert _shown(transcript, closed, ran).lstrip() == "$ git push\n  ✓ exit 0"
+
+    other = QuestionAsked(session_id="s", question=replace(QUESTION, id="other", item_id="d"))
+    shown = _shown(TranscriptPrinter(_console()), *_closed("approve", "rule: x")[:1], other, closed, ran)
+    assert shown.count("Command: git push") == 3
+    assert shown.endswith("Directory: /repo\n  → approved by you at the terminal\n  ✓ exit 0")
 
 
 def test_what_comes_of_a_question_follows_below_it() -> None:

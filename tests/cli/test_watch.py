@@ -125,7 +125,7 @@ async def test_a_second_ctrl_c_leaves_at_once(detached_cli: Cli, model: Scripted
         typing = program.terminal.modes
         try:
             program.press("\x03")
-            await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
+            await program.shows("Interrupting the turn. Ctrl-C now leaves at once.")
             program.press("\x03")
             await program.shows("Stopped before the turn had ended.")
             assert await program.exit_code() == 130

@@ -118,7 +118,7 @@ async def test_plan(serving: Serving, model: ScriptedModel, tmp_path: Path) -> N
     assert [one["status"] for one in report["steps"]] == ["done"]
 
 
-@pytest.mark.parametrize("agent", [pytest.param("claude", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("agent", [pytest.param("claude", marks=pytest.mark.agents)])
 async def test_each_tool_on_another_agent(
     agent: str, codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def can_mount() -> bool:
 
 
 pytestmark = [
+    pytest.mark.usefixtures("snapshots"),
     pytest.mark.long,
     pytest.mark.anyio,
     pytest.mark.skipif(not can_mount(), reason="This system does not let us mount a file system of our own."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -56,6 +57,28 @@ async def test_a_codex_that_is_configured_with_helmsman_gets_a_service_of_its_ow
         await codex("codex_list")
         doors = (ask_hub(place.state_dir, "status") or {})["doors"]
         assert [door["kind"] for door in doors] == ["mcp"]
+
+
+@pytest.mark.agents
+async def test_a_claude_code_that_is_configured_with_helmsman_gets_a_service_of_its_own(
+    place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    home, said = tmp_path / "claude", git_repo / "said"  # the one directory in which what it starts may write
+    env = {**place.env, **claude_environment(model, home)}
+    serve = f"exec {shlex.quote(sys.executable)} -m helmsman serve 2> {shlex.quote(str(said))}"
+    own = {name: place.env[name] for name in ("HELMSMAN_STATE_DIR", "HELMSMAN_DETACH", "HOME", "PATH")}
+    servers = {"steering": {"type": "stdio", "command": "/bin/sh", "args": ["-c", serve], "env": own}}
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    model.otherwise(say("done"))
+    settings = load_settings({"claude_path": str(claude_binary())}, env, tmp_path)
+    async with Helmsman(settings, env=env) as helm:
+        session = await helm.start("hello", cwd=git_repo, agent="claude", sandbox="workspace-write")
+        with anyio.fail_after(SECONDS):
+            await session.wait(until="end")
+        assert session.status == "done"
+        assert "without a hub" in await written(said)
+        doors = (ask_hub(place.state_dir, "status") or {})["doors"]
+        assert [door["kind"] for door in doors] == ["program"]
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.long,
+    pytest.mark.agents,
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
 ]
 

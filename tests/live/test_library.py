@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.to_thread
@@ -130,8 +130,11 @@ async def test_a_script_starts_follows_answers_and_stops(
                 break  # whoever has seen enough lets go of it
             session.interrupt()
             assert session.status == "interrupted"
+            of_session = cast("Any", lambda _session, _question: ["approve"])  # an ordinary function here too
+            assert helm.say(session.id, "touch one", on_question=of_session).wait(until="end", timeout=SECONDS)
+            assert (session.result, len(asked)) == ("One.", 2)
             tasks, _ = helm.run(lambda helm: helm.tasks.list())
-            assert [task.status for task in tasks] == ["canceled", "completed", "completed"]
+            assert [task.status for task in tasks] == ["completed", "canceled", "completed", "completed"]
 
     await anyio.to_thread.run_sync(script)
     gate.release()

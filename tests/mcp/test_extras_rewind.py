@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("snapshots")]
 
 
 @pytest.fixture

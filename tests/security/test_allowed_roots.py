@@ -160,7 +160,7 @@ WAYS = {
 }
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.145.0"])
 @pytest.mark.parametrize("engine", ["app-server", "exec"])
 @pytest.mark.anyio
 async def test_no_way_leads_outside(
@@ -185,7 +185,7 @@ async def test_no_way_leads_outside(
     assert wrong == {}
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.145.0"])
 @pytest.mark.anyio
 @pytest.mark.parametrize("engine", ["app-server", "exec"])
 async def test_a_profile_leads_nowhere_else(

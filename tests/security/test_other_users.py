@@ -66,6 +66,7 @@ def open_to_others(state_dir: Path) -> list[str]:
 @pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
+@pytest.mark.usefixtures("snapshots")
 async def test_nothing_in_the_state_directory_is_open_to_others(
     settings: Settings,
     codex_home: CodexHome,

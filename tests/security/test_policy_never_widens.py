@@ -255,7 +255,7 @@ async def test_kept_options_that_make_no_sense_give_nothing(
 # --- an engine that could be reached from inside the sandbox ---------------------------------------------------------
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.125.0", "0.163.0"])
 @pytest.mark.skipif(os.name != "posix", reason="there are no detached engines here")
 @pytest.mark.parametrize("given", ["by the caller", "by the configuration"])
 async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from helmsman import Helmsman, load_settings
@@ -40,6 +40,13 @@ MOVES = st.sampled_from(
 
 
 @given(moves=st.lists(MOVES, max_size=25), patient=st.booleans())
+@example(  # one who steers waits for a turn that never comes to be, behind which the next has begun
+    moves=[
+        *("queue", "queue", "started", "queue", "started", "started", "ask+withdraw", "abort", "approve_session"),
+        *("started", "yield", "completed", "steer", "started", "completed", "started", "steer"),
+    ],
+    patient=False,
+)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_order_ends_in_a_legal_state_with_nothing_waiting(moves: list[str], patient: bool, tmp_path: Path) -> None:
     chosen = unhurried(tmp_path)

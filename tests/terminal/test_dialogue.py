@@ -96,6 +96,15 @@ async def test_a_denial_asks_for_the_reason(terminal: PseudoTerminal) -> None:
     assert answer == ["deny: touches production"]
 
 
+async def test_what_was_pasted_into_a_reason_is_shown_and_not_obeyed(terminal: PseudoTerminal) -> None:
+    pasted = "no \x1b]0;title\x07\nnever"
+    keys = f"\x1b[200~{pasted}\x1b[201~\r"
+    answer = await _answered(terminal, _command(), "stop the turn", "n", "Why?", keys)
+    assert answer == [f"deny: {pasted}"]
+    await terminal.shows("Why? (Enter for no reason) no \\x1b]0;title\\x07 never")
+    assert "\x1b]" not in terminal.raw
+
+
 async def test_a_denial_needs_no_reason(terminal: PseudoTerminal) -> None:
     assert await _answered(terminal, _command(), "stop the turn", "n", "Why?", "\n") == ["deny"]
 

@@ -52,3 +52,8 @@ def test_what_was_typed_is_kept_for_the_user_alone_without_secrets_and_bounded(t
     assert len(file.read_text(encoding="utf-8").splitlines()) == MOST_LINES
     assert [*KeptHistory(tmp_path / "nowhere" / "typed").load_history_strings()] == []
     KeptHistory(tmp_path / "nowhere" / "typed").store_string("lost")
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "link"
+    elsewhere.touch()
+    link.symlink_to(elsewhere)
+    KeptHistory(link).store_string("lost")
+    assert not elsewhere.read_bytes()

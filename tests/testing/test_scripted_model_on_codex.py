@@ -123,7 +123,7 @@ async def test_one_script_runs_on_every_version(
     await check_that_everything_happened(app_server, folder, model)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.145.0"])
 async def test_the_same_script_runs_in_code_mode(
     app_server: OpenAppServer,
     codex_home: CodexHome,
@@ -193,7 +193,7 @@ async def test_mcp_tools_write_and_ask(
     assert not asks or "accept Ann" in model.requests[2].tool_output
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.145.0"])
 @pytest.mark.parametrize("code_mode", [False, True], ids=["classic", "code mode"])
 async def test_a_sub_agent_follows_the_script_for_its_task(
     app_server: OpenAppServer,

@@ -141,6 +141,8 @@ async def test_what_makes_no_sense_is_said(browser: Browser, folder: Path) -> No
         ("/api/usage", {"by": "mood"}),
         ("/api/usage", {"since": "ever"}),
     ]
+    for begins in ("~nobody-of-this-name/", "/a\0b/", "relative"):
+        assert (await browser.get("/api/directories", begins=begins))["directories"] == []
     for path, params in requests:
         answer = await browser.http.get(path, params=params)
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input"), (path, params, answer.text)

@@ -124,6 +124,9 @@ async def test_a_turn_is_steered_and_interrupted(browser: Browser, model: Script
         lambda page: any(entry["item"]["type"] == "command_execution" for entry in page["entries"]),
     )
     assert (await browser.post(f"{path}/say", 409, message="and this"))["code"] == "session_busy"
+    (folder / "seen.png").touch()
+    picture = {"message": "and this", "whenBusy": "steer", "images": [str(folder / "seen.png")]}
+    assert "no images" in (await browser.post(f"{path}/say", 400, **picture))["message"]
     assert (await browser.post(f"{path}/steer", message="and this"))["status"] == "active"
     assert (await browser.post(f"{path}/interrupt"))["status"] == "interrupted"
     assert (await browser.post(f"{path}/steer", 409, message="more"))["code"] == "session_idle"

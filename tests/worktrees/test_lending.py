@@ -66,10 +66,19 @@ def test_links_that_a_check_plants_lead_nowhere(main: Path, state_dir: Path, tmp
     outside.mkdir()
     (outside / "inner.txt").write_text("outside\n", encoding="utf-8")
     tree = worktrees.create(main, state_dir)
-    with lend(tree):
+    (tree.path / "built" / "deep").mkdir(parents=True)
+    (tree.path / "built" / "deep" / "app").write_text("built\n", encoding="utf-8")
+    (tree.path / "built" / ".gitignore").write_text("*\n", encoding="utf-8")
+    with lend(tree) as lent:
+        assert "built/deep/app" in lent.set_aside(0)
+        assert not (tree.path / "built" / "deep" / "app").exists()
         shutil.rmtree(tree.path / "pack")
         (tree.path / "pack").symlink_to(outside)
         (tree.path / "more").symlink_to(outside)
+        shutil.rmtree(tree.path / "built")
+        (tree.path / "built").symlink_to(outside)
+    assert [one.name for one in outside.iterdir()] == ["inner.txt"]
+    assert (tree.path / "built" / "deep" / "app").read_text(encoding="utf-8") == "built\n"
     assert (outside / "inner.txt").read_text(encoding="utf-8") == "outside\n"
     assert (tree.path / "pack" / "inner.txt").read_text(encoding="utf-8") == "inner\n"
     assert not (tree.path / "pack").is_symlink()

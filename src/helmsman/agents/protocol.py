@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from helmsman.agents.account import Account, Login, Model, SkillList
     from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
     from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
@@ -196,56 +197,6 @@ class SessionInfo:
     def about(self) -> str | None:
         """What it is about, in a name or in the words of the person who began it."""
         return own_words(self.name or self.first_prompt)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """A model the agent can use; `efforts` are how hard it can think."""
-
-    id: str
-    name: str
-    description: str | None
-    is_default: bool
-    efforts: tuple[str, ...]
-    default_effort: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Who is logged in, if anyone: `kind` is for example `chatgpt` or `apiKey`."""
-
-    kind: str | None
-    email: str | None
-    plan: str | None
-    requires_login: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
-    """A login that has begun: the page to open, and the code to enter there, if there is one."""
-
-    id: str
-    url: str
-    code: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
-    """Something the agent has been taught. `scope` is whose it is (`user`, `repo`, `system`, …), `path` its file."""
-
-    name: str
-    description: str
-    scope: str
-    path: str
-    enabled: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillList:
-    """The skills there are, and in sentences which could not be read."""
-
-    skills: tuple[Skill, ...]
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

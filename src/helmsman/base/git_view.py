@@ -9,6 +9,9 @@ ever: a filter that is defined there (git-lfs) is run.
 
 A filter that only the repository defines is in the view as one that is required and cannot be run: git then refuses to
 read or write the files that need it, where without it they would silently get other content.
+
+No attribute hides what is in a file: a `.gitattributes` that calls text binary would make of its diff what nobody can read.
+Whether a file is text, git sees by its content.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ REFUSED_FILTER: Final = {"clean": "", "smudge": "", "required": "true"}
 USERS: Final = frozenset({"system", "global"})
 REPOSITORYS: Final = frozenset({"local", "worktree"})
 
+_SHOW_ALL: Final = b"\n* !diff\n"
+"""The last line of these attributes counts before those of the tree."""
 _NOT_LINKED: Final = frozenset({"config", "config.worktree", "HEAD", "commondir", "gitdir", "hooks", "index", "info"})
 
 
@@ -144,8 +149,11 @@ def _link_content(git_dir: Path, common_dir: Path, view: Path) -> None:
     if is_linked:
         info.pop("sparse-checkout", None)
         info |= {entry.name: entry for entry in _entries(git_dir / "info")}
+    attributes = info.pop("attributes", None)
     for name, entry in info.items():
         _link(entry, view / "info" / name)
+    own = attributes.read_bytes() if attributes is not None and attributes.is_file() else b""
+    (view / "info" / "attributes").write_bytes(own + _SHOW_ALL)
     head = git_dir / "HEAD"
     if head.is_symlink():
         (view / "HEAD").symlink_to(head.readlink())

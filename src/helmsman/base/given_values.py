@@ -90,7 +90,7 @@ def config_table(given: Given) -> dict[str, Any]:
         table = None
     if not isinstance(table, dict):  # it may hold a secret, so it is not repeated
         raise InvalidSetting(
-            f'{given.name} cannot be read. Set it to KEY=VALUE, with the value in TOML, such as model_verbosity="low".'
+            f'{given.name} cannot be read. Set it to NAME=VALUE, with the value in TOML, such as model_verbosity="low".'
         )
     return table
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import file_lock, release_lock, replace_file, take_lock
 from helmsman.base.git import Git, find_git
+from helmsman.base.inside_tree import put_file, remove_file
 from helmsman.base.snapshot import index_files, nul_separated, scratch
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
 from helmsman.settings import ensure_state_dir
@@ -398,7 +399,7 @@ class _Journal:
         """Have the new files take the place of the old ones."""
         for place, _, new in self.files():
             if not is_file(new):
-                _remove(self.root, place)
+                remove_file(self.root, place.relative_to(self.root))
         for place, _, new in self.files():
             if is_file(new):
                 self._put(new, place)
@@ -418,7 +419,7 @@ class _Journal:
         for place, old in written:
             if not is_file(old):
                 with _failure_logged(place):
-                    _remove(self.root, place)
+                    remove_file(self.root, place.relative_to(self.root))
         for place, old in written:
             if is_file(old):
                 with _failure_logged(place):
@@ -450,44 +451,8 @@ class _Journal:
         return place.with_name(f".{self.folder.name}")
 
     def _put(self, version: Path, place: Path) -> None:
-        _refuse_links(self.root, place)
-        self._make_folder(place.parent)
-        if _is_folder(place):
-            _remove_empty(place)
-        beside = self._beside(place)
-        beside.unlink(missing_ok=True)
-        shutil.copy2(version, beside, follow_symlinks=False)
-        beside.replace(place)
-
-    def _make_folder(self, folder: Path) -> None:
-        """With the permissions that git gave it, which are those of whoever asks."""
-        if folder.is_dir():
-            return
-        self._make_folder(folder.parent)
-        folder.mkdir()
-        like = self.new / folder.relative_to(self.root)
-        if like.is_dir():
-            folder.chmod(stat.S_IMODE(like.stat().st_mode))
-
-
-def _remove(root: Path, place: Path) -> None:
-    """Remove a file, and the directories that are empty without it."""
-    _refuse_links(root, place)
-    if is_file(place):
-        place.unlink()
-    for folder in place.parents:
-        if folder == root:
-            return
-        try:
-            folder.rmdir()
-        except OSError:
-            return
-
-
-def _refuse_links(root: Path, place: Path) -> None:
-    """What lies behind a link is not in the tree, whoever has put it there meanwhile."""
-    if (link := _link_before(root, place)) is not None:
-        raise OSError(f"{shown(str(link))} leads elsewhere")
+        path = place.relative_to(self.root)
+        put_file(self.root, path, version, beside=self._beside(place).name, like=self.new)
 
 
 def _link_before(root: Path, place: Path) -> Path | None:
@@ -495,13 +460,6 @@ def _link_before(root: Path, place: Path) -> Path | None:
         if folder.is_symlink():
             return folder
     return None
-
-
-def _remove_empty(folder: Path) -> None:
-    """Remove a directory that holds nothing but directories."""
-    for inside in folder.iterdir():
-        _remove_empty(inside)
-    folder.rmdir()
 
 
 @contextmanager

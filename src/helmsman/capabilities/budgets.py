@@ -273,7 +273,7 @@ class Budgets:
         if choices and choices[0].value == APPROVE:
             granted = {GRANTED + grant.key: grant.as_dict() for grant in grants}
             self._helm.ledger.update(task_id, {"note": None, "metadata": granted})
-            session.begun = anyio.Event()  # who stops it now waits until it can be stopped
+            session.is_beginning()  # who stops it now waits until it can be stopped
             # What was granted is remembered before anything else, whatever becomes of us. It is not awaited here: whoever
             # answered is cancelled as soon as the question is closed.
             self._helm.in_background(partial(self._go_on, session, self._helm.ledger.write, go_on))
@@ -332,7 +332,7 @@ class Budgets:
 
     async def _pause(self, session: Session, states: Sequence[BudgetState]) -> None:
         """Stop the turn, unless somebody else does."""
-        await session.begun.wait()
+        await session.until_begun()
         if not session.is_pausing or session.engine is None or not usable(session.engine):
             return
         if not session.is_message:  # it cannot be gone on with by another message

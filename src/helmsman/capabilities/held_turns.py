@@ -63,7 +63,7 @@ class HeldTurn:
                 self.helm.make_room()
                 return
             self.helm.ledger.update(task_id, {"note": None})
-            session.begun = anyio.Event()  # who stops it now waits until it can be stopped
+            session.is_beginning()  # who stops it now waits until it can be stopped
             await go_on()
         except HelmsmanError as error:  # the session has been told
             log.warning("session %s could not go on: %s", session.id, error)

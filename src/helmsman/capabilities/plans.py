@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from helmsman.model.inputs import session_options, turn_input
 from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from helmsman.model.inputs import PathLike
     from helmsman.model.options import TurnInput
@@ -52,7 +53,7 @@ class Plans:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
-    async def start(
+    def start(
         self,
         prompt: str,
         *,
@@ -60,21 +61,31 @@ class Plans:
         worktree: bool = False,
         on_task: Callable[[str], None] | None = None,
         **options: Any,
-    ) -> Session:
+    ) -> Coroutine[Any, Any, Session]:
         """A new session that plans first. The arguments are those of `Helmsman.start`; they hold once the plan is approved.
 
         Returns when the turn is under way. When the plan is there, it is a question of the session.
         """
-        checked = session_options(cwd if cwd is not None else ".", {}, self._helm.allowed_roots)
-        directory, state_dir = checked.cwd or current().directory, self._helm.settings.state_dir
-        before = None if worktree else await anyio.to_thread.run_sync(_look, directory, state_dir)
+        before: Any = None
 
         def keep(task_id: str) -> None:
             self._helm.ledger.update(task_id, {"metadata": {_BEFORE: before}})
             if on_task is not None:
                 on_task(task_id)
 
-        return await self._helm.start(prompt, cwd=cwd, worktree=worktree, on_task=keep, kind="plan", **options)
+        # Here, and not when it is awaited: a misspelt option raises at the call.
+        begin = self._helm.start(prompt, cwd=cwd, worktree=worktree, on_task=keep, kind="plan", **options)
+
+        async def look_and_begin() -> Session:
+            nonlocal before
+            with closing(begin):
+                checked = session_options(cwd if cwd is not None else ".", {}, self._helm.allowed_roots)
+                directory, state_dir = checked.cwd or current().directory, self._helm.settings.state_dir
+                if not worktree:
+                    before = await anyio.to_thread.run_sync(_look, directory, state_dir)
+                return await begin
+
+        return look_and_begin()
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
         """Whether, before a session hears that its turn has ended, somebody is asked to approve its plan."""
@@ -161,7 +172,7 @@ def _question(session: Session, evidence: Sequence[Evidence]) -> Question:
         text=text,
         options=(APPROVE, REVISE, STOP),
         key="plan",
-        words="What is to be different (with revise), or what else to heed (with approve)",
+        words="What to change (with revise), or what else to consider (with approve)",
         descriptions={
             APPROVE: "go ahead",
             REVISE: "plan again; say what is to be different",

@@ -25,6 +25,7 @@ from helmsman.capabilities.search_index import IndexedSession, SearchIndex, has_
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import CommandExecution, FileChange
 from helmsman.settings import ensure_state_dir
+from helmsman.steering.listing import page_of_all
 from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
@@ -219,8 +220,9 @@ class TranscriptSearch:
             await anyio.sleep(seconds if stale else 0)  # others want the processor too
 
     def _forget_gone(self, unlisted: set[str]) -> None:
-        if self._helm.allowed_roots:
-            return  # what is outside of them is listed elsewhere
+        if self._helm.allowed_roots and unlisted:  # what is outside of them is not gone
+            everywhere, _ = page_of_all(self._sessions, None, limit=_MOST_SESSIONS, include_archived=True)
+            unlisted = unlisted - {info.session_id for info in everywhere}
         if gone := [one for one in unlisted if self._helm.truth.look_up(one) is None]:
             self._index.forget(gone)
 

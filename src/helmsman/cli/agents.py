@@ -26,7 +26,7 @@ _COLUMNS: Final = (
 )
 
 
-@cli_command("agents", "List the agents there are here.", "helmsman agents", "helmsman agents --json")
+@cli_command("agents", "List the agents and what each can do.", "helmsman agents", "helmsman agents --json")
 def command(as_json: bool) -> None:
     """List the agents Helmsman can steer, the default one first: which version of each is here, the file or variable with
     its login, where it is, what holds it to what a session may write, and what it cannot do.

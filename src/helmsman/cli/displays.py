@@ -27,7 +27,7 @@ from helmsman.cli.session_ids import short_id
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import HelmsmanError, StepInterrupted
-from helmsman.model.events import Event, QuestionAsked, TurnEnded, Usage
+from helmsman.model.events import Event, QuestionAsked, TurnEnded, TurnRequested, Usage
 from helmsman.model.questions import ACCEPT, APPROVE, Question, refusal
 from helmsman.shapes.rendering import fields_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
@@ -206,9 +206,9 @@ class HumanDisplay(Display):
 
     async def _ask_now(self, session: Session, question: Question) -> Reply:
         keys_free = nullcontext() if self._line is None else self._line.suspended()
-        async with self._asking, keys_free:  # a question that waits for another is not on screen yet
+        async with keys_free, self._asking:  # what is typed between two questions is for neither, nor for the line
             with self._screen.paused():
-                self._transcript.on_screen.add(question.id)
+                self._transcript.puts_to_person(question.id)
                 answered = await ask_on_terminal(session, question)
         if answered is not None:
             self._transcript.answered_here.add(question.id)
@@ -219,7 +219,8 @@ class HumanDisplay(Display):
         if self._session is None and can_leave and self.line is None and is_terminal(self._console):
             self._screen.print([Text("Ctrl-C stops it, Ctrl-\\ leaves it running.", "dim")])
         self._session = session
-        self._turn_ended = isinstance(event, TurnEnded)
+        if isinstance(event, TurnRequested | TurnEnded):  # a command may end after its turn
+            self._turn_ended = isinstance(event, TurnEnded)
         self._transcript.directory, self._transcript.agent = session.directory, session.options.agent
         self._status.note(event)
         self._screen.print(self._transcript.lines(event))
@@ -253,7 +254,7 @@ class HumanDisplay(Display):
         self._screen.print(fold(self._console, Text(visible(message), "yellow"), indent=0))
 
     def interrupting(self) -> None:
-        self._screen.print([Text("Interrupting the turn. Press Ctrl-C again to leave at once.", "yellow")])
+        self._screen.print([Text("Interrupting the turn. Ctrl-C now leaves at once.", "yellow")])
 
     def close(self) -> None:
         self._screen.close()

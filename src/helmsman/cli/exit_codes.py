@@ -11,15 +11,15 @@ from helmsman import errors
 class ExitCode(IntEnum):
     """The exit codes. `text` is what `helmsman --help` says of each."""
 
-    OK = 0, "all went well"
+    OK = 0, "success"
     FAILED = 1, "the work failed, or a check found something wrong"
     USAGE = 2, "a wrong option, argument or setting; nothing was started"
     NO_CODEX = 3, "the agent was not found, does not start, or cannot do this"
-    TIMED_OUT = 4, "the agent stayed silent for too long, or the time to wait was up"
-    ASKED = 5, "the agent asks something and waits for the answer"
-    NOT_VERIFIED = 6, "the work was done, and does not verify"
+    TIMED_OUT = 4, "the agent was silent for too long, or the waiting time was up"
+    ASKED = 5, "the agent is waiting for an answer"
+    NOT_VERIFIED = 6, "the work was done but does not verify"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
-    TERMINATED = 143, "asked to end (SIGTERM)"
+    TERMINATED = 143, "terminated (SIGTERM)"
 
     text: str
 

@@ -20,10 +20,10 @@ from helmsman.cli.displays import Display, Outcome
 from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
 from helmsman.cli.followed_turn import followed, until_sent
 from helmsman.cli.signals import exit_after, handle_signals
-from helmsman.errors import HelmsmanError, SessionIdle, StepInterrupted, Unsupported
+from helmsman.errors import HelmsmanError, InvalidInput, SessionIdle, StepInterrupted, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from anyio.abc import TaskGroup
 
@@ -78,10 +78,22 @@ async def follow(
         if talk is None:
             return await follower.turn(step, joined=session is not None)
         async with display.typing(follower):
-            outcome = await follower.turn(step, joined=session is not None)
-            while (following := await follower.next_step(outcome)) is not None:
-                outcome = await follower.turn(following)
-            return outcome
+            return await follower.talk(await follower.turn(step, joined=session is not None))
+
+
+async def talk_from_start(begin: Callable[[str], Step], display: Display, *, talk: Talk) -> Outcome:
+    """Run the step that the person types first, and what is said after it.
+
+    Raises:
+        InvalidInput: Nobody can type here.
+    """
+    async with background_tasks() as tasks:
+        follower = _Follower(display, None, _LEFT, talk, tasks)
+        await tasks.start(handle_signals, follower.on_signal)
+        async with display.typing(follower):
+            if display.line is None:
+                raise InvalidInput('Nothing can be typed here. Say what to do: helmsman run "…"')
+            return await follower.first(begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +157,21 @@ class _Follower:
             self._display.finish(outcome)
         return outcome
 
-    async def next_step(self, outcome: Outcome) -> Step | None:
+    async def first(self, begin: Callable[[str], Step]) -> Outcome:
+        """Run what the person types, and go on; who types nothing has started nothing."""
+        text = await self._typed_message()
+        if text is None:
+            code = ExitCode.OK if self._exit_code is None else self._exit_code
+            return Outcome(result=None, error=None, session=None, seconds=None, exit_code=code)
+        return await self.talk(await self.turn(begin(text)))
+
+    async def talk(self, outcome: Outcome) -> Outcome:
+        """Go on with what is said after a turn; how the last one ended."""
+        while (following := await self._next_step(outcome)) is not None:
+            outcome = await self.turn(following)
+        return outcome
+
+    async def _next_step(self, outcome: Outcome) -> Step | None:
         """What comes after a turn: what was queued, else what the person types now; None is the end."""
         session, line = outcome.session, self._display.line
         if self._talk is None or session is None or self._exit_code is not None:
@@ -160,11 +186,16 @@ class _Follower:
             self._scope = None
             if not_sent is None:
                 return followed(session)
-            self._display.remark(f"Not sent. {not_sent.note or 'It was taken back.'}")
+            self._display.remark(f"Not sent: {queued.text}\n{not_sent.note or 'It was taken back.'}")
             if line is not None:
-                line.put(queued.text)
+                line.put(queued.text, after=True)
         if line is None or not (self._talk.stay or line.was_used or line.text.strip()):
             return None
+        text = await self._typed_message()
+        return None if text is None else self._talk.step(session, text)
+
+    async def _typed_message(self) -> str | None:
+        """The next message of the person; None is the end."""
         self._typed = anyio.Event()
         with self._display.waiting():
             async with background_tasks() as tasks:
@@ -172,7 +203,7 @@ class _Follower:
                 await self._typed.wait()
         self._typed = None
         text, self._next = self._next, None
-        return None if text is None else self._talk.step(session, text)
+        return text
 
     def _on_event(self, session: Session, event: Event) -> None:
         self._session = session
@@ -204,6 +235,7 @@ class _Follower:
 
     def interrupt(self) -> None:
         if self._is_at_work():
+            self._heard = 1
             self._display.interrupting()
             self._tasks.start_soon(self._interrupt)
 

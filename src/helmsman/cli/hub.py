@@ -69,9 +69,9 @@ def _show(*, as_json: bool) -> None:
         click.echo(f"  {door['pid']}  {door['kind']}{name}  {one_line(door['directory'])}")
 
 
-@cli_command("run", "Have a hub there, always.", "helmsman hub run", group=command, has_json=False)
+@cli_command("run", "Keep a hub running.", "helmsman hub run", group=command, has_json=False)
 def _run() -> None:
-    """Have a hub there, and the next one when it is gone, until `helmsman hub stop`: what a service of the system runs.
+    """Keep a hub running, and start the next one when it dies, until `helmsman hub stop`. A system service runs this.
 
     Schedules and notices then need no client. `helmsman hub install` has it start with the machine.
     """

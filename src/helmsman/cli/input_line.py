@@ -80,10 +80,11 @@ class InputLine:
     def text(self) -> str:
         return "" if self._editor is None else self._editor.text
 
-    def put(self, text: str) -> None:
-        """Put text back that could not be sent, before whatever was typed since."""
+    def put(self, text: str, *, after: bool = False) -> None:
+        """Put text back that could not be sent, before whatever was typed since, or after it."""
         if self._editor is not None:
-            self._editor.put("\n".join(filter(None, (text, self._editor.text))))
+            parts = (self._editor.text, text) if after else (text, self._editor.text)
+            self._editor.put("\n".join(filter(None, parts)))
 
     def clear(self) -> bool:
         """Empty the line; whether there was anything in it."""
@@ -218,7 +219,7 @@ class InputLine:
         if self._editor is None or self._typing is None or not self._editor.text.strip():
             return
         self.was_used = True
-        self._shows_keys = False
+        self._shows_keys, self._hint_until = False, 0.0
         how(self._typing)(self._editor.take())
 
     def _on_escape(self) -> None:

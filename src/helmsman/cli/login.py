@@ -13,7 +13,7 @@ from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
-    from helmsman.agents.protocol import Login
+    from helmsman.agents.account import Login
 
 
 @cli_command("login", "Log Codex in.", "helmsman login", "helmsman login --device-code")

@@ -11,7 +11,7 @@ from helmsman.cli.output import print_list
 from helmsman.cli.tables import Column
 
 if TYPE_CHECKING:
-    from helmsman.agents.protocol import Model
+    from helmsman.agents.account import Model
 
 _COLUMNS: Final = (
     Column("MODEL", "cyan"),

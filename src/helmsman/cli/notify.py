@@ -73,7 +73,7 @@ def command(as_json: bool) -> None:
 @cli_command("test", "Send a notice to try it.", "helmsman notify test", "helmsman notify test desktop", group=command)
 @click.argument("way", required=False)
 def _test(way: str | None, as_json: bool) -> int:
-    """Send a notice that says nothing, and say what became of it. WAY is a name that `helmsman notify` lists; else all.
+    """Send a test notice and report whether it arrived. WAY is a name that `helmsman notify` lists; without one, all.
 
     Filters and quiet hours do not hold for it. A page of the dashboard has three seconds to show it.
     """
@@ -86,7 +86,7 @@ def _test(way: str | None, as_json: bool) -> int:
 @cli_command("log", "Show what was told.", "helmsman notify log --json", group=command)
 @limit_option
 def _log(limit: int, as_json: bool) -> None:
-    """Show what was told to whom, and what became of it, newest first."""
+    """Show the notices sent and whether they arrived, newest first."""
     _print(with_helmsman(lambda helm: helm.extras.notices.log(limit)), as_json=as_json)
 
 

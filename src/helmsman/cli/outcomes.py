@@ -53,7 +53,7 @@ _OPTIONS: Final = (
         *("--agent", "agents"),
         metavar="NAME",
         multiple=True,
-        help="Who does it (`helmsman agents` shows whom there is); several work side by side.  [default: auto]",
+        help="Who does it (`helmsman agents` lists them); several work side by side.  [default: auto]",
     ),
     click.option(
         "--timeout",
@@ -82,7 +82,7 @@ _OPTIONS: Final = (
         help="Whether a verified change comes into your tree.",
     ),
     click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
-    click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks."),
+    click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer."),
 )
 
 
@@ -173,7 +173,9 @@ class _Following:
             results = await self._helm.tasks.results(self._task)
             report: Mapping[str, Any] = results.report or {}
             code: int = exit_code_of_job(self._task)
-            if code == ExitCode.OK and self._exit_code is not None:
+            if code == ExitCode.OK and report.get("applied") == "failed":
+                code = ExitCode.FAILED
+            elif code == ExitCode.OK and self._exit_code is not None:
                 code = self._exit_code(report)
             view.finish(results.task, report, code)
             return code
@@ -361,11 +363,16 @@ class HumanJobView(JobView):
         self._screen.close()
         if task.result:
             click.echo(visible(task.result) if sys.stdout.isatty() else task.result)
-        if code == ExitCode.NOT_VERIFIED:
+        session_id = report.get("workSessionId") or report.get("sessionId") or ""
+        if code == ExitCode.NOT_VERIFIED and not report.get("attempts"):
+            self._print("✗ Not verified: nothing was tried.", "red")
+        elif code == ExitCode.NOT_VERIFIED:
             self._print(f"✗ Not verified. What was tried is in helmsman tasks results {task.id} --diff", "red")
         elif task.status != "completed":
             self._print(f"✗ {(task.error or {}).get('message') or task.note or task.status}", "red")
-        elif report.get("applied") in ("not_asked", "refused", "failed"):
-            self._print(f"✓ Verified. Apply it with helmsman apply {short_id(report['sessionId'])}", "green")
+        elif report.get("applied") == "failed":
+            self._print(f"✗ Verified, but not applied. Then: helmsman apply {short_id(session_id)}", "red")
+        elif report.get("applied") in ("not_asked", "refused"):
+            self._print(f"✓ Verified. Apply it with helmsman apply {short_id(session_id)}", "green")
         else:
             self._print("✓ Verified", "green")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LABEL_WIDTH: Final = 10
 
 limit_option: Final = click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Show at most this many."
 )
 pager_option: Final = click.option(
     "--no-pager", is_flag=True, help="Write all of it at once, also what is longer than the screen."

@@ -48,7 +48,8 @@ def overview() -> int:
     if not sessions:
         console.print("No agent has a session here yet.\n")
     for command, does in _commands(asking, running, others):
-        console.print(Text.assemble(f"  {command:<{_COMMAND_WIDTH}}", (f"  {does}", "dim")), soft_wrap=True)
+        line = Text.assemble(f"  {command:<{_COMMAND_WIDTH}}", (f"  {does}", "dim"))
+        console.print(line if line.cell_len <= console.width else f"  {command}", soft_wrap=True)
     return ExitCode.OK
 
 

@@ -50,13 +50,13 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 )
 @click.option("--base", metavar="BRANCH", help="Review all that differs from this branch.")
 @click.option("--commit", metavar="COMMIT", help="Review one commit.")
-@click.option("--instructions", metavar="TEXT", help="What to heed; with nothing else given, all there is to review.")
+@click.option("--instructions", metavar="TEXT", help="What to look at; on its own, all there is to review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
 @click.option(
     *("--agent", "agents"),
     metavar="NAME",
     multiple=True,
-    help="Who reviews (`helmsman agents` shows whom there is); with --verify several may.",
+    help="Who reviews (`helmsman agents` lists them); with --verify several may.",
 )
 @click.option(
     "--verify",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -20,7 +21,7 @@ from helmsman.cli.output import print_result
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.errors import InvalidInput, SessionNotFound
 from helmsman.model.options import ApprovalPolicy, SandboxMode, TurnLimits
-from helmsman.settings import OnLimit
+from helmsman.settings import OnLimit, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,9 +33,8 @@ _STDIN: Final = "-"
 
 
 STEP_OPTIONS: Final = (
-    click.argument("prompt"),
     click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
-    click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` shows whom there is)."),
+    click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them)."),
     click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it."),
     click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do."),
     click.option(
@@ -55,16 +55,16 @@ STEP_OPTIONS: Final = (
     click.option(
         "--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message has to fit."
     ),
-    click.option("--effort", metavar="LEVEL", help="How hard the model is to think: low, medium, high, …"),
+    click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …"),
 )
-"""What every command that starts a step takes."""
+"""What every command that starts a step takes, besides the prompt."""
 
 
-def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these options."""
+def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -> Callable[..., Any]:
+    """Give a command a prompt and these options."""
     for option in reversed(STEP_OPTIONS):
         command = option(command)
-    return command
+    return click.argument("prompt", required=prompt_required)(command)
 
 
 @cli_command(
@@ -76,7 +76,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
     'helmsman run --continue "Now add a test for it"',
     'helmsman run --detach --worktree "Try the other parser"',
 )
-@step_options
+@partial(step_options, prompt_required=False)
 @click.option(
     "--session",
     "session_id",
@@ -92,7 +92,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
 @interactive_option
-@click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks.")
+@click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer.")
 @click.option("--bound", is_flag=True, help="Run it in this process: it ends when this process does.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How to run Codex.  [default: auto]")
 @click.option(
@@ -105,7 +105,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--attempts", type=click.IntRange(min=1), metavar="N", help="How often to try; a retry goes on.  [default: 3]"
 )
 def command(
-    prompt: str,
+    prompt: str | None,
     directory: str | None,
     session_id: str | None,
     go_on: bool,
@@ -122,19 +122,24 @@ def command(
 ) -> int:
     """Run one step of an agent and show it as it happens.
 
-    PROMPT is what to do; `-` reads it from stdin. Its questions are asked on the terminal; without one they are
-    denied. The final message goes to stdout and everything else to stderr, so the answer can be piped. It is a session like
-    any other: the dashboard shows it, and `helmsman watch` comes back to it. On a terminal you can type while it works:
-    Enter puts your message into the turn, Tab queues it, Esc twice or Ctrl-C stops the turn, Ctrl-D leaves it running, `?`
-    shows the keys. Once you have typed, or with -i, it stays after the turn for the next message.
+    PROMPT is what to do; `-` reads it from stdin, and on a terminal it may be left out and typed. Its questions are asked on
+    the terminal; without one they are denied. The final message goes to stdout and everything else to stderr, so the answer
+    can be piped. It is a session like any other: the dashboard shows it, `helmsman watch` comes back to it. On a terminal
+    you can type while it works: Enter puts your message into the turn, Tab queues it, Esc twice or Ctrl-C stops the turn,
+    Ctrl-D leaves it running, `?` shows the keys. Once you have typed, or with -i, it stays after the turn for the next
+    message.
     """
+    from helmsman.terminal import has_terminal
+
     _check_combination(session_id, directory, go_on=go_on, worktree=worktree, detach=detach, bound=bound)
     arguments = step_arguments(**options)
     if worktree:
         arguments["worktree"] = True
     if on_limit is not None:
         arguments["on_limit"] = on_limit
-    text = prompt_text(prompt)
+    if prompt is None and (as_json or detach or not has_terminal()):
+        raise click.UsageError("Missing argument 'PROMPT': what is to be done. Only on a terminal it can be typed.")
+    text = None if prompt is None else prompt_text(prompt)
     place = host().place(directory) if go_on else None
     if (bound or engine is not None) and host().is_elsewhere:
         raise click.UsageError("Another machine runs it as its own settings say: leave out --bound and --engine.")
@@ -142,13 +147,13 @@ def command(
 
     async def run(helm: Helmsman) -> int:
         from helmsman.cli.displays import new_display
-        from helmsman.cli.follow import Talk, follow
+        from helmsman.cli.follow import Talk, follow, talk_from_start
         from helmsman.step import run_step
 
         resumed = None if session_id is None else await full_session_id(helm, session_id)
         if place is not None:
             resumed = await _newest(helm, place)
-        if detach:
+        if detach and text is not None:
             with names_ways_out(resumed):
                 return await start_detached(
                     helm, text, directory, arguments, resumed=resumed, timeout=timeout, as_json=as_json
@@ -161,12 +166,17 @@ def command(
         arguments.update(further)
         arguments.update(cwd=directory, session_id=resumed, helm=helm, bound=not helm.asks_hub)
 
-        async def step(**callbacks: Any) -> StepResult:
+        async def step(message: str, **callbacks: Any) -> StepResult:
             with names_ways_out(resumed):
-                return await run_step(text, **arguments, **callbacks)
+                return await run_step(message, **arguments, **callbacks)
 
         talk = Talk(helm=helm, stay=interactive, options=further)
-        outcome = await follow(step, new_display(settings, as_json=as_json), talk=talk)
+        display = new_display(settings, as_json=as_json)
+        if text is None:
+            ensure_state_dir(settings.state_dir)  # what is typed is kept there, before anything else is
+            outcome = await talk_from_start(lambda message: partial(step, message), display, talk=talk)
+        else:
+            outcome = await follow(partial(step, text), display, talk=talk)
         if worktree and outcome.result is not None and outcome.session is not None and not as_json:
             click.echo(f"  apply its changes with helmsman apply {short_id(outcome.session.id)}", err=True)
         return outcome.exit_code

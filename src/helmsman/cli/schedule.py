@@ -101,7 +101,7 @@ def _list_schedules(*, as_json: bool) -> None:
 )
 @click.option("--overlap", is_flag=True, help="Begin even if the run before still works.")
 @click.option("-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one.")
-@click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` shows whom there is).")
+@click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them).")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do.")
 @click.option(
@@ -113,7 +113,7 @@ def _list_schedules(*, as_json: bool) -> None:
 @click.option("--profile", metavar="NAME", help="A profile of your Codex configuration.")
 @click.option("-c", "--config", metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration.")
 @click.option("--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message has to fit.")
-@click.option("--effort", metavar="LEVEL", help="How hard the model is to think: low, medium, high, …")
+@click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …")
 @click.option("--worktree", is_flag=True, help="Each run in a git worktree of its own.")
 @click.option("--max-cost-usd", type=float, metavar="USD", help="Stop a run that has cost more.")
 def _add(

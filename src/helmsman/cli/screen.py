@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import anyio
-from rich.text import Text
 
 from helmsman.terminal.keyboard import in_background
 from helmsman.terminal.region import Region
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
+    from rich.text import Text
 
 _FRAME_SECONDS: Final = 0.1
 
@@ -59,11 +59,9 @@ class Screen:
     def print(self, lines: Sequence[Text]) -> None:
         if self._pauses:
             self._kept += lines
-        elif lines and self._is_open:
+        elif lines:
             self._region.print(lines)
             self.refresh()
-        elif lines:
-            self._console.print(Text("\n").join(lines), soft_wrap=True)
 
     def refresh(self) -> None:
         """Draw the changing part as it is now."""

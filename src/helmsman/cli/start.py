@@ -22,7 +22,7 @@ from helmsman.cli.run import prompt_text, start_detached, step_arguments, step_o
 @step_options
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
 def command(prompt: str, directory: str | None, worktree: bool, as_json: bool, **options: Any) -> int:
-    """Start a session and return at once; it goes on by itself, and its questions wait for whoever looks.
+    """Start a session and return at once; it keeps running, and its questions wait for an answer.
 
     PROMPT is what to do; `-` reads it from stdin. The same as `helmsman run --detach`. Come back with `helmsman watch`,
     or look with `helmsman status` and in the dashboard.

@@ -343,9 +343,9 @@ def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
 @_task_argument
 @click.option("--at", metavar="WHEN", help="Not now, but then: 'tomorrow 6:00', 'in 2h'.")
 def _resume(reference: str, at: str | None, as_json: bool) -> None:
-    """Go on at once, or at another time, with a task that waits until the account's usage limit is there again.
+    """Resume a task that waits for the account's usage limit, now or at another time.
 
-    `helmsman tasks cancel` has it go on never.
+    `helmsman tasks cancel` drops it instead.
     """
     host().begin_change("once")
 

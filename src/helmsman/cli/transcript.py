@@ -14,7 +14,7 @@ from rich.text import Text
 
 from helmsman.base.shown_text import one_line, plain_output, shell_script, visible
 from helmsman.model import events
-from helmsman.model.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in_words
+from helmsman.model.answered_by import HANDLER, PERSON_AT_TERMINAL, in_words
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.model.questions import REFUSALS, Question
 from helmsman.terminal.diffs import change_lines
@@ -86,8 +86,6 @@ class TranscriptPrinter:
         """Where the session works; paths in there are shown relative to it."""
         self.agent = DEFAULT_AGENT
         """Whose session it is; one that is not Codex's says so."""
-        self.on_screen: set[str] = set()
-        """The questions that the person was shown, in a dialogue of their own."""
         self.answered_here: set[str] = set()
         self._announce = announce
         self._asked_here = asked_here
@@ -101,8 +99,10 @@ class TranscriptPrinter:
         self._steps: tuple[events.PlanStep, ...] = ()
         self._questions: dict[str, Question] = {}
         self._judged: set[str] = set()
+        self._last_question: str | None = None
         self._open: dict[str, events.CommandExecution | events.FileChange] = {}
         self._below: str | None = None
+        self._cut_off: set[str] = set()
 
     @property
     def unfinished(self) -> list[Text]:
@@ -136,6 +136,10 @@ class TranscriptPrinter:
         """What was kept back and is not the session's result."""
         held, self._held = self._held, None
         return self._message_lines(held) if held is not None and held != result else []
+
+    def puts_to_person(self, question_id: str) -> None:
+        """A question has a dialogue of its own now: what comes of others does not belong below it."""
+        self._last_question, self._below = question_id, None
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -297,9 +301,10 @@ class TranscriptPrinter:
                 return []
 
     def _stopped(self) -> list[Text]:
-        """Commands that the end of the turn cut off; Codex says nothing more of them."""
+        """Commands that the end of the turn cut off; of most of them Codex says nothing more, of some it does, later."""
         commands = [item for item in self._open.values() if isinstance(item, events.CommandExecution)]
         self._open.clear()
+        self._cut_off.update(item.id for item in commands)
         return [line for item in commands for line in self._command(replace(item, status="failed"))]
 
     def _left_running(self) -> list[Text]:
@@ -319,7 +324,7 @@ class TranscriptPrinter:
             case events.Reasoning():
                 return self._reasoning(item)
             case events.CommandExecution():
-                return self._command(item)
+                return [] if item.id in self._cut_off else self._command(item)
             case events.FileChange():
                 return self._file_change(item)
             case events.TodoList():
@@ -438,6 +443,7 @@ class TranscriptPrinter:
         return [] if self._asked_here else self._question(question)
 
     def _question(self, question: Question) -> list[Text]:
+        self._last_question = question.id
         lines, _ = question_lines(self._console, question, directory=self.directory)
         return lines
 
@@ -445,7 +451,8 @@ class TranscriptPrinter:
         question = self._questions.pop(event.question_id, None)
         if question is None:
             return []
-        self._below = question.item_id  # what comes of it follows right here
+        is_last = event.question_id == self._last_question
+        self._below = question.item_id if is_last else None  # what comes of it follows right here
         answered_here = event.question_id in self.answered_here and (event.by, event.door) == _ASKED_HERE
         if self._asked_here and (answered_here or event.answer is None):
             return []
@@ -455,8 +462,8 @@ class TranscriptPrinter:
             outcome = in_words(event.answer, event.by, event.door, event.reason)
         refused = event.answer is not None and event.answer.partition(":")[0] in REFUSALS
         style = "yellow" if event.answer is None else "red" if refused else "green"
-        quicker = self._asked_here and event.question_id not in self.on_screen and event.by != str(DEADLINE)
-        shown = self._question(question) if quicker else []  # a rule, or another door
+        self._below = question.item_id
+        shown = [] if is_last else self._question(question)  # a rule or another door was quicker, or others came since
         return shown + fold(self._console, Text(f"→ {one_line(outcome)}", style))
 
 

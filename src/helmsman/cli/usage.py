@@ -43,7 +43,9 @@ _NUMBERS: Final = tuple(Column(name, justify="right") for name in ("TURNS", "INP
     "--by", "group_by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What to sum up by."
 )
 @click.option("--agent", metavar="NAME", help="Only what this agent has spent, e.g. claude.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many rows; the rest is summed up.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Show at most this many rows; the rest is summed up."
+)
 @pager_option
 def command(
     since: str | None, group_by: str, agent: str | None, limit: int | None, no_pager: bool, as_json: bool

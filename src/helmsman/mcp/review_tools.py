@@ -36,7 +36,7 @@ class ReviewInput(Input):
     commit: str | None = Field(None, description="For target commit, e.g. HEAD~1.")
     instructions: str | None = Field(
         None,
-        description='What to heed besides; all there is to do with target custom, e.g. "Look only at security".',
+        description='Extra instructions; with target custom, all there is to do, e.g. "Look only at security".',
     )
     session_id: str | None = Field(
         None,

@@ -189,6 +189,16 @@ class Session:
         self._watchers = 0
         self._shown_until = 0.0
 
+    def is_beginning(self) -> None:
+        """An engine is about to begin a turn; who waited for one that never came to be waits for this."""
+        before, self.begun = self.begun, anyio.Event()
+        before.set()
+
+    async def until_begun(self) -> None:
+        """Wait until the turn that was asked for has begun, or failed to."""
+        while not self.begun.is_set():
+            await self.begun.wait()
+
     def remark(self, notes: Iterable[str]) -> None:
         """Tell whoever looks at the session of what its agent had to say."""
         for note in notes:

@@ -132,7 +132,7 @@ class DebugOutput(OutcomeOutput):
 class ReviewJobInput(OutcomeInput):
     kind: ClassVar[Kind] = "review"
     own: ClassVar[frozenset[str]] = frozenset({"branch", "commit", "diff"})
-    request: str | None = Field(None, description='What to heed, e.g. "Look only at security".')
+    request: str | None = Field(None, description='What to look at, e.g. "Look only at security".')
     branch: str | None = Field(
         None, description="Review all that differs from it, e.g. main. Default: what is not committed."
     )

@@ -390,9 +390,9 @@ class Steering(Turns):
         match when_busy:
             case "queue":
                 return await self._enqueue(session, turn, wanted, max_cost_usd)
-            case "steer" if wanted != session.options:
+            case "steer" if turn.images or wanted != session.options:
                 raise InvalidInput(
-                    "A message into a running turn takes no options. Leave them out, or queue the message."
+                    "A message into a running turn takes no options and no images. Leave them out, or queue the message."
                 )
             case "steer":
                 if is_repeated():
@@ -442,7 +442,7 @@ class Steering(Turns):
         """
         session = await self.session(session_id)
         turn = turn_input(text)
-        await session.begun.wait()  # a turn that Codex has not begun yet takes no message
+        await session.until_begun()  # a turn that Codex has not begun yet takes no message
         engine = session.running_in()
         self._refuse_wider(session)
         engine.capabilities.require(Capability.STEER)
@@ -481,7 +481,7 @@ class Steering(Turns):
             self._ledger.cancel(queued.task_id, "Its session was interrupted before it began.")
         session.queue.clear()
         if session.state.is_running:
-            await session.begun.wait()  # a turn that Codex has not begun yet cannot be stopped yet
+            await session.until_begun()  # a turn that Codex has not begun yet cannot be stopped yet
         session.stop_asking()
         session.require_here()
         if session.engine is not None and usable(session.engine):

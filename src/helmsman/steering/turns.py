@@ -20,7 +20,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.surroundings import current
-from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
+from helmsman.errors import HelmsmanError
 from helmsman.model.events import (
     EngineGone,
     ItemDelta,
@@ -44,6 +44,7 @@ from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
 from helmsman.steering.others_turns import OthersTurns, is_theirs
+from helmsman.steering.queues import run_queued
 from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
@@ -263,7 +264,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         self._request_turn(session, turn, task_id)
         session.is_message = session.is_message and begin is None
         self._watch(session)
-        session.begun = anyio.Event()
+        session.is_beginning()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
         ready = self.before_turn(session, task_id, session.state.sandbox)
         try:
@@ -380,7 +381,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._shared.is_open:
             if any(session.queue for session in self._shared.roster.at_work.values()):
-                self._shared.tasks.start_soon(self._run_queued)
+                self._shared.tasks.start_soon(run_queued, self._shared.roster)
             self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
@@ -586,24 +587,6 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 self.check_spending(session)
             elif isinstance(event, ItemStarted):
                 self.hear_prompt(session, event)
-
-    async def _run_queued(self) -> None:
-        """A turn has ended: whatever waits for its session, or for room, may run now."""
-        for session in list(self._shared.roster.at_work.values()):
-            if not session.queue or session.state.is_running or session.queue[0].is_early:
-                continue
-            queued, known = session.queue.pop(0), session.options
-            session.options = queued.options
-            try:
-                await queued.run(session, queued)
-            except (TooManySessions, ClientAway):  # of the door that sent it; others may have room, or be there
-                session.options = known
-                session.queue.insert(0, queued)
-            except HelmsmanError as error:
-                session.options = known
-                log.warning("a queued message of session %s could not be sent: %s", session.id, error)
-            except Exception:  # the session has been told; the others go on
-                log.exception("a queued message of session %s could not be sent", session.id)
 
     def _check_room(self) -> None:
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_LINES: Final = 500
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
 _LONGEST: Final = 4000
 """Characters. What is longer was pasted, and nobody looks for it with the arrow keys."""
 
@@ -41,7 +42,7 @@ class KeptHistory(History):
             self._try(lambda: self._append(json.dumps(redact(string)) + "\n"))
 
     def _append(self, line: str) -> None:
-        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = os.open(self._file, _APPEND, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(line)
 

@@ -64,6 +64,7 @@ class LineEditor:
         self._buffer.on_cursor_position_changed += lambda _: on_change()
         self._bindings = self._bound(keys)
         self._keys: _Keys | None = None
+        self._application: Application[None] | None = None
 
     @property
     def has_keys(self) -> bool:
@@ -89,6 +90,8 @@ class LineEditor:
         if keep and text.strip():
             self._buffer.append_to_history()
         self._buffer.reset()
+        if self._application is not None:
+            self._application.invalidate()  # or it would load the history only after the next key
         return text
 
     def put(self, text: str) -> None:
@@ -103,7 +106,7 @@ class LineEditor:
         """
         with os.fdopen(os.dup(self._fd), encoding="utf-8", errors="replace") as file:
             keys = self._keys = _Keys(file)
-            application: Application[None] = Application(
+            application = self._application = Application[None](
                 Layout(Window(BufferControl(self._buffer))),
                 key_bindings=self._bindings,
                 input=keys,
@@ -120,7 +123,7 @@ class LineEditor:
                 with _stops_in_order(step_aside, keys):
                     yield
             finally:
-                self._keys = None
+                self._keys = self._application = None
                 with anyio.CancelScope(shield=True):
                     if not started.is_set():
                         running.cancel()

@@ -8,6 +8,7 @@ import anyio
 from prompt_toolkit.history import InMemoryHistory
 from rich.text import Text
 
+from helmsman.base.shown_text import one_line
 from helmsman.terminal.line_editor import Key, LineEditor
 from helmsman.terminal.line_view import line_rows
 from helmsman.terminal.region import Region
@@ -54,7 +55,7 @@ async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> 
     finally:
         region.erase()
     text = editor.take(keep=not secret)
-    region.print([Text.assemble((prompt, "bold"), "" if secret else text.replace("\n", " "))])
+    region.print([Text.assemble((prompt, "bold"), "" if secret else one_line(text))])
     if is_over:
         raise EOFError
     return text

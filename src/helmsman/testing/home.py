@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from helmsman.testing.binaries import Version
 
 _FIRST_START_SECONDS = 60
-_INHERITED = ("PATH", "SYSTEMROOT", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", MARKER_VARIABLE)
+_INHERITED = (
+    *("PATH", "SYSTEMROOT", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "HELMSMAN_SNAPSHOTS"),
+    MARKER_VARIABLE,
+)
 
 
 class CodexHome:

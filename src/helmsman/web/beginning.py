@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from helmsman.base.files import is_inside
 from helmsman.base.json_values import present
+from helmsman.base.surroundings import from_here
 from helmsman.errors import InvalidInput
 from helmsman.settings import ensure_state_dir
 from helmsman.shapes.contract import Input, StartInput
@@ -56,16 +57,16 @@ class Beginning:
 
     async def start(self, request: Request) -> dict[str, Any]:
         given = await body(request, NewSessionInput)
-        if given.working_directory is not None:
-            await anyio.to_thread.run_sync(self._refuse_taken, given.working_directory)
+        await anyio.to_thread.run_sync(self._refuse_taken, given.working_directory or ".")
         return started(await self._helm.start(given.prompt, **given.options())).as_dict()
 
     def _refuse_taken(self, directory: str) -> None:
         """A worktree is one session's: what a second one changed there would be applied, or discarded, with the first."""
+        place = from_here(directory).absolute()
         for tree in read_records(self._helm.settings.state_dir):
-            if tree.session_id is not None and is_inside(directory, [tree.path.resolve()]):
+            if tree.session_id is not None and is_inside(place, [tree.path.resolve()]):
                 raise InvalidInput(
-                    f"{directory} is the worktree of session {tree.session_id}. Send that session a message, or begin in "
+                    f"{place} is the worktree of session {tree.session_id}. Send that session a message, or begin in "
                     f"{tree.repository}.",
                     parameter="workingDirectory",
                 )
@@ -87,8 +88,8 @@ class Beginning:
     def _directories(self, begins: str) -> list[str]:
         """What a path that begins so may go on as. Nothing outside the allowed roots is listed."""
         roots = self._helm.settings.allowed_roots
-        path = Path(begins).expanduser()
-        if not path.is_absolute():
+        path = from_here(begins) if begins.startswith("~") else Path(begins)
+        if not path.is_absolute() or "\0" in begins:
             return [str(root) for root in roots][:_DIRECTORIES]
         parent, name = (path, "") if begins.endswith(os.sep) else (path.parent, path.name)
         if roots and not is_inside(parent, roots):

@@ -9,27 +9,32 @@ Imported only where something is shown.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 import nh3
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from helmsman.base.shown_text import visible
 from helmsman.web.colours import CLASSES, in_language
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping, Sequence
+    from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
     from markdown_it.renderer import RendererHTML
-    from markdown_it.token import Token
+    from markdown_it.rules_core import StateCore
     from markdown_it.utils import OptionsDict
 
 _MOST_CHARS: Final = 400_000
 """A longer text is shown as it stands."""
 _KEPT: Final = 1000
 _SCHEMES: Final = ("https://", "http://", "mailto:")
+_ADDRESS: Final = re.compile(r"\bhttps?://[^\s<>\"'`|\\]+")
+_AFTER_ADDRESS: Final = ".,:;!?*_~"
+"""Ends a sentence, and no address."""
 _MARKS: Final = {f"text-align:{side}": side for side in ("left", "center", "right")}
 _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 _BLOCKS: Final = {"p", *_HEADINGS.values(), "ul", "ol", "li", "blockquote", "pre", "hr", "br"}
@@ -122,6 +127,35 @@ def _heading(renderer: RendererHTML, tokens: Sequence[Token], index: int, option
     return renderer.renderToken(tokens, index, options, env)
 
 
+def _link_addresses(state: StateCore) -> None:
+    """Addresses that stand in the text become links: agents say where something is, and seldom in brackets."""
+    for block in state.tokens:
+        depth = 0
+        shown: list[Token] = []
+        for token in block.children or ():
+            depth += {"link_open": 1, "link_close": -1}.get(token.type, 0)
+            shown += [token] if depth or token.type != "text" else _with_links(token, state.md)
+        if block.children:
+            block.children = shown
+
+
+def _with_links(token: Token, parser: MarkdownIt) -> Iterator[Token]:
+    end = 0
+    for found in _ADDRESS.finditer(token.content):
+        address = found[0].rstrip(_AFTER_ADDRESS)
+        if address.endswith(")") and address.count(")") > address.count("("):
+            address = address[:-1].rstrip(_AFTER_ADDRESS)  # around it
+        place = parser.normalizeLink(address)
+        if not parser.validateLink(place):
+            continue
+        yield Token("text", "", 0, content=token.content[end : found.start()])
+        yield Token("link_open", "a", 1, attrs={"href": place})
+        yield Token("text", "", 0, content=address)
+        yield Token("link_close", "a", -1)
+        end = found.start() + len(address)
+    yield Token("text", "", 0, content=token.content[end:])
+
+
 def _parser() -> MarkdownIt:
     options: dict[str, Any] = {"html": False, "maxNesting": 100, "highlight": _code, "langPrefix": "", "breaks": True}
     # What defines a link elsewhere would not be seen, and might say anything.
@@ -136,6 +170,7 @@ def _parser() -> MarkdownIt:
         "heading_close": _heading,
     }.items():
         parser.add_render_rule(name, rule)
+    parser.core.ruler.push("addresses", _link_addresses)
     return parser
 
 

@@ -3,7 +3,8 @@
 A check depends on what git knows nothing of: installed packages, generated files, paths that a set-up wrote down. So it
 runs in the session's own worktree, and the files that git knows are what is exchanged. What was there is written down
 first, in the state directory, which nothing in a sandbox can reach. While other files stand there, and should the process
-be killed then, `diff` and `apply` tell of what was written down; whoever adopts the worktree next puts it back.
+be killed then, `diff` and `apply` tell of what was written down; whoever adopts the worktree next puts it back. What git
+does not know and an agent made is no part of its change, so it can be set aside as well.
 
 Nobody else may work in the worktree meanwhile. All of it blocks; call it in threads.
 """
@@ -22,13 +23,14 @@ from helmsman.errors import WorktreeError
 from helmsman.worktrees.records import claim, lent_to
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.base.git import Git
     from helmsman.worktrees.records import Worktree
 
 _TREE: Final = "tree"
+_ASIDE: Final = "aside"
 _lent: set[Path] = set()
 """What is lent in this process."""
 _FILE_MODES: Final = ("100644", "100755", "120000")
@@ -39,8 +41,9 @@ class Lent:
     commit it began with.
     """
 
-    def __init__(self, git: Git, tree: Worktree, now: str) -> None:
+    def __init__(self, git: Git, tree: Worktree, now: str, nested: Sequence[str] = ()) -> None:
         self._git = git
+        self._nested = nested
         self.worktree = tree
         self.now = now
         self.base = git.text("rev-parse", "--verify", f"{tree.base}^{{tree}}")
@@ -75,6 +78,27 @@ class Lent:
         for path in self._git.names("ls-files", "-z", "--others", "--exclude-standard"):
             if not path.endswith("/") and path not in self.worktree.included:
                 self._remove(path)
+        try:
+            _move_back(lent_to(self.worktree) / _ASIDE, self.worktree.path)
+        except OSError as error:
+            raise WorktreeError(f"What was set aside of {self.worktree.path} cannot be put back: {error}.") from error
+
+    def set_aside(self, moment: float) -> tuple[str, ...]:
+        """Take away until the end what git does not know and was made or changed after a moment (seconds since 1970): it
+        would not be applied, so nothing may depend on it.
+
+        Raises:
+            WorktreeError: A file cannot be moved.
+        """
+        found = tuple(self.unknown_since(moment))
+        for path in found:
+            kept = lent_to(self.worktree) / _ASIDE / path
+            try:
+                kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                shutil.move(self.worktree.path / path, kept)
+            except OSError as error:
+                raise WorktreeError(f"{path} cannot be set aside for a check: {error}. Remove it by hand.") from error
+        return found
 
     def _read(self, tree: str) -> None:
         """Have a tree in the index, with what is known of its files: or git would have to read all of them each time."""
@@ -109,12 +133,15 @@ class Lent:
                 self._remove(path)
 
     def unknown_since(self, moment: float) -> list[str]:
-        """The files that git ignores, and that were made or changed after a moment (seconds since 1970)."""
+        """The files that git ignores, and other repositories, that were made or changed after a moment (seconds since
+        1970).
+        """
         found: list[str] = []
-        for path in self._git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard"):
+        ignored = self._git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+        for path in (*ignored, *self._nested):
             with suppress(OSError):
                 if (self.worktree.path / path).lstat().st_ctime > moment:
-                    found.append(path)
+                    found.append(path.rstrip("/"))
         return found
 
     # --- trees -------------------------------------------------------------------------------------------------------
@@ -189,6 +216,19 @@ def _literal(path: str) -> str:
     return f":(literal){path}"
 
 
+def _move_back(kept: Path, place: Path) -> None:
+    """Have in a directory again what was set aside of it. Whatever a check has put in its place goes, links above all."""
+    for one in kept.iterdir() if kept.is_dir() else ():
+        here = place / one.name
+        if here.is_dir() and not here.is_symlink():
+            if one.is_dir() and not one.is_symlink():
+                _move_back(one, here)
+                continue
+            shutil.rmtree(here)
+        here.unlink(missing_ok=True)
+        shutil.move(one, here)
+
+
 @contextmanager
 def lend(tree: Worktree) -> Iterator[Lent]:
     """Exchange files of a worktree in the block; after it, the worktree has what it had.
@@ -213,7 +253,7 @@ def lend(tree: Worktree) -> Iterator[Lent]:
         except BaseException:
             shutil.rmtree(kept, ignore_errors=True)
             raise
-        lent = Lent(own, tree, snapshot.tree)
+        lent = Lent(own, tree, snapshot.tree, snapshot.nested)
         _lent.add(kept)
         try:
             yield lent

@@ -205,8 +205,8 @@ def _reading(git: Git) -> Iterator[tuple[Git, Path]]:
 
 @contextmanager
 def _alone(git: Git) -> Iterator[Path]:
-    folder = _folder(git.place) / f"tree-{_short(os.fspath(git.git_dir))}"
     try:
+        folder = _folder(git.place) / f"tree-{_short(os.fspath(git.git_dir))}"
         folder.mkdir(mode=0o700, exist_ok=True)
         with file_lock(folder / "lock", timeout=_LOCK_SECONDS):
             yield folder
@@ -246,6 +246,7 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
         if is_fresh and leave_out:
             git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
         tree = git.text("write-tree")
+        (folder / "index").chmod(0o600)  # git goes by the umask
         replace_file(folder / "about.json", json.dumps({"index": now, "tree": tree}), durable=False)
     return TreeState(tree=tree, left_out=tuple(left_out), nested=tuple(path.rstrip("/") for path in nested))
 

@@ -197,10 +197,14 @@ def test_the_check_of_a_repository_is_found_where_it_is_plain(
 
 def test_which_files_are_a_checks_own() -> None:
     own = {"tests/a.py": "test", "src/a.test.ts": "test", "x_test.go": "test", "Makefile": "how", "conftest.py": "how",
+           "calc_test.c": "test", "src/test-sum.R": "test", "CMakeLists.txt": "how", ".gitattributes": "how",
+           "t/sum.t": "test", "lib/sum_test.exs": "test", "SumSpec.hs": "test",
            "scripts/run.py": "how", "ci/x": "how", "check.sh": "how", "tests/conftest.py": "how"}  # fmt: skip
     assert {path: own_kind(path) for path in own} == own
     assert [
-        path for path in ("app.py", "src/latest.py", "contest.py", "protest.ts", "docs/a.md") if own_kind(path)
+        path
+        for path in ("app.py", "src/latest.py", "attest.c", "testimony.c", "contest.py", "protest.ts", "docs/a.md")
+        if own_kind(path)
     ] == []
     changed = {
         "a.py": "M",
@@ -211,6 +215,7 @@ def test_which_files_are_a_checks_own() -> None:
     }
     assert as_before(own_files_in(changed), "BASE") == {
         "tests/test_a.py": "BASE",
+        "tests/test_new.py": None,
         "tests/conftest.py": None,
         "b_test.go": "BASE",
     }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.failures import error_lines, failed_tests, normalised, not_checked
-from helmsman.capabilities.outcomes.reproduction import is_same_test, reproduced
+from helmsman.capabilities.outcomes.reproduction import came_to_its_end, is_same_test, reproduced
 from helmsman.capabilities.repository_commands import CommandResult
 from tests.real_agents import CACHE
 
@@ -183,6 +184,26 @@ def _run(*argv: str, cwd: Path) -> str:
     done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode != 0
     return done.stdout + done.stderr
+
+
+def test_code_that_has_its_tests_skipped_or_never_run_is_no_fix() -> None:
+    before = _result(1, "Ran 2 tests in 0.1s\n\nFAILED (failures=1)\n")
+    for output, why in (
+        ("Ran 2 tests in 0.1s\n\nOK (skipped=1)\n", "2 test(s) were run and not skipped; after it only 1."),
+        ("1 passed, 1 skipped in 0.1s\n", "only 1."),
+        ("", "ended without counting any."),
+    ):
+        seen = came_to_its_end(before, _result(0, output))
+        assert not seen.verified
+        assert seen.against[0].what.endswith(why)
+    assert came_to_its_end(before, _result(0, "Ran 3 tests in 0.1s\n\nOK (skipped=1)\n")).verified
+
+
+@pytest.mark.parametrize("line", ["FAIL: x (a.b)\n", "test a ... FAILED\n", "not ok 1 - x\n", "--- FAIL: T (0.1s)\n"])
+def test_output_that_is_made_to_be_read_slowly_is_not(line: str) -> None:
+    began = time.process_time()
+    assert len(failed_tests(line * (256 * 1024 // len(line)))) == 1
+    assert time.process_time() - began < 5, "it took minutes when each line had all others read"
 
 
 def _result(exit_code: int, output: str) -> CheckResult:

@@ -54,7 +54,9 @@ async def test_a_plan_holds_is_approved_and_carried_out_step_by_step(
     back = edit("test_calc.py", "        self.assertEqual(add(2, 3), -1)", "        self.assertEqual(add(2, 3), 5)")
     model.on("The check was edited: test_calc.py was changed.", back, FIX, say("done"))
     model.on("Do step 2 of the plan now", say("done"))
-    model.on("Step 2:", patch(add("notes.md", "It adds.\n")), say("now it is"))
+    breaks = edit("calc.py", "    return 2 * a", "    return 3 * a")
+    model.on("Step 2:", patch(add("notes.md", "It adds.\n")), breaks, say("now it is"))
+    model.on(f"Step 2: `{CHECK}` failed", edit("calc.py", "    return 3 * a", "    return 2 * a"), say("and that"))
     plans = iter(["revise: write it down, too", "approve", "approve"])
 
     class Approves(Answers):
@@ -70,8 +72,8 @@ async def test_a_plan_holds_is_approved_and_carried_out_step_by_step(
     assert (task.status, report["approved"], report["applied"]) == ("completed", True, "applied"), report
     assert [(one["status"], one["check"], one["attempts"]) for one in report["steps"]] == [
         ("done", CHECK, 2),
-        ("done", LOOK, 2),
-    ]
+        ("done", LOOK, 3),
+    ], "after the last step the check that was given has to pass, too"
     assert answers.commands == [CHECK, LOOK], "both asked for before the first step"
     assert (report["attempts"], report["openQuestions"]) == (3, ["Why?"])
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED

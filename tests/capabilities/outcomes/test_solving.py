@@ -138,20 +138,33 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
     assert (report["before"]["passed"], report["after"]["passed"]) == (True, True)
     assert (report["scope"], report["interfaces"]["same"]) == (["calc.py"], True)
     assert "return add(a, a)" in (root / "calc.py").read_text(encoding="utf-8")
+    with pytest.raises(InvalidInput, match="nothing at sums/"):
+        await helm.extras.outcomes.start(wanted("refactor", root, "make it simpler", more={"scope": ["sums/"]}))
     red = repository(tmp_path / "red", BUGGY)
+    write(red, {"calc.py": FIXED})
     task, report = await done(helm, wanted("refactor", red, "make it simpler"), Answers())
     assert "Nothing was begun. Before the change:" in report["says"]
+    assert "what is not committed is no part of it" in report["says"]
+    assert "    AssertionError: -1 != 5" in (task.result or "").splitlines()
 
 
 @pytest.mark.long
 async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: ScriptedModel, tmp_path: Path) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN})
-    write(root, {"calc.py": FIXED})
-    git(root, "commit", "--quiet", "--all", "--message=Fixed")
+    write(root, {"calc.py": FIXED, "test_calc.py": TESTS})
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message=Fixed")
     head = "import unittest\n\nfrom calc import add\n\n\nclass Add(unittest.TestCase):\n    def test_sum(self):\n"
     flaky = "        import random\n        self.assertGreater(random.random(), 0.5)\n" * 9
     under = {"underTest": [{"file": "calc.py", "startLine": 2, "endLine": 2}]}
-    model.on("test the sum", patch(add("test_sum.py", f"{head}        add(1, 2)\n")), told(under))
+    wrong = edit("calc.py", "    return 2 * a", "    return 3 * a")
+    unseen = edit("test_calc.py", "    def test_double(self):", "    def test_double(self):\n        return")
+    model.on("test the sum", [wrong, unseen], patch(add("test_sum.py", f"{head}        add(1, 2)\n")), told(under))
+    model.on(
+        "With the tests as they were before",
+        run("git show HEAD:calc.py > calc.py; git show HEAD:test_calc.py > test_calc.py"),
+        told(under),
+    )
     model.on(
         "No new test was seen to fail",
         run(f"cat > test_sum.py <<'END'\n{head}{flaky}END"),
@@ -166,7 +179,7 @@ async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: Scri
         await helm.extras.outcomes.start(wanted("test", root, "test the sum", more={"base": "nowhere"}))
     job = wanted("test", root, "test the sum", apply="never", more={"base": "HEAD~1"})
     task, report = await done(helm, job, Answers())
-    assert (task.status, report["attempts"], report["applied"]) == ("completed", 3, "not_asked"), report
+    assert (task.status, report["attempts"], report["applied"]) == ("completed", 4, "not_asked"), report
     assert report["tests"] == ["test_sum.py"]
     broken = git(root, "rev-parse", "HEAD~1")[:12]
     assert f"Against the code of {broken} a new test fails: test_sum.Add.test_sum." in [

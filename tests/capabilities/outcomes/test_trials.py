@@ -18,6 +18,7 @@ from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.errors import CheckRefused, Unsupported
+from helmsman.testing.repository import make_repository
 from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def test_a_fix_is_verified_by_the_named_failure_before_and_a_pass_after(be
 async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_nothing(
     bench: Callable[..., Bench],
 ) -> None:
-    place = bench(FILES)
+    place = bench({**FILES, "tests/more.test.js": "check()\n"})
     place.put(
         {
             "tests/test_calc.py": TESTS.replace("== 5", "== -1"),
@@ -58,8 +59,11 @@ async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_not
             "GNUmakefile": "test:\n\ttrue\n",
             "conftest.py": "def pytest_collection_modifyitems(items):\n    items.clear()\n",
             "tests/conftest.py": "def pytest_collection_modifyitems(items):\n    items.clear()\n",
+            "tests/more.test.js": "// \0\nok()\n",
+            ".gitattributes": "*.py binary\n",
         }
     )
+    assert "-    assert add(2, 3) == 5" in worktrees.diff(place.tree).text, "nothing hides what was changed"
     async with trial(place.runner) as checks:
         assert (await checks.now("make test")).passed, "which is what its agent saw"
         seen = reproduced(await checks.before("make test"), test="test_add")
@@ -69,10 +73,12 @@ async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_not
         edited = await checks.check_kept()
     assert not edited.verified
     assert [one.file for one in edited.evidence] == [
+        ".gitattributes",
         "GNUmakefile",
         "Makefile",
         "conftest.py",
         "tests/conftest.py",
+        "tests/more.test.js",
         "tests/test_calc.py",
     ]
 
@@ -126,6 +132,30 @@ async def test_what_git_does_not_know_and_what_stands_for_the_runner_is_seen(ben
             seen = {"app/pytest/__init__.py", "pytest.py", "types.py", "conftest.py", ".venv/bin/pytest"}
             seen.add("node_modules/.bin/jest")
             assert {one.file for one in kept.against} == seen
+
+
+async def test_no_fix_is_in_a_new_test_nor_in_what_would_not_be_applied(bench: Callable[..., Bench]) -> None:
+    """A check that finds its code fixed by a new test, by a file that git ignores, by one in a repository of its own."""
+    place = bench({**FILES, ".gitignore": IGNORED})
+    place.runner.since = time.time() - 1
+    in_a_test = "import calc\n\ncalc.add = lambda a, b: a + b\n\n\ndef test_more():\n    assert True\n"
+    place.put({"tests/test_aaa.py": in_a_test})
+    async with trial(place.runner) as checks:
+        assert (await checks.now("make test")).passed
+        assert not (await checks.after("make test")).passed
+    sources = {"build/one.py": "def add(a, b):\n    return a + b\n", "own/two.py": "def double(a):\n    return 2 * a\n"}
+    place.put(
+        {**sources, "tests/test_aaa.py": None, "calc.py": "from build.one import add\nfrom own.two import double\n"}
+    )
+    make_repository(place.tree.path / "own")
+    assert (await place.runner.run("make test")).passed, "which is what its agent saw"
+    async with trial(place.runner) as checks:
+        assert not (await checks.after("make test")).passed
+        kept = await checks.check_kept()
+    assert [one.what for one in kept.against] == [
+        "It ran without what git does not know and would not be applied: build/one.py, own."
+    ]
+    assert {name: (place.tree.path / name).read_text(encoding="utf-8") for name in sources} == sources
 
 
 async def test_a_fix_that_breaks_another_test_is_none(bench: Callable[..., Bench]) -> None:

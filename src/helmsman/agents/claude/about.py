@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
+from helmsman.agents.account import Account, Model
 from helmsman.agents.claude.pipes import open_child_pipe
-from helmsman.agents.protocol import Account, Model
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping, optional_text, sequence, text, texts

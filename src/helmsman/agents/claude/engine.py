@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from helmsman.agents.account import Account, Model
     from helmsman.agents.claude.about import Means
     from helmsman.agents.claude.access import Launch
     from helmsman.agents.claude.live_session import LiveTurn
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.kept_records import KeptRecord
-    from helmsman.agents.protocol import Account, Capabilities, Model, PastTurn
+    from helmsman.agents.protocol import Capabilities, PastTurn
     from helmsman.model.events import Event
     from helmsman.model.questions import Choice, Question
 

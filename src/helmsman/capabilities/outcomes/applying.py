@@ -93,7 +93,8 @@ async def _question(
     seen = [f"- {one['what']}" for one in evidence if one["ok"]]
     table = ["", candidates_table(candidates)] if len(candidates) > 1 else []
     where = work.wanted.directory if tree is None else str(tree.repository)
-    text = "\n".join([f"Apply this verified change to {where}?", change.stat.rstrip(), *seen, *table])
+    cut = [] if len(change.text) <= _DIFF_CHARS else [f"Not all of it is shown here: see helmsman diff {session_id}"]
+    text = "\n".join([f"Apply this verified change to {where}?", *cut, change.stat.rstrip(), *seen, *table])
     prompt = Prompt(
         text=text,
         options=(APPROVE, DENY),

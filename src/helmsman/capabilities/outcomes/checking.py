@@ -45,8 +45,8 @@ async def find_the_check(work: Work) -> CheckData:
             if folder == root:
                 break
         raise InvalidInput(
-            f"How the repository around {wanted.directory} checks itself is not plain from its files. Give the command "
-            "as check, for example `make test`.",
+            f"How the repository around {wanted.directory} checks itself is not plain from its files. Name the command "
+            "that does (check, on the shell --check), for example `make test`.",
             parameter="check",
         )
 

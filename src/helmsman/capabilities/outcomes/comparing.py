@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.capabilities.outcomes.agent_reports import ReportUnreadable, asked_for, read_report, text_of
+from helmsman.capabilities.outcomes.agent_reports import ReportUnreadable, asked_for, quoted, read_report, text_of
 from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.errors import HelmsmanError
 
@@ -24,7 +24,7 @@ async def compare(work: Work, verified: Sequence[Candidate]) -> tuple[Candidate,
     ranked = sorted(verified, key=_size)
     if len(ranked) == 1:
         return ranked[0], None
-    shown = {one.number: f"```diff\n{await _diff(work, one)}\n```" for one in ranked}
+    shown = {one.number: quoted(await _diff(work, one), "diff") for one in ranked}
     what = "Several solutions of the same task were made, and all of them pass its check."
     opinion = await opinion_on(work, what, {one.agent for one in ranked}, shown)
     best = next((one for one in ranked if one.number == opinion["best"]), ranked[0])

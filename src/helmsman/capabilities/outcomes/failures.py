@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST: Final = 200
+_MOST_LINES: Final = 500
+_BLOCK_CHARS: Final = 20_000
+"""Bounds of what is read: output may be made to be read slowly."""
 _MESSAGE_CHARS: Final = 400
 
 
@@ -32,7 +36,7 @@ class TestFailure:
 
 _PYTEST: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s:]+\.py(?:::\S.*?)?)(?: - (.*))?$", re.MULTILINE)
 _UNITTEST: Final = re.compile(r"^(?:FAIL|ERROR): (\S+) \(([\w.]+)\)", re.MULTILINE)
-_UNITTEST_END: Final = re.compile(r"^(?:={20,}|-{70}\nRan \d)", re.MULTILINE)
+_UNITTEST_END: Final = re.compile(r"^(?:={20,}|-{70}\nRan \d|(?:FAIL|ERROR): \S+ \()", re.MULTILINE)
 _TAP: Final = re.compile(r"^[ \t]*not ok \d+ - (.+?)(?: # (?!SKIP|TODO).*)?$", re.MULTILINE)
 _TAP_ERROR: Final = re.compile(r"^\s+error: (?:\|-\n\s+(.*)|['\"](.*?)['\"]$)", re.MULTILINE)
 _SPEC: Final = re.compile(r"^[ \t]*✖ (?!failing tests)(.+?) \([\d.]+ms\)$", re.MULTILINE)
@@ -40,6 +44,7 @@ _JEST: Final = re.compile(r"^ {2}● (.+ › .+|(?!Console|Test suite).+)$", re.
 _VITEST: Final = re.compile(r"^ *(?:FAIL|×|❯) +(?:\S+ +)??(\S+\.[cm]?[jt]sx? > .+?)(?: \d+ms)?$", re.MULTILINE)
 _GO: Final = re.compile(r"^[ \t]*--- FAIL: (\S+) \([\d.]+s\)$", re.MULTILINE)
 _CARGO: Final = re.compile(r"^test (\S+)(?: - .*?)? \.\.\. FAILED$", re.MULTILINE)
+_PANIC: Final = re.compile(r"^---- (.+?) stdout ----\n(.+)\n(.*)", re.MULTILINE)
 _NEXT_LINES: Final = 12
 _RAISED: Final = re.compile(
     r"^(?:E\s+)?((?:[\w.]+\.)?\w*(?:Error|Exception|Failure|Interrupt|Exit)\b(?: \[\w+\])?(?::.*)?|.*panicked at.*"
@@ -57,34 +62,41 @@ def failed_tests(output: str) -> tuple[TestFailure, ...]:
     return tuple(TestFailure(name, message) for name, message in found.items())[:_MOST]
 
 
+def _first(pattern: re.Pattern[str], output: str) -> Iterator[re.Match[str]]:
+    return islice(pattern.finditer(output), _MOST_LINES)
+
+
 def _pytest(output: str) -> Iterator[tuple[str, str]]:
-    for match in _PYTEST.finditer(output):
+    for match in _first(_PYTEST, output):
         collecting = "" if "::" in match[1] else "ERROR collecting it: "  # no test of the file was run
         yield match[1], collecting + (match[2] or "").strip()
 
 
 def _unittest(output: str) -> Iterator[tuple[str, str]]:
-    for match in _UNITTEST.finditer(output):
-        end = _UNITTEST_END.search(output, match.end())
-        block = output[match.end() : end.start() if end else len(output)].strip().splitlines()
+    for match in _first(_UNITTEST, output):
+        last = match.end() + _BLOCK_CHARS
+        end = _UNITTEST_END.search(output, match.end(), last)
+        block = output[match.end() : end.start() if end else last].strip().splitlines()
         where = match[2]
         name = where if where.endswith(f".{match[1]}") else f"{where}.{match[1]}"
         yield name, next((line.strip() for line in reversed(block) if _RAISED.match(line.strip())), "")
 
 
 def _node(output: str) -> Iterator[tuple[str, str]]:
-    for match in _TAP.finditer(output):
+    for match in _first(_TAP, output):
         told = _TAP_ERROR.search(output, match.end(), match.end() + 1500)
         yield match[1], (told[1] or told[2] or "").strip() if told else ""
     for pattern in (_SPEC, _JEST, _VITEST):
-        for match in pattern.finditer(output):
+        for match in _first(pattern, output):
             yield match[1].strip(), _raised_after(output, match.end())
 
 
 def _compiled(output: str) -> Iterator[tuple[str, str]]:
-    for pattern in (_GO, _CARGO):
-        for match in pattern.finditer(output):
-            yield match[1], _raised_after(output, match.end()) if pattern is _GO else _panic_of(output, match[1])
+    for match in _first(_GO, output):
+        yield match[1], _raised_after(output, match.end())
+    panics = _panics(output)
+    for match in _first(_CARGO, output):
+        yield match[1], panics.get(match[1], "")
 
 
 def _raised_after(output: str, place: int) -> str:
@@ -92,9 +104,11 @@ def _raised_after(output: str, place: int) -> str:
     return next((line.strip() for line in lines if _RAISED.match(line) or _RAISED.match(line.strip())), "")
 
 
-def _panic_of(output: str, name: str) -> str:
-    found = re.search(rf"^---- {re.escape(name)} stdout ----\n(.+)\n(.*)", output, re.MULTILINE)
-    return "" if found is None else " ".join(part.strip() for part in found.groups() if part.strip())
+def _panics(output: str) -> dict[str, str]:
+    return {
+        match[1]: " ".join(part.strip() for part in match.groups()[1:] if part.strip())
+        for match in _first(_PANIC, output)
+    }
 
 
 # --- nothing was checked ---------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 import anyio.to_thread
 
+from helmsman.base.git import find_git
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.capabilities.outcomes.claims import within_scope
 from helmsman.capabilities.outcomes.planning import plan
 from helmsman.capabilities.outcomes.reviewing import review, target_of
 from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
@@ -19,7 +21,7 @@ from helmsman.capabilities.outcomes.untouched import require_repository
 from helmsman.capabilities.outcomes.wanted import Wanted
 from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
 from helmsman.capabilities.review_scope import commit_named
-from helmsman.errors import HelmsmanError
+from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
 from helmsman.tasks.calls import call_key
@@ -28,7 +30,8 @@ from helmsman.tasks.model import CHOSEN, JOB, TERMS, TaskChanges, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
 
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.budgets import Budgets
@@ -91,6 +94,8 @@ class Outcomes:
         if (base := wanted.more.get("base")) is not None:
             commit = await anyio.to_thread.run_sync(commit_named, root, base, self._helm.settings.state_dir)
             wanted = replace(wanted, more={**wanted.more, "base": commit})  # in a worktree the name may mean another
+        if scope := wanted.more.get("scope"):
+            await anyio.to_thread.run_sync(_check_scope, root, scope, self._helm.settings.state_dir)
         used_up = [state for state in await self._budgets.states(wanted.directory) if state.is_used_up]
         chosen = await choose(self._helm, wanted, used_up)
         called = call_key.get()
@@ -196,3 +201,15 @@ def _heard(helm: Steering, task_id: str, job: RunningJob, session: Session, even
     if session.id in job.sessions and isinstance(event, QuestionAsked | QuestionClosed | TurnEnded):
         helm.ledger.update(task_id, {"input_required": asks(helm, job)})
         job.tell()
+
+
+def _check_scope(root: Path, scope: Sequence[str], state_dir: Path) -> None:
+    """Refuse a scope in which there is nothing: whatever an agent does would be outside of it. Blocks."""
+    git = find_git(root, state_dir)
+    files = [] if git is None else git.names("ls-files", "-z")
+    if files and all(not within_scope([file], scope).verified for file in files):
+        raise InvalidInput(
+            f"There is nothing at {', '.join(scope)} in {root}. Name a file or a directory by its path from there, or a "
+            "pattern.",
+            parameter="scope",
+        )

@@ -1,7 +1,7 @@
 """Which files are a check's own: its tests, the file that says how to run it, scripts, the configuration of its runner.
 
-A change is checked with these as they were before it. What is new among them: tests stand beside the old ones, all else
-(another Makefile, a conftest.py) could change what the old ones mean, and is left out.
+A change is checked with these as they were before it, and without what is new among them: a new test, too, could change
+what the old ones mean. Then new tests are run beside the old ones.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ _HOW: Final = re.compile(
     r"(?:GNUmakefile|[Mm]akefile|.*\.mk|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|noxfile\.py|conftest\.py|pyproject\.toml"
     r"|package\.json|(?:jest|vitest|vite|karma|mocha|ava|playwright|cypress)\.(?:config|setup)\.\w+|\.mocharc(?:\.\w+)?"
     r"|jest\.setup\.\w+|sitecustomize\.py|usercustomize\.py|\.coveragerc|justfile|Justfile|Taskfile\.ya?ml|Rakefile"
-    r"|.*\.(?:sh|bash|bats)|build\.gradle(?:\.kts)?|pom\.xml|\.npmrc|\.env\.test)"
+    r"|.*\.(?:sh|bash|bats)|build\.gradle(?:\.kts)?|pom\.xml|\.npmrc|\.env\.test|CMakeLists\.txt|.*\.cmake|meson\.build"
+    r"|Cargo\.toml|phpunit\.xml(?:\.dist)?|\.rspec|bunfig\.toml|babel\.config\.\w+|\.babelrc|\.gitattributes)"
 )
 _TEST: Final = re.compile(
-    r"(?:test_.*\.py|.*_test\.py|tests\.py|.*[._-](?:test|spec)\.[cm]?[jt]sx?|.*_test\.go|.*_test\.rs|.*_spec\.rb|.*_test\.rb"
-    r"|.*Tests?\.(?:java|kt|cs|swift|php|scala))"
+    r"(?:test[_-].*\.\w+|tests?\.\w+|.*[._-](?:tests?|spec|unittest)\.\w+|runtests\.jl|.*\.t"
+    r"|.*Tests?\.(?:java|kt|cs|swift|php|scala|m|mm|cc|cpp)|.*Spec\.(?:hs|scala|groovy|kt))"
 )
 _TEST_FOLDERS: Final = frozenset(
     {"test", "tests", "__tests__", "spec", "specs", "testdata", "__snapshots__", "fixtures"}
@@ -105,5 +106,5 @@ def own_files_in(changed: Mapping[str, str], links: Mapping[str, str] | None = N
 
 
 def as_before(own: Iterable[OwnFile], base: str) -> dict[str, str | None]:
-    """What to change in a tree so that the check's own files are as in `base`, for `Lent.mixed`. New tests stay."""
-    return {file.path: None if file.status == "A" else base for file in own if file.status != "A" or file.kind == "how"}
+    """What to change in a tree so that the check's own files are as in `base`, for `Lent.mixed`."""
+    return {file.path: None if file.status == "A" else base for file in own}

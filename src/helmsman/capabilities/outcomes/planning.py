@@ -287,7 +287,7 @@ class _Planning:
             + (f" {compared}" if compared else ""),
             options=(APPROVE, REVISE, STOP),
             key="plan",
-            words="What is to be different (with revise)",
+            words="What to change (with revise)",
             descriptions={APPROVE: "go ahead, in a worktree", REVISE: "plan again", STOP: "leave it at the plan"},
         )
         question = Question(
@@ -344,7 +344,7 @@ class _Planning:
         checked = f"It is done when `{step['check']}` passes."
         if session_id is not None:
             return await self._work.say(f"step {number}", session_id, f"{asked}\n\n{checked}")
-        checks = list(dict.fromkeys(str(one["check"]) for one in made.steps))
+        checks = list(dict.fromkeys([*(str(one["check"]) for one in made.steps), *self._at_the_end(made)]))
         return await self._work.start(
             f"step {number}",
             f"This plan was approved. You carry it out in a git worktree of your own, one step at a time.\n\n"
@@ -355,6 +355,11 @@ class _Planning:
             sandbox="workspace-write",
             approval_policy="on-request",
         )
+
+    def _at_the_end(self, made: _Plan) -> list[str]:
+        """The check that was asked for, if the last step has one of its own: whatever its agent calls a check."""
+        given = self._work.wanted.check
+        return [given] if given is not None and given != made.steps[-1]["check"] else []
 
     async def _pass_gate(self, checks: Sequence[str], held: HeldTurn) -> None:
         runner = runner_for(self._work, held.session, self._folder)
@@ -370,7 +375,8 @@ class _Planning:
             step["attempts"] += 1
             step["taskId"] = turn.task.id
             name = f"step {number} verified {step['attempts']}"
-            step["evidence"] = await work.once(name, partial(self._verify_step, number, step, planned, turn))
+            more = self._at_the_end(made) if number == len(made.steps) else []
+            step["evidence"] = await work.once(name, partial(self._verify_step, number, step, more, planned, turn))
             if all(one["ok"] for one in step["evidence"]):
                 step["status"] = "done"
                 return True
@@ -381,16 +387,16 @@ class _Planning:
             turn = await work.say(again, turn.session.id, for_agent(step["evidence"]))
 
     async def _verify_step(
-        self, number: int, step: StepData, planned: Collection[str], turn: DoneTurn
+        self, number: int, step: StepData, more: Sequence[str], planned: Collection[str], turn: DoneTurn
     ) -> list[dict[str, Any]]:
-        """Run its check on all there is. What belongs to a check may be changed as far as the plan says so."""
+        """Run its check on all there is, and `more`. What belongs to a check may be changed as far as the plan says so."""
         runner = runner_for(self._work, turn.session, self._folder)
         await self._work.changes.end_commands(runner.worktree)
         async with trial(runner) as checks:
-            result = await checks.now(str(step["check"]))
+            results = [await checks.now(command) for command in (str(step["check"]), *more)]
             edited = await checks.check_kept(planned=planned)
-        seen = Evidence(ok=result.passed, what=f"Step {number}: {result.in_words()}.", detail=result.tail)
-        return [one.as_dict() for one in (seen, *edited.against)]
+        seen = [Evidence(ok=one.passed, what=f"Step {number}: {one.in_words()}.", detail=one.tail) for one in results]
+        return [one.as_dict() for one in (*seen, *edited.against)]
 
     # --- what it came to ---------------------------------------------------------------------------------------------
 

@@ -122,16 +122,21 @@ def fixed(before: Reproduction, after: CheckResult) -> Verdict:
 
 
 def came_to_its_end(before: CheckResult, after: CheckResult) -> Verdict:
-    """Whether the runner counts its tests at the end as it did before: a program can end well before its tests do."""
-    if not after.passed or _count(before) is None or _count(after) is not None:
+    """Whether as many tests were run as before, where the runner counts them: a program can end well before its tests do,
+    and code can have the tests skipped that it would fail.
+    """
+    was, now = _count(before), _count(after)
+    if not after.passed or was is None or (now is not None and now >= was):
         return Verdict(verified=True)
-    what = f"Before the change {_count(before)} test(s) were counted; after it the check ended without counting any."
+    seen = "the check ended without counting any" if now is None else f"only {now}"
+    what = f"Before the change {was} test(s) were run and not skipped; after it {seen}."
     return verdict([Evidence(ok=False, what=what, detail=after.tail)])
 
 
 def _count(check: CheckResult) -> int | None:
+    """The tests that were run to their end."""
     tally = read_tally(check.output)
-    return None if tally is None or tally.unit == "percent" else tally.done
+    return None if tally is None or tally.unit == "percent" else tally.done - tally.skipped
 
 
 def is_same_test(seen: str, named: str) -> bool:

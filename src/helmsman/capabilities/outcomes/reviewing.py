@@ -19,6 +19,7 @@ from helmsman.capabilities.outcomes.agent_reports import (
     ReportUnreadable,
     asked_for,
     entries_of,
+    quoted,
     read_report,
     share_of,
     text_of,
@@ -223,8 +224,8 @@ class _Reviewing:
             [
                 "Others reviewed the change below and found this. Try to refute each finding: look at the code, and say of "
                 "each whether it is wrong. What you cannot refute holds. Change nothing.",
-                f"```json\n{json.dumps(shown, ensure_ascii=False, indent=1)}\n```",
-                f"```diff\n{self._diff[:_DIFF_CHARS]}\n```",
+                quoted(json.dumps(shown, ensure_ascii=False, indent=1), "json"),
+                quoted(self._diff[:_DIFF_CHARS], "diff"),
                 asked_for(_VERDICTS),
             ]
         )

@@ -88,13 +88,14 @@ async def _root_cause(checks: Trial, said: str) -> tuple[Verdict, dict[str, Any]
 
 
 async def _after(checks: Trial, command: str) -> tuple[CheckResult, Verdict]:
-    """The check as it was, on the change; and, where the change adds to existing tests, with these as they are now."""
+    """The check as it was, on the change; and, where the change adds to the tests, with these as they are now."""
     after = await checks.after(command)
-    if not after.passed or not any(file.status == "M" and file.kind == "test" for file in await checks.own_files()):
+    if not after.passed or not any(file.kind == "test" for file in await checks.own_files()):
         return after, Verdict(verified=True)
     now = await checks.now(command)
     what = f"With the tests as they are now: {now.in_words()}."
-    return after, verdict([Evidence(ok=now.passed, what=what, detail=now.tail)])
+    told = verdict([Evidence(ok=now.passed, what=what, detail=now.tail)])
+    return after, joined(told, came_to_its_end(after, now))
 
 
 class Refactor(Solver):
@@ -151,7 +152,8 @@ class NewTests(Solver):
 
     async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
         steady, after = await checks.steady(self.command)
-        kept = await checks.check_kept(new_helpers=True)
+        old = await self._old_tests(checks) if steady.verified else Verdict(verified=True)
+        kept = joined(old, await checks.check_kept(new_helpers=True))
         try:
             places = places_of(read_report(said), "underTest")
         except ReportUnreadable as error:
@@ -165,6 +167,16 @@ class NewTests(Solver):
         tests = [file.path for file in await checks.own_files() if file.kind == "test"]
         more = {"tests": tests, "underTest": [place_data(place) for place in places]}
         return Verified(verdict=joined(*verdicts), after=after, more=more)
+
+    async def _old_tests(self, checks: Trial) -> Verdict:
+        """Whether the tests that were there still pass as they were, where more was changed than new tests were added."""
+        own = {file.path for file in await checks.own_files() if file.status == "A"}
+        if own.issuperset(await checks.changed()) or not (before := await checks.before(self.command)).passed:
+            return Verdict(verified=True)
+        after, looked = await _after(checks, self.command)
+        what = f"With the tests as they were before: {after.in_words()}."
+        passed = verdict([Evidence(ok=after.passed, what=what, detail=after.tail)])
+        return joined(passed, looked, came_to_its_end(before, after))
 
     async def _can_fail(self, checks: Trial, places: list[CitedLines]) -> Verdict:
         tried = await checks.can_fail(self.command, places, self.wanted.more.get("base"))

@@ -11,9 +11,11 @@ import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
@@ -27,6 +29,7 @@ from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.errors import HelmsmanError
 from helmsman.tasks.running_task import TurnGate
+from helmsman.worktrees import diff_of_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -266,7 +269,7 @@ class Solving:
         report: dict[str, Any] = {
             "kind": solver.kind,
             "verified": winner is not None,
-            "says": _says(winner, shown, judged),
+            "says": _says(winner, shown, judged) + ("" if begun else await self._not_committed()),
             "evidence": seen["evidence"],
             "agent": shown.agent,
             "why": shown.why,
@@ -288,6 +291,19 @@ class Solving:
         }
         diff = await self._diff(shown) if shown.seen else None
         return Found(verified=winner is not None, summary=as_markdown(report), report=report, diff=diff)
+
+    async def _not_committed(self) -> str:
+        """That what is not committed was not looked at, if there is any."""
+        look = partial(
+            diff_of_directory, Path(self._work.wanted.directory), state_dir=self._work.helm.settings.state_dir
+        )
+        try:
+            changed = (await anyio.to_thread.run_sync(look)).files
+        except HelmsmanError:
+            return ""
+        return (
+            " It ran on the last commit: what is not committed is no part of it. Commit that first." if changed else ""
+        )
 
     async def _diff(self, shown: Candidate) -> str | None:
         """The diff that was verified, or that was not."""

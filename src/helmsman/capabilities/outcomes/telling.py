@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.reports import CandidateData, EvidenceData, FindingData
 
 _DETAIL_CHARS: Final = 3000
+_SHOWN_LINES: Final = 20
 _APPLIED: Final = {
     "applied": "It is in the main tree, unstaged.",
     "not_asked": "It was not applied: nobody asked for that. It is in its worktree.",
@@ -49,6 +50,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from (f"- {'✓' if one['ok'] else '✗'} {one['what']}" for one in report["evidence"])
         yield ""
+        yield from _seen(report["evidence"])
     if len(report["candidates"]) > 1:
         yield candidates_table(report["candidates"])
         yield ""
@@ -66,6 +68,14 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     cost = "" if report["costUsd"] is None else f", {report['costUsd']:.4f} USD"
     who = "" if report["agent"] is None else f"{report['agent']} ({report['why']}); "
     yield f"{who}{report['seconds']:.0f} s, {report['tokens']} tokens{cost}."
+
+
+def _seen(evidence: Sequence[EvidenceData]) -> Iterator[str]:
+    """The end of what was seen where something does not hold: what a check said, most often."""
+    seen = next((one["detail"] for one in evidence if not one["ok"] and one.get("detail")), "")
+    if seen.strip():
+        yield from (f"    {line}" for line in seen.strip().splitlines()[-_SHOWN_LINES:])
+        yield ""
 
 
 def _of_kind(report: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """A check in a session's worktree, with other files in it than the session left there.
 
-A change is checked with the check's own files as they were before it. That new tests can fail is shown by letting them
+A change is checked with the check's own files as they were before it, and without what git does not know and its agent has
+made: that is no part of the change. That new tests can fail is shown by letting them
 fail: against the code before the change, or with small mutations, which are hunks taken back or lines taken out. What could
 not even be built, or failed for want of something, shows nothing. After each trial the worktree is as it was.
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.base.patches import named
 from helmsman.capabilities.outcomes.claims import CitedLines, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.failures import failed_tests, not_checked
@@ -63,6 +65,9 @@ class Trial:
     def __init__(self, lent: Lent, runner: CheckRunner) -> None:
         self._lent = lent
         self._runner = runner
+        self._aside: tuple[str, ...] = ()
+        self._failed = False
+        """Whether the check failed on what the session left."""
         self._printed: set[str] = set()
         """Tests that were told to have failed where all passed: whoever prints that says nothing by it."""
 
@@ -92,13 +97,22 @@ class Trial:
         return await self._at(self._lent.base, command)
 
     async def now(self, command: str) -> CheckResult:
-        """The check, with all that the session left."""
-        return await self._at(self._lent.now, command)
+        """The check, with all that the session changed, its tests too."""
+        return self._noted(await self._at(self._lent.now, command))
 
     async def after(self, command: str) -> CheckResult:
-        """The check, with what the session changed, but with the check's own files as they were, and new tests beside."""
+        """The check, with what the session changed, but with the check's own files as they were."""
         tree = await _blocking(self._with_old_check)
-        return await self._at(tree, command)
+        return self._noted(await self._at(tree, command))
+
+    def _noted(self, result: CheckResult) -> CheckResult:
+        self._failed = self._failed or not result.passed
+        return result
+
+    async def set_aside(self) -> None:
+        """Take away what git does not know and the session has made, until the worktree is given back."""
+        if (since := self._runner.since) is not None:
+            self._aside = await _blocking(lambda: self._lent.set_aside(since))
 
     async def check_kept(self, *, new_helpers: bool = False, planned: Collection[str] = ()) -> Verdict:
         """Whether the change left the check what it was: tests were added, and nothing else of it was touched.
@@ -114,15 +128,19 @@ class Trial:
                 continue
             if file.kind == "test" and file.status == "M":
                 patch = await _blocking(lambda path=file.path: lent.patch(lent.base, lent.now, path))  # type: ignore[misc]
-                gone = [line for one in read_diff(patch) for line in one.lines if line.kind == "remove"]
-                if not gone:
+                kinds = {line.kind for one in read_diff(patch) for line in one.lines}
+                if "add" in kinds and "remove" not in kinds:  # neither: it is shown as binary, or has another mode
                     continue
             told.append(Evidence(ok=False, what=f"The check was edited: {file.in_words}.", file=file.path))
         if (since := self._runner.since) is not None:
             folders = {path.rpartition("/")[0] for path in await _blocking(lambda: lent.files(lent.now))} | {""}
-            for path in await _blocking(lambda: [one for one in lent.unknown_since(since) if runs_with(one, folders)]):
+            unknown = {*self._aside, *await _blocking(lambda: lent.unknown_since(since))}
+            for path in sorted(one for one in unknown if runs_with(one, folders)):
                 what = f"The check runs with {path}, which git does not know, and which was made or changed meanwhile."
                 told.append(Evidence(ok=False, what=what, file=path))
+            if self._failed and self._aside:
+                what = f"It ran without what git does not know and would not be applied: {named(self._aside)}."
+                told.append(Evidence(ok=False, what=what))
         if not told:
             return Verdict(verified=True, evidence=(Evidence(ok=True, what="The check is what it was before."),))
         return Verdict(verified=False, evidence=tuple(told))
@@ -157,8 +175,8 @@ class Trial:
         told = [Evidence(ok=result.passed, what=f"{result.in_words()}.", detail=result.tail) for result in results]
         if any(passed) and not all(passed):
             failed = sorted({name for result in results for name in result.failed_names})
-            named = f": {', '.join(failed[:10])}" if failed else ""
-            told.append(Evidence(ok=False, what=f"It is flaky: of {runs} runs {sum(passed)} passed{named}."))
+            which = f": {named(failed)}" if failed else ""
+            told.append(Evidence(ok=False, what=f"It is flaky: of {runs} runs {sum(passed)} passed{which}."))
         return verdict(told), results[-1]
 
     async def can_fail(self, command: str, targets: Sequence[CitedLines] = (), base: str | None = None) -> Verdict:
@@ -235,7 +253,9 @@ async def trial(runner: CheckRunner) -> AsyncIterator[Trial]:
     lent = await _blocking(lending.__enter__)
     try:
         await _blocking(lent.drop_bytecode)
-        yield Trial(lent, runner)
+        checks = Trial(lent, runner)
+        await checks.set_aside()
+        yield checks
     finally:
         with anyio.CancelScope(shield=True):
             await _blocking(lambda: lending.__exit__(None, None, None))
@@ -272,10 +292,10 @@ def _mutations(lent: Lent, code: Iterable[str], targets: Sequence[CitedLines]) -
     for path in code:
         yield from _hunks_taken_back(lent, path)
     for place in targets:
-        named = inside(lent.worktree.path, place.file)
-        content = None if named is None else lent.content(lent.now, named)
-        if named is not None and content is not None and own_kind(named) is None:
-            yield from lines_taken_out(named, content, place.lines)
+        cited = inside(lent.worktree.path, place.file)
+        content = None if cited is None else lent.content(lent.now, cited)
+        if cited is not None and content is not None and own_kind(cited) is None:
+            yield from lines_taken_out(cited, content, place.lines)
 
 
 def _hunks_taken_back(lent: Lent, path: str) -> Iterator[Mutation]:

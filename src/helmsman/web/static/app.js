@@ -56,7 +56,7 @@ function show(name, made) {
 
 function route() {
   if (loggedOut || (location.hash && !location.hash.startsWith("#/"))) return; // "#main" is a place in the page
-  const [place, id, ...inside] = location.hash.slice(2).split("/").map(decodeURIComponent);
+  const [place, id, ...inside] = location.hash.slice(2).split("/").map(decoded);
   if (place === "s" && id) {
     list.mark(id);
     if (view instanceof SessionView && view.id === id) view.goTo(inside);
@@ -74,8 +74,17 @@ function route() {
     show("tasks", new JobView(id));
     return;
   }
-  const [name, make] = PLACES[place] ?? PLACES[""];
+  const [name, make] = PLACES[Object.hasOwn(PLACES, place) ? place : ""];
   show(name, make());
+}
+
+/** A part of an address; one that was written by hand may be none. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /** To the overview, at once: a change of the address alone would be seen only after the next keys. */

@@ -32,9 +32,14 @@ export function chooseEditor(name) {
   }
 }
 
-/** Where a link to a line of a file leads; nowhere, unless an editor was chosen and the whole path is known. */
+/**
+ * Where a link to a line of a file leads; nowhere, unless an editor was chosen and the whole path is known. An agent chose the name: it
+ * must not lead out of the tree or to another machine (`//host/share`), nor be more than a path to the editor (`&` of a query).
+ */
 export function editorLink(root, path, line = 1) {
-  const place = hasEditors() && PLACES[chosenEditor()];
+  const place = hasEditors() && Object.hasOwn(PLACES, chosenEditor()) && PLACES[chosenEditor()];
   const whole = path.startsWith("/") ? path : root && `${root}/${path}`;
-  return place && whole?.startsWith("/") ? place(encodeURI(whole).replaceAll("#", "%23").replaceAll("?", "%3F"), line) : null;
+  const [first, ...parts] = whole ? whole.split("/") : [null];
+  if (!place || first !== "" || parts.some((part) => ["", ".", ".."].includes(part))) return null;
+  return place(`/${parts.map(encodeURIComponent).join("/")}`, line);
 }

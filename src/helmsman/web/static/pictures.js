@@ -25,7 +25,7 @@ export class Pictures {
       this.list,
       this.problem,
     );
-    form.addEventListener("dragover", (event) => event.dataTransfer.types.includes("Files") && event.preventDefault());
+    form.addEventListener("dragover", (event) => !this.element.hidden && event.dataTransfer.types.includes("Files") && event.preventDefault());
     form.addEventListener("drop", (event) => this.#given(event, event.dataTransfer));
     field.addEventListener("paste", (event) => this.#given(event, event.clipboardData));
   }
@@ -34,8 +34,15 @@ export class Pictures {
     return [...this.#paths.values()];
   }
 
+  /** They were sent. */
+  clear() {
+    this.#paths.clear();
+    this.list.replaceChildren();
+    this.problem.hidden = true;
+  }
+
   #given(event, { files }) {
-    if (!files.length) return;
+    if (!files.length || this.element.hidden) return;
     event.preventDefault();
     this.#take([...files]);
   }

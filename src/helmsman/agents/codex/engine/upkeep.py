@@ -31,10 +31,11 @@ from helmsman.model.events import RateLimitsReported
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from helmsman.agents.account import Account, Login, Model, SkillList
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.app_server import AppServer
     from helmsman.agents.configured import AgentConfig, ConfigEdit
-    from helmsman.agents.protocol import Account, Goal, Login, Model, ReviewReport, SkillList
+    from helmsman.agents.protocol import Goal, ReviewReport
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from helmsman._version import __version__
+from helmsman.agents.account import Account, Login, Model, SkillList
 from helmsman.agents.codex.access.confinement import Policy, read_policy
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import McpServer, read_mcp_servers
 from helmsman.agents.codex.wire.skills_and_config import read_config, read_skills
-from helmsman.agents.protocol import Account, Goal, Login, Model, SkillList
+from helmsman.agents.protocol import Goal
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, texts
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
 from helmsman.errors import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from helmsman.agents.account import Skill, SkillList
 from helmsman.agents.configured import AgentConfig, ConfigLayer
-from helmsman.agents.protocol import Skill, SkillList
 from helmsman.base.json_values import mapping, optional_text, present, rows, sequence
 
 if TYPE_CHECKING:

@@ -3,12 +3,14 @@
 import { agents } from "/agents.js";
 import { get, post, sessionPath } from "/api.js";
 import { askAndDo } from "/ask.js";
+import { confirmed } from "/confirm.js";
 import { freshId, h, toast } from "/dom.js";
 import { count } from "/format.js";
 import { store } from "/store.js";
 import { field } from "/views/new-session.js";
 
 const ACTIONS = [
+  { name: "interrupt", label: "Interrupt…", meaning: "The turn that runs is stopped where it is.", running: true, ask: ({ sessionId }) => interrupt(sessionId).catch((error) => toast(error.message, "error")) },
   { name: "rename", label: "Rename…", meaning: "Lists show the name.", needs: "rename", ask: rename },
   { name: "review", label: "Review…", meaning: "A review of what it changed; its findings become part of the session.", ask: review },
   { name: "fork", label: "Fork…", meaning: "A new session that knows all this, up to now or to an earlier turn.", needs: "fork", ask: fork },
@@ -24,7 +26,8 @@ export async function openActions(session) {
   const agent = agents.get(session.agent);
   const running = ["active", "awaiting_approval"].includes(session.status);
   const title = freshId("title");
-  const offered = session.archived ? [BRING_BACK] : ACTIONS;
+  const canStop = running && !session.elsewhere;
+  const offered = session.archived ? [BRING_BACK] : ACTIONS.filter((action) => canStop || !action.running);
   const dialog = h(
     "dialog",
     { class: "dialog actions-dialog", "aria-labelledby": title },
@@ -48,6 +51,17 @@ export async function openActions(session) {
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
+}
+
+/** Stop the turn that runs, after a yes. */
+export async function interrupt(sessionId) {
+  const sure = await confirmed({
+    title: "Interrupt this turn?",
+    about: h("p", {}, "The agent and the commands it runs are stopped where they are. What was changed until then stays changed."),
+    yes: "Interrupt",
+    no: "Let it work",
+  });
+  if (sure) await post(sessionPath(sessionId, "interrupt"));
 }
 
 function rename({ sessionId, name }) {
@@ -130,7 +144,7 @@ async function rollBack({ sessionId }) {
 function archive({ sessionId }) {
   askAndDo({
     title: "Archive this session?",
-    about: h("p", {}, "Lists leave it out. It can be brought back, from its address or with `helmsman unarchive`."),
+    about: h("p", {}, "Lists leave it out. It can be brought back, from its address or with `helmsman unarchive`, but its files can no longer be rewound to the turns it had."),
     yes: "Archive",
     danger: true,
     act: async () => {

@@ -1,7 +1,9 @@
 // Where one writes to a session: the next message when it rests; steering, or a message for later, while it runs.
 
+import { agents } from "/agents.js";
 import { post, sessionPath } from "/api.js";
 import { actionButton, freshId, h, toast } from "/dom.js";
+import { Pictures } from "/pictures.js";
 
 export class Composer {
   #whenBusy = "error";
@@ -14,7 +16,9 @@ export class Composer {
     this.field = h("textarea", { id, rows: 2 });
     this.send = h("button", { type: "submit", class: "primary" });
     this.queue = actionButton("After this turn", { title: "The message becomes the next turn" }, () => this.#say("queue"));
-    this.element = h("form", { class: "composer", dataset: { part: "composer" } }, this.label, this.field, h("div", { class: "buttons" }, this.queue, this.send));
+    this.element = h("form", { class: "composer", dataset: { part: "composer" } });
+    this.pictures = new Pictures(this.element, this.field);
+    this.element.append(this.label, this.field, this.pictures.element, h("div", { class: "buttons" }, this.queue, this.send));
     this.element.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#say(this.#whenBusy).catch((error) => toast(error.message, "error"));
@@ -29,8 +33,9 @@ export class Composer {
   }
 
   // What the session's engine can do (`can`) is not known before it has one. A turn that another process runs takes nothing from here.
-  show({ status, can, elsewhere }) {
+  show({ status, can, elsewhere, agent }) {
     this.element.hidden = Boolean(elsewhere);
+    this.pictures.element.hidden = !(can ?? agents.get(agent)?.can)?.includes("images");
     const running = status === "active" || status === "awaiting_approval";
     const steers = running && (!can || can.includes("steer"));
     this.#whenBusy = steers ? "steer" : running ? "queue" : "error";
@@ -42,7 +47,11 @@ export class Composer {
 
   /** Say something else than what is in the field: into the turn that runs, after it, or as the next one. */
   async deliver(message, whenBusy = this.#whenBusy) {
-    await post(sessionPath(this.sessionId, "say"), { message, whenBusy });
+    await this.#post({ message, whenBusy });
+  }
+
+  #post(body) {
+    return post(sessionPath(this.sessionId, "say"), body);
   }
 
   /** What `deliver` would do, as a button says it. */
@@ -59,10 +68,13 @@ export class Composer {
   async #say(whenBusy) {
     const message = this.field.value.trim();
     if (!message || this.#sending) return;
+    const images = this.pictures.paths;
+    if (images.length && whenBusy === "steer") throw new Error("A turn that runs takes no images. Send the message after this turn, or without them.");
     this.#sending = true;
     try {
-      await this.deliver(message, whenBusy);
+      await this.#post({ message, whenBusy, images });
       this.field.value = "";
+      this.pictures.clear();
       if (whenBusy === "queue") toast("Kept for the next turn.");
     } finally {
       this.#sending = false;

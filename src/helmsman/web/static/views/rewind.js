@@ -22,20 +22,24 @@ async function rewind(sessionId, to) {
   const told = h("pre", { class: "rewind-preview", tabindex: "0", "aria-live": "polite" }, "…");
   const wanted = () => (choice.value === "undo" ? { undo: true } : { to, part: choice.value || null });
   let shown = null;
+  const allow = (isAllowed) => {
+    const yes = told.closest("dialog")?.querySelector("[data-yes]");
+    if (yes) yes.disabled = !isAllowed;
+  };
   const show = async () => {
     const asked = choice.value;
     shown = null;
+    allow(false); // until what it comes to is on the screen
     const found = await get(path, wanted()).catch((error) => ({ lines: [error.message] }));
     if (choice.value !== asked) return; // another was chosen meanwhile
     told.textContent = found.lines.join("\n");
     shown = found.digest && !found.nothing ? found : null;
-    const yes = told.closest("dialog")?.querySelector("[data-yes]");
-    if (yes) yes.disabled = !shown;
+    allow(Boolean(shown));
   };
   choice.addEventListener("change", show);
   await show();
   const asking = confirmed({ title: `Rewind to before turn ${to}?`, about: [choice, told], yes: "Rewind" });
-  told.closest("dialog").querySelector("[data-yes]").disabled = !shown;
+  allow(Boolean(shown));
   if (!(await asking) || !shown) return;
   const done = await post(path, { ...wanted(), digest: shown.digest });
   toast(done.lines[0]);

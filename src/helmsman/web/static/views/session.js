@@ -1,7 +1,7 @@
 // One session: how it stands, its transcript, what it changed, its turns, its questions, and what one can say to it.
 
-import { get, post, sessionPath, sessionPlace } from "/api.js";
-import { confirmed } from "/confirm.js";
+import { agents } from "/agents.js";
+import { get, sessionPath, sessionPlace } from "/api.js";
 import { copyButton } from "/copy.js";
 import { timedOutPill } from "/deadline.js";
 import { actionButton, arrange, freshId, h, redraw, toast } from "/dom.js";
@@ -10,7 +10,7 @@ import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
-import { openActions } from "/views/actions.js";
+import { interrupt, openActions } from "/views/actions.js";
 import { Composer } from "/views/composer.js";
 import { Progress } from "/views/progress.js";
 import { questionCard } from "/views/question.js";
@@ -36,7 +36,7 @@ export class SessionView {
     this.state = h("div", { class: "state" });
     this.facts = h("p", { class: "facts quiet" });
     this.note = h("p", { class: "note", hidden: true });
-    this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => this.#interrupt());
+    this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => interrupt(sessionId));
     this.more = h("button", { type: "button", dataset: { part: "actions" }, onclick: () => this.#session && openActions(this.#session) }, "Actions…");
     this.questions = h("div", { class: "questions" });
     this.turns = h("div", { class: "turns scroller", tabindex: "0" });
@@ -59,6 +59,7 @@ export class SessionView {
     const { signal } = this.#closed;
     live.addEventListener("changes", (event) => this.#onChanges(event.detail), { signal });
     live.addEventListener("anew", () => this.#everything(), { signal });
+    agents.addEventListener("agents", () => this.#session && this.composer.show(this.#session), { signal });
     store.addEventListener("questions", () => this.#showQuestions(), { signal });
     store.addEventListener("sessions", () => this.#showTitle(), { signal });
   }
@@ -193,16 +194,6 @@ export class SessionView {
     this.review.showVerb();
     if (before && before.status !== session.status) this.transcript.refresh();
     if (this.current > 0) this.tabs[this.current].fill();
-  }
-
-  async #interrupt() {
-    const sure = await confirmed({
-      title: "Interrupt this turn?",
-      about: h("p", {}, "The agent and the commands it runs are stopped where they are. What was changed until then stays changed."),
-      yes: "Interrupt",
-      no: "Let it work",
-    });
-    if (sure) await post(sessionPath(this.id, "interrupt"));
   }
 
   #showTitle() {
