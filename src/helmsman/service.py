@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, cast
 from helmsman.base.concurrency import require_asyncio
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, NotOpen
-from helmsman.hub.verbs import VERBS
+from helmsman.hub.verbs import PAGE, PAGE_CHANGES, VERBS
 from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.steering.core import Steering
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from helmsman.errors import BudgetExceeded
     from helmsman.hub.client import HubClient
     from helmsman.hub.hosts import OtherHost
+    from helmsman.hub.links import Links
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
@@ -183,6 +184,35 @@ class Helmsman(Steering):
         from helmsman.capabilities import Extras
 
         return Extras(self, self.tasks)
+
+    @cached_property
+    def hosts(self) -> Links[Helmsman]:
+        """The user's other machines, each a Helmsman of its own, open for as long as this one is."""
+        from helmsman.hub.links import Links
+
+        links = Links(self.environment, lambda name: Helmsman(host=name), is_bounded=bool(self.allowed_roots))
+        self._exit.push_async_callback(links.close)
+        return links
+
+    async def page(self, method: str, path: str, query: str, body: str) -> tuple[int, Any]:
+        """For the dashboard: have that of another machine answer a request; the status, and what is JSON."""
+        assert self._hub is not None
+        return cast("tuple[int, Any]", await self._hub.call(PAGE, (method, path, query, body), {}))
+
+    async def page_changes(self, last_event_id: str | None) -> Mapping[str, Any]:
+        """For the dashboard: what has changed on another machine since; waits for a while if nothing has."""
+        assert self._hub is not None
+        return cast("Mapping[str, Any]", await self._hub.call(PAGE_CHANGES, (last_event_id,), {}))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the hub that is asked for everything can be reached just now."""
+        return self._hub is not None and self._hub.is_connected
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the hub of another machine cannot be reached any more: make a new one."""
+        return self._hub is not None and self._hub.is_lost
 
     @property
     def sessions(self) -> Mapping[str, Session]:

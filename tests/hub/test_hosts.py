@@ -11,18 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import httpx2
 import pytest
+from starlette.applications import Starlette
 
 from helmsman import Helmsman, run_step
 from helmsman.approvals.deadline import TimeLeft
 from helmsman.errors import HostUnreachable, InvalidInput
 from helmsman.hub.hosts import HostFailed, HostWay, checked_host, hosts_file, known_hosts
+from helmsman.mcp.server import build_server
 from helmsman.sessions.copies import by_own_clock
-from helmsman.testing import say
+from helmsman.testing import run, say
 from helmsman.testing.hubs import end_hub, hub_pid
+from helmsman.web.api import api_routes
+from helmsman.web.hosts import HostRoutes
+from helmsman.web.live import Live
+from helmsman.web.login import Logins
+from helmsman.web.proof import Challenges
+from mcp import Client
 from tests.hub.commands import SECONDS, Done, begun, done, thin, whole
 from tests.hub.conftest import Place
 from tests.hub.other_machine import NAME, other_machine
+from tests.mcp.caller import Caller
+from tests.web.browser import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -265,3 +276,81 @@ async def test_what_holds_on_this_machine_only_cannot_be_given_to_another(known:
     Path(hosts_file(os.environ)).write_text("moon\tssh://moon.invalid\n", encoding="utf-8")
     with pytest.raises(HostUnreachable, match="moon"):
         await Helmsman(host="moon").open()
+
+
+@pytest.mark.long
+async def test_tools_and_dashboard_work_there_and_ids_say_where(
+    known: Place, place: Place, model: ScriptedModel
+) -> None:
+    """A question of a session on the other machine is answered from here; then the page shows what became of it."""
+    model.on("slow", run("touch asked", escalate="please"), say("**Done.**"))
+    async with Helmsman() as helm, Client(build_server(helm)) as client:
+        caller = Caller(client)
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert tools["codex_start"].input_schema["properties"]["host"]["enum"] == [NAME]
+        arguments = {"workingDirectory": str(place.directory), "sandbox": "workspace-write"}
+        started = await caller("codex_start", prompt="slow", host=NAME, approvalPolicy="on-request", **arguments)
+        session_id = started["sessionId"]
+        assert session_id.startswith(f"{NAME}:")
+        asked = await caller.until_settled(session_id)
+        assert asked["pendingQuestion"]["type"] == "command_approval"
+
+        app = Starlette(routes=api_routes(helm, Logins(secure=False), Challenges("token")))
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://here", timeout=SECONDS) as http:
+            browser = Browser(http)
+            (host,) = (await browser.get("/api/hosts"))["hosts"]
+            assert (host["name"], host["status"]) == (NAME, "connected")
+            (question,) = (await browser.get("/api/questions", host=NAME))["questions"]
+            assert question["sessionId"] == session_id
+            assert question["id"].startswith(f"{NAME}:")
+            assert (await browser.get("/api/questions"))["questions"] == []
+            told = await browser.post("/api/shown", page="p", questions=[question["id"]])
+            assert told["questions"][0]["id"] == question["id"]
+            await browser.post(f"/api/sessions/{session_id}/questions/{question['id']}", answers=["approve"])
+            bare = session_id.removeprefix(f"{NAME}:")
+            done_there = await caller.until_settled(bare)  # some models leave out the machine
+            assert done_there["sessionId"] == session_id
+            assert done_there["result"] == "**Done.**"
+            (listed,) = (await caller("codex_list", host=NAME))["sessions"]
+            assert (listed["sessionId"], listed["activeStatus"]) == (session_id, "done")
+            entries = (await browser.get(f"/api/sessions/{session_id}/transcript"))["entries"]
+            assert "<strong>Done.</strong>" in entries[-1]["item"]["html"]
+            wrong = await caller.error("codex_status", sessionId=f"{NAME}:nobody")
+            assert (wrong["code"], wrong["host"]) == ("session_not_found", NAME)
+            assert (await caller.error("codex_list", host="moon"))["code"] == "invalid_input"
+
+
+@pytest.mark.long
+async def test_what_a_hostile_machine_says_does_no_harm(known: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It greets, then lies: every answer is an error that says so, at once, and what is here is answered as ever."""
+    programs = Path(known.env["PATH"].partition(os.pathsep)[0])
+    liar = f"#!{sys.executable} -IS\n{_LIAR}"
+    (programs / "ssh").write_text(liar, encoding="utf-8")
+    welcome = '{"epoch": 1, "clock": 1.0}'
+    for lie in ("[]", "{}", '{"epoch": "x", "clock": 1}', f"{welcome}\nnonsense", f"{welcome}\n{{}}", "garbage"):
+        monkeypatch.setenv("LIE", lie)
+        async with Helmsman(inside=True) as helm:
+            with anyio.fail_after(SECONDS), pytest.raises(HostUnreachable):
+                await (await helm.hosts.get(NAME)).list()
+    monkeypatch.setenv("LIE", "\\x00" * 10)
+    async with Helmsman(inside=True) as helm:
+        routes = HostRoutes(helm, Live(helm))
+        told = {
+            "entries": [{"item": {"type": "agent_message", "text": "a", "html": "<script>"}}],
+            "url": "javascript:0",
+        }
+        shown = routes._told("liar", told | {"sessionId": "ours", "questions": [{"id": "ours"}]})
+    assert shown["entries"][0]["item"]["html"].strip() == "<p>a</p>"
+    assert (shown["sessionId"], shown["questions"][0]["id"]) == ("liar:ours", "liar:ours")
+    assert "url" not in shown
+
+
+_LIAR = r"""
+import os, sys
+os.write(1, b"helmsman-host 1\t1.0\n")
+os.read(0, 65536)
+os.write(1, os.environ["LIE"].encode() + b"\n")
+while chunk := os.read(0, 65536):
+    os.write(1, b'{"id": 1, "result": 7}\n')
+"""

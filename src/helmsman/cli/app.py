@@ -42,6 +42,7 @@ _ELSEWHERE: Final = frozenset(
     (
         *("run", "start", "plan", "review", "watch", "debug", "refactor", "test", "search"),
         *("say", "status", "questions", "respond", "steer", "interrupt", "rewind", "rollback", "fork", "discard"),
+        *("apply", "attach"),
     )
 )
 """What a process here can do on another machine by asking its hub. Beside these, that hub itself runs what is listed in

@@ -68,6 +68,10 @@ class Host:
         """The directory that a person means, or is in."""
         return from_here(directory or ".").resolve()
 
+    def run_there(self, *_arguments: str) -> int | None:
+        """Run a command on the terminal of the machine that is meant; its exit code. None where that is this one."""
+        return None
+
     def page(self, text: str) -> None:
         """Show a text that is longer than the screen."""
         import click
@@ -117,6 +121,18 @@ class OtherMachine(Host):
 
     def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
         return {}
+
+    def run_there(self, *arguments: str) -> int | None:
+        import subprocess
+
+        from helmsman.base.surroundings import environment
+        from helmsman.hub.hosts import HostFailed, named_host
+
+        try:
+            command = named_host(self._name, environment()).terminal_command(arguments)
+            return subprocess.run(command, check=False).returncode
+        except (HostFailed, OSError) as error:
+            raise HelmsmanError(str(error)) from error
 
     def place(self, directory: str | None) -> Path:
         if directory is None or not directory.startswith("/"):

@@ -148,7 +148,7 @@ def _checked(host: OtherHost) -> dict[str, Any]:
     from helmsman.cli.thin import OwnProcess, ask_elsewhere
 
     about = _described(host)
-    way = HostWay(host)
+    way = HostWay(host, environment())
     try:
         code, said = ask_elsewhere(way, ["agents", "--json"])
         agents = json.loads(said)["agents"]

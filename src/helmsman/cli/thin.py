@@ -30,6 +30,7 @@ import sys
 
 from helmsman._version import __version__
 from helmsman.hub.launch import (
+    OF_TERMINAL,
     HubFailed,
     NoHub,
     Way,
@@ -72,8 +73,6 @@ _WELCOME_SECONDS = 15.0
 _CHUNK = 64 * 1024
 _FAILED, _INTERRUPTED = 1, 130
 _UTF8 = ("utf-8", "utf8")
-_OF_TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
-"""What another machine is told of the environment: how to write for this terminal. All else is nothing to it."""
 
 
 class OwnProcess(Exception):
@@ -121,7 +120,7 @@ def _run_elsewhere(name: str, arguments: Sequence[str]) -> int:
     from helmsman.hub.hosts import HostFailed, HostWay, named_host
 
     try:
-        way = HostWay(named_host(name, os.environ))
+        way = HostWay(named_host(name, os.environ), os.environ)
         command = _Command(arguments, completing=False, way=way)
     except HostFailed as failed:
         return _fail(str(failed))
@@ -254,7 +253,7 @@ class _Command:
     def _environment(self) -> dict[str, str]:
         if self._elsewhere is None:
             return door_environment(os.environ)
-        return {name: value for name, value in os.environ.items() if name in _OF_TERMINAL}
+        return {name: value for name, value in os.environ.items() if name in OF_TERMINAL}
 
     def close(self) -> None:
         if self._elsewhere is not None:

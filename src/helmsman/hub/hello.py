@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from helmsman.hub.launch import OF_TERMINAL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,7 +36,8 @@ class Elsewhere:
         pid, directory, environment, *_ = fields
         self.pid = int(pid)
         self.directory = text_in(directory)
-        self.environment = {**environment_in(environment), **of_door}
+        terminal = {name: value for name, value in of_door.items() if name in OF_TERMINAL}
+        self.environment = {**environment_in(environment), **terminal}
 
 
 def in_hex(text: str) -> bytes:

@@ -27,7 +27,7 @@ from helmsman.hub.bridge import GREETING
 from helmsman.hub.launch import HubFailed, below_an_agent, read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ADDRESS = re.compile(
@@ -36,6 +36,7 @@ _ADDRESS = re.compile(
 )
 _COMMAND = re.compile(r"~?/[A-Za-z0-9_.+/-]+")
 """It is put into a line for a shell there, so nothing is allowed that a shell would take for more than a name."""
+_WORD = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:-]*")
 _HIGHEST_PORT = 65535
 
 _CONNECT_SECONDS = 15
@@ -71,24 +72,40 @@ class OtherHost(NamedTuple):
 
     def ssh_command(self, state: str = "") -> list[str]:
         """What connects to its hub. A state directory is one that the settings there name."""
+        options = (
+            *("BatchMode=yes", f"ConnectTimeout={_CONNECT_SECONDS}", "ClearAllForwardings=yes", "RemoteCommand=none"),
+            *(f"ServerAliveInterval={_ALIVE_SECONDS}", f"ServerAliveCountMax={_ALIVE_COUNT}", "LogLevel=ERROR"),
+        )
+        words = ("-T", *(word for option in options for word in ("-o", option)))
+        return self._ssh(words, ("hub", "connect", *filter(None, (os.fsencode(state).hex(),))))
+
+    def terminal_command(self, arguments: Sequence[str]) -> list[str]:
+        """What runs Helmsman there on the terminal here."""
+        for argument in arguments:
+            if not _WORD.fullmatch(argument):
+                raise HostFailed(f"{argument!r} is no name of a session.")
+        return self._ssh(("-t", "-o", "RemoteCommand=none"), arguments)
+
+    def _ssh(self, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
         parts = _ADDRESS.fullmatch(self.address)
         if parts is None:
             raise HostFailed(f"{self.address} is no address of a host.")
         user, host, port = parts["user"], parts["host"].strip("[]"), parts["port"]
-        connect = f"{self.command or 'helmsman'} hub connect {os.fsencode(state).hex()}".rstrip()
         # Whatever shell a person has there, this is for `sh`; that of a command does not always have what `pip` installs.
-        line = f"sh -c 'PATH=\"$PATH:$HOME/.local/bin\"; export PATH; exec {connect}'"
-        options = (
-            *("BatchMode=yes", f"ConnectTimeout={_CONNECT_SECONDS}", "ClearAllForwardings=yes"),
-            *(f"ServerAliveInterval={_ALIVE_SECONDS}", f"ServerAliveCountMax={_ALIVE_COUNT}"),
-        )
+        there = " ".join((self.command or "helmsman", *arguments))
+        line = f"sh -c 'PATH=\"$PATH:$HOME/.local/bin\"; export PATH; exec {there}'"
         return [
-            *("ssh", "-T"),
-            *(word for option in options for word in ("-o", option)),
+            *("ssh", "-a", "-x", *options),  # neither the keys nor the screen of this machine are for the other
             *(("-l", user) if user else ()),
             *(("-p", port) if port else ()),
             *("--", host, line),
         ]
+
+
+def _for_ssh(env: Mapping[str, str]) -> dict[str, str]:
+    """What `ssh` gets of the environment of whoever asks: what it would at a terminal, but nothing to ask people with."""
+    ours = {name: value for name, value in env.items() if not name.startswith(("HELMSMAN_", "SSH_ASKPASS"))}
+    return {**ours, "SSH_ASKPASS_REQUIRE": "never"}
 
 
 def checked_host(name: str, address: str, command: str = "") -> OtherHost:
@@ -169,11 +186,16 @@ def named_host(name: str, env: Mapping[str, str]) -> OtherHost:
 class HostWay:
     """The way to the hub of another machine, as `helmsman.hub.launch.Way` is to the one of this. Close it."""
 
-    def __init__(self, host: OtherHost, state: str = "") -> None:
+    def __init__(
+        self, host: OtherHost, env: Mapping[str, str], state: str = "", *, is_for_door_of_hub: bool = False
+    ) -> None:
+        """`env` is the environment of whoever asks. The doors of a hub were looked at when it let them in."""
         self.host = host
         self.version = ""
         """Of Helmsman there, once somebody has answered."""
+        self._env = env
         self._state = state
+        self._is_for_door_of_hub = is_for_door_of_hub
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._is_known = False
@@ -185,7 +207,7 @@ class HostWay:
     def to_state(self, state: str) -> HostWay:
         """The way to the hub of another state directory there."""
         self.close()
-        return HostWay(self.host, state)
+        return HostWay(self.host, self._env, state, is_for_door_of_hub=self._is_for_door_of_hub)
 
     def connection(self) -> _socket.socket:
         """A connection to the hub there, which is started if there is none. Whatever was connected before is closed.
@@ -193,7 +215,7 @@ class HostWay:
         Raises:
             HostFailed: It cannot be reached.
         """
-        if below_an_agent(os.getpid()):
+        if not self._is_for_door_of_hub and below_an_agent(os.getpid()):
             raise HostFailed("This was started by an agent of Helmsman's own, which may not have work done elsewhere.")
         self._unwelcome += 1
         if self._unwelcome > _UNWELCOME:
@@ -243,7 +265,8 @@ class HostWay:
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=self._errors,
-                start_new_session=True,  # Ctrl-C is for us, and we end it
+                env=_for_ssh(self._env),
+                start_new_session=True,  # Ctrl-C is for us, and we end it; and there is no terminal to ask on
             )
         except OSError as error:
             ours.close()
@@ -258,10 +281,11 @@ class HostWay:
         return ours
 
     def _hear_greeting(self, connection: _socket.socket) -> None:
-        connection.settimeout(_GREETING_SECONDS)
+        until = time.monotonic() + _GREETING_SECONDS
         said = b""
         while not (said.endswith(b"\n") and said.splitlines()[-1].startswith(GREETING.encode())):
             try:
+                connection.settimeout(max(until - time.monotonic(), 0.001))
                 chunk = connection.recv(_NOISE_BYTES)
             except TimeoutError:
                 chunk = b""
@@ -270,7 +294,8 @@ class HostWay:
                 raise HostFailed(self._why_not())
         connection.settimeout(None)
         self._is_known = True
-        self.version = said.splitlines()[-1].decode("utf-8", "replace").partition("\t")[2]
+        version = said.splitlines()[-1].decode("utf-8", "replace").partition("\t")[2]
+        self.version = version if _WORD.fullmatch(version) else "?"
 
     def _why_not(self) -> str:
         """Why the other end did not greet us."""

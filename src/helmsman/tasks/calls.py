@@ -59,12 +59,20 @@ class CallKey:
 
     def __init__(self, key: str, done_before: Task | None = None, *, is_repeated: bool = False) -> None:
         self._key: str | None = key
+        self._name = key
+        self._asked_elsewhere = 0
         self.done_before = done_before
         self.is_repeated = is_repeated
 
     def take(self) -> str | None:
         key, self._key = self._key, None
         return key
+
+    def next_elsewhere(self) -> tuple[str, int]:
+        """The id of what the call asks next of another machine's hub: the same when the call is asked again of a later
+        hub here."""
+        self._asked_elsewhere += 1
+        return f"for {self._name}", self._asked_elsewhere
 
 
 call_key: Final[ContextVar[CallKey | None]] = ContextVar("call_key", default=None)
