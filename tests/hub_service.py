@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from helmsman import Helmsman
 from helmsman.agents.keeper.owner import Owner
+from helmsman.hub.client import HubClient
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.steering.shared import Shared
@@ -33,3 +34,9 @@ async def hub_service(
         shared.tasks.start_soon(Scheduler(shared, recovery).run)
         async with Helmsman(settings, env=env, shared=shared) as helm:
             yield helm
+
+
+def hub_of(helm: Helmsman) -> HubClient:
+    """The hub that this one asks for everything."""
+    assert isinstance(helm._hub, HubClient)
+    return helm._hub

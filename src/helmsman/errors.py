@@ -243,6 +243,13 @@ class ClientAway(HelmsmanError):
     retryable = True
 
 
+class HostUnreachable(HelmsmanError):
+    """Another machine cannot be reached by SSH, or its hub does not serve us; the message says why."""
+
+    code = "host_unreachable"
+    retryable = True
+
+
 class RegistryUnavailable(HelmsmanError):
     """The task registry cannot be read or written now; nothing of what was asked has been done."""
 

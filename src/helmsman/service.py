@@ -15,8 +15,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeAlias, cast
 
 from helmsman.base.concurrency import require_asyncio
-from helmsman.errors import InvalidSetting, NotOpen
-from helmsman.hub.verbs import VERBS
+from helmsman.base.surroundings import environment
+from helmsman.errors import InvalidInput, InvalidSetting, NotOpen
+from helmsman.hub.verbs import PAGE, PAGE_CHANGES, VERBS
 from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.model.inputs import refuse_placement
 from helmsman.steering.core import Steering
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.errors import BudgetExceeded
+    from helmsman.hub.hosts import OtherHost
+    from helmsman.hub.links import Links
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
@@ -49,6 +52,12 @@ class Elsewhere(Protocol):
 
     @property
     def sessions(self) -> Mapping[str, Session]: ...
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    @property
+    def is_lost(self) -> bool: ...
 
     async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Have one of the verbs done."""
@@ -80,9 +89,17 @@ class Helmsman(Steering):
         in_place_of: str | None = None,
         room: Room | None = None,
         inside: bool = False,
+        host: str | None = None,
     ) -> None:
-        """`shared`, `in_place_of` and `room` are for the hub: see `helmsman.steering.turns.Turns`."""
+        """`host` is another machine of yours (`helmsman hosts`): its hub does everything, with what is installed there.
+
+        `shared`, `in_place_of` and `room` are for the hub: see `helmsman.steering.turns.Turns`.
+
+        Raises:
+            InvalidInput: There is no such host, or it is given what only holds on this machine.
+        """
         agents = tuple(agents)
+        self._host = None if host is None else _other_host(host, has_more=bool(settings or env or agents or inside))
         super().__init__(
             settings,
             env=env,
@@ -92,7 +109,8 @@ class Helmsman(Steering):
             in_place_of=in_place_of,
             room=room,
         )
-        self._may_ask_hub = self._is_alone and self.settings.detach and not agents and not inside and os.name == "posix"
+        may_outlive = self.settings.detach and not agents and not inside and os.name == "posix"
+        self._may_ask_hub = self._is_alone and (may_outlive or self._host is not None)
         self._hub: Elsewhere | None = None
         self._life: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
@@ -158,7 +176,7 @@ class Helmsman(Steering):
             from helmsman.hub.client import HubClient
 
             env = self._surroundings.environment if self._env is None else self._env
-            hub = HubClient(self, self.settings, env, self._on_question)
+            hub = HubClient(self, self.settings, env, self._on_question, self._host)
             if await hub.connect():
                 self._hub = await self._exit.enter_async_context(hub)
                 for note in self.settings.ignored:
@@ -197,6 +215,35 @@ class Helmsman(Steering):
         from helmsman.capabilities import Extras
 
         return Extras(self, self.tasks)
+
+    @cached_property
+    def hosts(self) -> Links[Helmsman]:
+        """The user's other machines, each a Helmsman of its own, open for as long as this one is."""
+        from helmsman.hub.links import Links
+
+        links = Links(self.environment, lambda name: Helmsman(host=name), is_bounded=bool(self.allowed_roots))
+        self._exit.push_async_callback(links.close)
+        return links
+
+    async def page(self, method: str, path: str, query: str, body: str) -> tuple[int, Any]:
+        """For the dashboard: have that of another machine answer a request; the status, and what is JSON."""
+        assert self._hub is not None
+        return cast("tuple[int, Any]", await self._hub.call(PAGE, (method, path, query, body), {}))
+
+    async def page_changes(self, last_event_id: str | None) -> Mapping[str, Any]:
+        """For the dashboard: what has changed on another machine since; waits for a while if nothing has."""
+        assert self._hub is not None
+        return cast("Mapping[str, Any]", await self._hub.call(PAGE_CHANGES, (last_event_id,), {}))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the hub that is asked for everything can be reached just now."""
+        return self._hub is not None and self._hub.is_connected
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the hub of another machine cannot be reached any more: make a new one."""
+        return self._hub is not None and self._hub.is_lost
 
     @property
     def sessions(self) -> Mapping[str, Session]:
@@ -273,6 +320,22 @@ class Helmsman(Steering):
             return False
         extras = self.extras
         return any(part.asks(session, event) for part in (extras.budgets, extras.plans, extras.limits))
+
+
+def _other_host(name: str, *, has_more: bool) -> OtherHost:
+    from helmsman.hub.hosts import HostFailed, named_host
+
+    if os.name != "posix":
+        raise InvalidInput("Other machines can be reached from Linux and macOS only.")
+    if has_more:
+        raise InvalidInput(
+            "With `host` everything is that machine's own: leave out settings, env, agents and inside, and set there what "
+            "should hold there."
+        )
+    try:
+        return named_host(name, environment())
+    except HostFailed as error:
+        raise InvalidInput(str(error)) from error
 
 
 def _in_hub(name: str) -> Callable[..., Any]:

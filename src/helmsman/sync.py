@@ -113,10 +113,11 @@ class SyncHelmsman:
         env: Mapping[str, str] | None = None,
         on_question: SyncQuestionHandler | None = None,
         inside: bool = False,
+        host: str | None = None,
     ) -> None:
         """`on_question` is an ordinary function, which may block: it is called in a thread of its own."""
         handler = None if on_question is None else self._asking(on_question)
-        self._make = partial(Helmsman, settings, env=env, on_question=handler, inside=inside)
+        self._make = partial(Helmsman, settings, env=env, on_question=handler, inside=inside, host=host)
         self._exit = ExitStack()
         self._thread: _Thread | None = None
         self._helm: Helmsman | None = None

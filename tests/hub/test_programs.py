@@ -23,6 +23,7 @@ from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import Gate, add, call, patch, run, say
 from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
+from tests.hub_service import hub_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -309,8 +310,7 @@ async def test_what_is_to_stop_stops_though_the_program_leaves_at_once(
     gate = Gate()
     model.on("work", say(gate, "done"))
     session = await helm.start("work", cwd=git_repo)
-    assert helm._hub is not None
-    connection = await helm._hub._connected()
+    connection = await hub_of(helm)._connected()
     assert connection is not None
     with closing(connection):
         call = {"number": 1, "verb": "interrupt", "arguments": [session.id], "named": {}}
@@ -465,7 +465,7 @@ async def test_an_answer_that_a_dead_hub_wrote_down_and_did_not_give_brings_its_
     model.on("work", say("done"))
     session = await helm.start("work", cwd=git_repo)
     await ended(session)
-    client = helm._hub
+    client = hub_of(helm)
     assert client is not None
     dead = client._peer
     client._copies.clear()  # as if the answer had not come
@@ -495,8 +495,7 @@ async def test_a_call_that_nobody_understands_is_nobody_elses_trouble(in_hub: Se
         hub = hub_pid(in_hub.state_dir)
         for what, line in _NOT_UNDERSTOOD.items():
             async with Helmsman(in_hub, env=codex_home.env) as helm:
-                assert helm._hub is not None
-                connection = await helm._hub._connected()
+                connection = await hub_of(helm)._connected()
                 assert connection is not None
                 with anyio.fail_after(SECONDS), closing(connection):
                     connection.put(line)
@@ -516,8 +515,7 @@ async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what
         session = await lazy.start("work", cwd=git_repo)
         followed = await eager.session(session.id)
         await gate.reached()
-        assert lazy._hub is not None
-        with stopped_reading(lazy._hub):
+        with stopped_reading(hub_of(lazy)):
             gate.release()
             await ended(followed)
             assert session.state.is_running
@@ -569,7 +567,7 @@ async def test_a_message_that_an_earlier_hub_has_sent_is_not_sent_again(
     session = await helm.start("work", cwd=git_repo)
     await ended(session)
     await session.say("more")
-    client = helm._hub
+    client = hub_of(helm)
     assert client is not None
     number = await forget_answer(client, in_hub.state_dir)
     assert await client._ask(await client._reached(), number, "say", (session.id, "more"), {}) is session
@@ -591,7 +589,7 @@ async def test_a_fork_that_an_earlier_hub_may_have_made_is_not_made_again(
     session = await helm.start("work", cwd=git_repo)
     await ended(session)
     await helm.fork(session.id)
-    client = helm._hub
+    client = hub_of(helm)
     assert client is not None
     number = await forget_answer(client, in_hub.state_dir)
     with pytest.raises(OutcomeUnknown):

@@ -19,6 +19,10 @@ def main() -> None:
         code = run_pipe(sys.argv[2:])
         if code is not None:
             sys.exit(code)
+    elif sys.argv[1:3] == ["hub", "connect"]:
+        from helmsman.hub.bridge import run_bridge
+
+        sys.exit(run_bridge(sys.argv[3:]))
     else:
         from helmsman.cli import thin
 

@@ -15,7 +15,7 @@ import click
 
 from helmsman._version import __version__
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.host import Host, hosted
+from helmsman.cli.host import Host, OtherMachine, hosted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +33,21 @@ _HEADINGS: Final = {
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
     "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub"),
-    "Several machines": ("fleet", "worker"),
+    "Several machines": ("hosts", "fleet", "worker"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }
 """The commands under their headings, in the order of the help. Each is the `command` of the module of its name."""
 
 _COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
+_ELSEWHERE: Final = frozenset(
+    (
+        *("run", "start", "plan", "review", "watch", "debug", "refactor", "test", "search"),
+        *("say", "status", "questions", "respond", "steer", "interrupt", "rewind", "rollback", "fork", "discard"),
+        *("apply", "attach"),
+    )
+)
+"""What a process here can do on another machine by asking its hub. Beside these, that hub itself runs what is listed in
+`helmsman.cli.thin`."""
 _NAME_WIDTH: Final = max(map(len, _COMMANDS))
 
 
@@ -90,10 +99,17 @@ Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, â€
 """,
 )
 @click.version_option(__version__, message="helmsman %(version)s")
+@click.option("--host", "name", metavar="NAME", help="Have it done on this machine of yours (`helmsman hosts`).")
 @click.pass_context
-def app(context: click.Context) -> int | None:
+def app(context: click.Context, name: str | None) -> int | None:
     """Steer coding agents (Codex, Claude Code, Gemini and others): start work, follow it, answer its questions, stop it."""
-    if context.invoked_subcommand is not None:
+    command = context.invoked_subcommand
+    if name is not None:
+        if command not in _ELSEWHERE:
+            what = f"`helmsman {command}`" if command else "This"
+            raise click.UsageError(f"{what} is for the machine it runs on. Log in on {name} by ssh and run it there.")
+        context.with_resource(hosted(OtherMachine(name)))
+    if command is not None:
         return None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.exceptions.NoArgsIsHelpError(context)

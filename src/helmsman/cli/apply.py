@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +16,8 @@ from helmsman.cli.whose_changes import cloud_patch, cloud_task, local_session
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helmsman.service import Helmsman
 
 
@@ -56,7 +57,7 @@ def command(
         patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
         digest = agreed_digest(patch, about, yes=yes, as_json=as_json)
     agreed = digest
-    place = None if directory is None else Path(directory).expanduser().resolve()
+    place = None if directory is None else host().place(directory)
     applied = with_helmsman(lambda helm: _apply(helm, session, allow_dirty, attempt, place, agreed))
     if as_json:
         print_json(applied)
@@ -83,7 +84,7 @@ async def _apply(
     task = await cloud_task(helm, reference)
     if task is not None:
         done = await helm.tasks.cloud.apply(
-            task, directory or Path(), attempt=attempt or 1, allow_dirty=allow_dirty, digest=digest
+            task, directory or host().place(None), attempt=attempt or 1, allow_dirty=allow_dirty, digest=digest
         )
         shown: dict[str, Any] = {"taskId": task.id, "repository": str(done.repository)}
         how = "three-way" if done.three_way else "clean"

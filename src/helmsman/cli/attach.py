@@ -39,6 +39,8 @@ def command(session: str, as_json: bool) -> int | None:
         host().require_own_process()
         if not has_terminal():
             raise InvalidInput("This needs a terminal. `helmsman attach --json` shows what to run in one.")
+        if (code := host().run_there("attach", session)) is not None:
+            return code
     session_id, found = on_session(session, _own_terminal)
     if as_json:
         shell = shlex.join(("env", *(f"{name}={value}" for name, value in found.variables.items()), *found.command))

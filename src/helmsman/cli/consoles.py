@@ -43,7 +43,7 @@ def settings_of_command(flags: Mapping[str, object] | None = None, directory: Pa
     """The person's settings, with `flags` of the command line, for work in `directory`; logs are then as they say."""
     from helmsman.settings import load_settings
 
-    settings = load_settings(flags, cwd=directory)
+    settings = load_settings(flags, cwd=None if host().is_elsewhere else directory)
     configure_logs(settings)
     return settings
 

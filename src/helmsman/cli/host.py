@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from helmsman.errors import HelmsmanError
+from helmsman.base.surroundings import from_here
+from helmsman.errors import HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -36,6 +38,8 @@ class Host:
 
     outlives_commands = False
     """Whether what a command began goes on here when the command has ended."""
+    is_elsewhere = False
+    """Whether directories and settings are those of another machine."""
     size: tuple[int, int] | None = None
     """Columns and lines of the terminal, where this process cannot be asked."""
 
@@ -59,6 +63,14 @@ class Host:
         from helmsman.agents.registry import Agents
 
         return Agents(files=settings.files).indexes(settings)
+
+    def place(self, directory: str | None) -> Path:
+        """The directory that a person means, or is in."""
+        return from_here(directory or ".").resolve()
+
+    def run_there(self, *_arguments: str) -> int | None:
+        """Run a command on the terminal of the machine that is meant; its exit code. None where that is this one."""
+        return None
 
     def page(self, text: str) -> None:
         """Show a text that is longer than the screen."""
@@ -90,6 +102,42 @@ class Host:
         """
         if self._refused:
             raise HelmsmanError(f"The hub does nothing for this process: {self._refused}. Nothing was done.")
+
+
+class OtherMachine(Host):
+    """The process that was started for the command, which asks the hub of another machine for everything."""
+
+    outlives_commands = True
+    is_elsewhere = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
+        from helmsman.service import Helmsman
+
+        return Helmsman(on_question=on_question, host=self._name)
+
+    def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
+        return {}
+
+    def run_there(self, *arguments: str) -> int | None:
+        import subprocess
+
+        from helmsman.base.surroundings import environment
+        from helmsman.hub.hosts import HostFailed, named_host
+
+        try:
+            command = named_host(self._name, environment()).terminal_command(arguments)
+            return subprocess.run(command, check=False).returncode
+        except (HostFailed, OSError) as error:
+            raise HelmsmanError(str(error)) from error
+
+    def place(self, directory: str | None) -> Path:
+        if directory is None or not directory.startswith("/"):
+            raise InvalidInput(f"Name the directory on {self._name}, as an absolute path.")
+        return Path(directory)
 
 
 _HOST: ContextVar[Host] = ContextVar("host", default=Host())  # noqa: B039 - it is never changed

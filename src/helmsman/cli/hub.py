@@ -164,6 +164,24 @@ def _end(how: str, *, agreed: bool, as_json: bool) -> None:
         click.echo(_NONE if stopped is None else f"Stopped hub {stopped['pid']}.{then}", err=True)
 
 
+@cli_command(
+    "connect",
+    "Connect another machine with the hub.",
+    "ssh build helmsman hub connect",
+    group=command,
+    has_json=False,
+)
+@click.argument("state", metavar="[STATE]", required=False)
+def _connect(state: str | None) -> int:
+    """Connect stdin and stdout with the hub: what `helmsman --host` runs here from another machine, by ssh.
+
+    It is not for people. STATE is a state directory, in hex.
+    """
+    from helmsman.hub.bridge import run_bridge
+
+    return run_bridge(() if state is None else (state,))
+
+
 @cli_command("log", "Read the hub's log.", "helmsman hub log -f", group=command, has_json=False)
 @click.option("-f", "--follow", is_flag=True, help="Keep reading until Ctrl-C.")
 def _log(follow: bool) -> None:

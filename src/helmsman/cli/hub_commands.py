@@ -35,10 +35,10 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import Change, Host, NeedsOwnProcess, host, hosted
 from helmsman.cli.thin import COMPLETION
 from helmsman.errors import HelmsmanError, RegistryUnavailable
-from helmsman.hub.hello import environment_in, in_hex, text_in
+from helmsman.hub.hello import Elsewhere, environment_in, in_hex, text_in
 from helmsman.service import Helmsman
 from helmsman.settings import Settings, load_settings
-from helmsman.tasks.calls import AnsweredBefore, CallId, CallLog, call_key
+from helmsman.tasks.calls import ELSEWHERE, AnsweredBefore, CallId, CallLog, call_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -65,11 +65,16 @@ _NO_TERMINAL_COLUMNS: Final = 80
 
 class _Hello:
     def __init__(self, fields: list[str]) -> None:
-        self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *_ = fields
-        self.pid = int(pid)
-        self.directory = Path(text_in(directory))
+        self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *there = fields
         self.arguments = [text_in(argument) for argument in arguments.split(",")]  # of which one may be empty
+        self.is_elsewhere = bool(there)
+        """Whether the process is on another machine: its connection may break, and it comes back."""
         self.environment = environment_in(environment)
+        if there:
+            bridge = Elsewhere(there, self.environment)
+            self.pid, self.directory, self.environment = bridge.pid, Path(bridge.directory), bridge.environment
+        else:
+            self.pid, self.directory = int(pid), Path(text_in(directory))
         self.on_terminal = [one == "1" for one in terminals]
         self.size = (int(columns), int(lines)) if int(columns) and int(lines) else None
 
@@ -93,7 +98,8 @@ class _Hello:
 
     @property
     def call(self) -> CallId:
-        return CallId(self.id, _ONLY_CALL, running_process(self.pid) or Process(self.pid, ""))
+        process = ELSEWHERE if self.is_elsewhere else running_process(self.pid) or Process(self.pid, "")
+        return CallId(self.id, _ONLY_CALL, process)
 
 
 class _NotServed(Exception):
@@ -133,7 +139,8 @@ class CommandDoors:
             async with background_tasks() as tasks:
                 tasks.start_soon(command.listen)
                 await command.serve(self._threads)
-            await command.forget()
+            if not hello.is_elsewhere:  # who may not have heard the answer, and then asks again
+                await command.forget()
 
 
 def _admit(hub: Hub, hello: _Hello, refused: str | None) -> int:
@@ -146,7 +153,10 @@ def _admit(hub: Hub, hello: _Hello, refused: str | None) -> int:
         return logging.ERROR  # the command itself says what is wrong, if it needs them
     wanted = logs_wanted(settings)
     zones = {environment.get("TZ") for environment in (hello.environment, os.environ)}
-    if not settings.detach or len(zones) > 1 or (wanted and settings.log_level == "debug"):
+    if hello.is_elsewhere:
+        if not settings.detach:
+            raise _NotServed(b"r\t" + in_hex("its settings want no hub (detach)"))
+    elif not settings.detach or len(zones) > 1 or (wanted and settings.log_level == "debug"):
         raise _NotServed(b"s")  # a process has one time zone, and one level of logs
     hub.idle = settings.hub_idle
     if settings.state_dir.resolve() != hub.state_dir.resolve():
@@ -237,11 +247,15 @@ class HubHost(Host):
         await self._connection.written()
 
     async def listen(self) -> None:
-        """Take in what comes on stdin; when the process has gone, so does the command."""
+        """Take in what comes on stdin; when the process has gone, so does the command.
+
+        Of one on another machine only the line may be gone: what it has begun to change is seen through.
+        """
         while (line := await self._connection.line()) is not None:
             await self._read.send(bytes.fromhex(line.decode()))
-        self._is_wanted = False
-        self._scope.cancel()
+        if not (self._hello.is_elsewhere and self._changes):
+            self._is_wanted = False
+            self._scope.cancel()
 
     async def forget(self) -> None:
         """Forget what was entered: nobody will ask again."""

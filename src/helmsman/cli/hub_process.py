@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from helmsman.base.processes import Process
     from helmsman.hub.connection import Connection
+    from helmsman.hub.interface import Pages
     from helmsman.hub.process import Hub, Serve
+    from helmsman.service import Helmsman
     from helmsman.sessions.session import Verbs
     from helmsman.settings import ConfigFile
     from helmsman.steering.shared import OpenFleet, Shared
@@ -105,7 +107,7 @@ async def _run(state: str) -> None:
             {
                 COMMAND: _when_first_asked(_load_commands, shared, calls),
                 PIPE: _when_first_asked(_load_pipes, shared, calls),
-                PROGRAM: ProgramDoors(shared, Helmsman, calls).serve,
+                PROGRAM: ProgramDoors(shared, Helmsman, calls, _pages).serve,
                 HTTP: _when_first_asked(_load_http, shared, calls),
                 CONTROL: serve_control,
                 HANDOVER: serve_handover(shared.ledger.write),
@@ -177,6 +179,19 @@ def _forget_clocks(directory: Path) -> None:
             if path.stat().st_mtime < time.time() - 24 * 3600:
                 path.unlink()
         directory.rmdir()
+
+
+async def _pages(helm: Helmsman) -> Pages:
+    """The dashboard of this machine, for that of another one."""
+    import anyio.to_thread
+
+    def load() -> Callable[[Helmsman], Pages]:
+        from helmsman.web.page_calls import PageCalls
+
+        return PageCalls
+
+    make = await anyio.to_thread.run_sync(load)
+    return make(helm)
 
 
 def _load_commands() -> MakeServe:

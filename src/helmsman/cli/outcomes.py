@@ -15,10 +15,10 @@ import click
 
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
-from helmsman.base.surroundings import from_here
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import print_json, print_result
 from helmsman.cli.run import prompt_text
@@ -27,7 +27,6 @@ from helmsman.errors import HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from anyio.abc import TaskGroup
     from rich.text import Text
@@ -111,7 +110,7 @@ def run_outcome(
     exit_code: ExitCodeOf | None = None,
 ) -> int:
     """Ask for an outcome and follow it to its end. `exit_code` makes one of the report of what was verified."""
-    place: Path = from_here(directory or ".").resolve()
+    place = host().place(directory)
     wanted = Wanted(
         kind=kind,
         request=prompt_text(request),

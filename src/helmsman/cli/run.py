@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 
 from helmsman.base.config_values import pair
-from helmsman.base.surroundings import current
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.cli.on_session import interactive_option, names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
 from helmsman.cli.session_ids import full_session_id, short_id
@@ -143,7 +143,9 @@ def command(
     if prompt is None and (as_json or detach or not has_terminal()):
         raise click.UsageError("Missing argument 'PROMPT': what is to be done. Only on a terminal it can be typed.")
     text = None if prompt is None else prompt_text(prompt)
-    place = (current().directory if directory is None else Path(directory).expanduser()).resolve()
+    place = host().place(directory) if go_on else None
+    if (bound or engine is not None) and host().is_elsewhere:
+        raise click.UsageError("Another machine runs it as its own settings say: leave out --bound and --engine.")
     settings = settings_of_command({"engine": engine}, None if directory is None else Path(directory))
 
     async def run(helm: Helmsman) -> int:
@@ -152,7 +154,7 @@ def command(
         from helmsman.step import run_step
 
         resumed = None if session_id is None else await full_session_id(helm, session_id)
-        if go_on:
+        if place is not None:
             resumed = await _newest(helm, place)
         if detach and text is not None:
             with names_ways_out(resumed):

@@ -8,8 +8,8 @@ import click
 
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import visible
-from helmsman.base.surroundings import from_here
 from helmsman.cli.command import cli_command
+from helmsman.cli.host import host
 from helmsman.cli.list import COLUMNS, cells
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_list
@@ -53,7 +53,7 @@ def command(
     """
     from helmsman.shapes.listed_sessions import found_sessions
 
-    place = None if directory is None else str(from_here(directory).resolve())
+    place = None if directory is None else str(host().place(directory))
 
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], int | None]:
         result = await helm.extras.search.find(

@@ -16,6 +16,9 @@
               h, l                           the hub ends: ask the next
     to hub    what came on stdin, in hex
 
+`--host NAME` before the command has the hub of another machine run it (`helmsman.hub.hosts`); the directory and the
+environment are then those there, and a line that breaks is like a hub that ends.
+
 When a hub ends in between, the next is asked again under the same id, and what was done is not done a second time. When
 this process ends, the hub stops what it does for it. Imports next to nothing, for this is what a person waits for.
 """
@@ -27,6 +30,7 @@ import sys
 
 from helmsman._version import __version__
 from helmsman.hub.launch import (
+    OF_TERMINAL,
     HubFailed,
     NoHub,
     Way,
@@ -42,7 +46,9 @@ from helmsman.hub.launch import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from helmsman.hub.hosts import HostWay
 
 PROTOCOL = "helmsman-command 1"
 COMPLETION = "_HELMSMAN_COMPLETE"
@@ -56,6 +62,8 @@ _COMMANDS = frozenset(
     )
 )
 """What a hub runs. All others need a terminal or a process of their own; `apply` makes files as the person would."""
+_ELSEWHERE = _COMMANDS | {"agents"}
+"""What the hub of another machine runs. What more can be done there is done by asking it (`helmsman.cli.app`)."""
 _TRIES = 3
 """So many hubs may end while they work on a command. Then it is the command that ends them."""
 _SILENT = 5
@@ -82,6 +90,10 @@ def run(arguments: Sequence[str]) -> int:
         OwnProcess: It is to run here; nothing was done and nothing shown.
     """
     completing = os.environ.get(COMPLETION, "").endswith("_complete")
+    if arguments and arguments[0].startswith("--host="):
+        arguments = ["--host", arguments[0].removeprefix("--host="), *arguments[1:]]
+    if arguments[:1] == ["--host"] and len(arguments) > 1 and not completing:
+        return _run_elsewhere(arguments[1], arguments[2:])
     if not (completing or _COMMANDS.intersection(arguments[:1])) or not wanted(os.environ) or not _speaks_utf8():
         raise OwnProcess
     try:
@@ -101,8 +113,62 @@ def run(arguments: Sequence[str]) -> int:
         return _FAILED  # whoever read our output has had enough (`helmsman list | head`)
 
 
+def _run_elsewhere(name: str, arguments: Sequence[str]) -> int:
+    """Have the hub of another machine run a command. Nothing is ever done here in its place."""
+    if not _ELSEWHERE.intersection(arguments[:1]) or not _speaks_utf8():
+        raise OwnProcess
+    from helmsman.hub.hosts import HostFailed, HostWay, named_host
+
+    try:
+        way = HostWay(named_host(name, os.environ), os.environ)
+        command = _Command(arguments, completing=False, way=way)
+    except HostFailed as failed:
+        return _fail(str(failed))
+    try:
+        return command.run()
+    except HostFailed as failed:
+        return _fail(str(failed))
+    except _Silent:
+        return _fail(f"The hub on {name} says nothing. Look at it there: helmsman hub log")
+    except OwnProcess as own:
+        if own.refused:
+            return _fail(f"{name} does nothing for us: {own.refused}.")
+        raise
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _FAILED
+    finally:
+        command.close()
+
+
+def ask_elsewhere(way: HostWay, arguments: Sequence[str]) -> tuple[int, bytes]:
+    """Have the hub of another machine run a command; its exit code, and what it wrote.
+
+    Raises:
+        HubFailed: It cannot be reached.
+        OwnProcess: It does nothing for us.
+    """
+    command = _Command(arguments, completing=False, way=way)
+    written = bytearray()
+    command.write = lambda _, data: written.extend(data)
+    try:
+        return command.run(), bytes(written)
+    finally:
+        command.close()
+
+
+def _fail(why: str) -> int:
+    _write(2, f"Error: {why}\n".encode("utf-8", "backslashreplace"))
+    return _FAILED
+
+
 def _speaks_utf8() -> bool:
     return all(getattr(stream, "encoding", "").lower() in _UTF8 for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+class _Silent(OwnProcess):
+    """No hub says a word."""
 
 
 class _Hub:
@@ -148,7 +214,7 @@ class _Hub:
             chunk = self._connection.recv(_CHUNK)
         except TimeoutError:
             self._connection.close()
-            raise OwnProcess from None
+            raise _Silent from None
         except OSError:
             chunk = b""
         self._read += chunk
@@ -159,12 +225,15 @@ class _Hub:
 
 
 class _Command:
-    def __init__(self, arguments: Sequence[str], *, completing: bool) -> None:
+    def __init__(self, arguments: Sequence[str], *, completing: bool, way: HostWay | None = None) -> None:
         self._completing = completing
-        self._way = Way(state_directory(os.environ))
+        self._elsewhere = way
+        self._way = Way(state_directory(os.environ)) if way is None else way
         self._outdated = ""
+        self._epoch = ""
         self._stdin: bytes | None = None
         self._has_shown = False
+        self.write: Callable[[int, bytes], None] = _write
         columns, lines = _terminal_size()
         self._hello = "\t".join(
             (
@@ -172,22 +241,33 @@ class _Command:
                 __version__,
                 os.urandom(16).hex(),
                 str(os.getpid()),
-                hexed((os.getcwd(),)),  # noqa: PTH109 - pathlib costs more than all of this
+                hexed((os.getcwd(),)) if way is None else "",  # noqa: PTH109 - pathlib costs more than all of this
                 hexed(arguments),
-                hexed(f"{name}={value}" for name, value in door_environment(os.environ).items()),
+                hexed(f"{name}={value}" for name, value in self._environment().items()),
                 "".join("1" if os.isatty(number) else "0" for number in (0, 1, 2)),
                 str(columns),
                 str(lines),
             )
         ).encode()
 
+    def _environment(self) -> dict[str, str]:
+        if self._elsewhere is None:
+            return door_environment(os.environ)
+        return {name: value for name, value in os.environ.items() if name in OF_TERMINAL}
+
+    def close(self) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.close()
+
     def run(self) -> int:
-        for _ in range(_TRIES):
+        ended: set[str] = set()
+        while len(ended) < _TRIES:
             hub = self._welcomed()
             code = self._show(hub)
             hub.close()
             if code is not None:
                 return code
+            ended.add(self._epoch)  # once for a hub: of one on another machine it may be the line that broke
             if self._has_shown:
                 return self._give_up("The hub ended in the middle of its answer.")
         return self._give_up("Three hubs ended while they worked on this, so it is not tried again.")
@@ -211,16 +291,21 @@ class _Command:
             if kind == "w":
                 hub.wait_for_ever()
                 self._way.welcomed()
+                self._epoch = fields[1]
                 self._replace_older(*fields)
                 return hub
             hub.close()
             if kind != "g":
                 raise OwnProcess(bytes.fromhex(fields[0]).decode() if kind == "r" else "")
-            self._way = Way(os.fsdecode(bytes.fromhex(fields[0])))
-        raise OwnProcess
+            state = os.fsdecode(bytes.fromhex(fields[0]))
+            if self._elsewhere is None:
+                self._way = Way(state)
+            else:
+                self._way = self._elsewhere = self._elsewhere.to_state(state)
+        raise _Silent
 
     def _connection(self) -> _socket.socket:
-        if not self._completing:
+        if not self._completing or not isinstance(self._way, Way):
             return self._way.connection()
         found = connect(self._way.state)  # a key press starts no hub
         if found is None:
@@ -228,6 +313,8 @@ class _Command:
         return found
 
     def _replace_older(self, version: str, _epoch: str, pid: str, *_: str) -> None:
+        if not isinstance(self._way, Way):
+            return  # the bridge there sees to that
         if is_newer(__version__, version) and pid != self._outdated and not self._completing:
             self._outdated = pid  # once: if ours does not come up, the older one serves us as well
             start_successor(self._way.state)
@@ -246,7 +333,7 @@ class _Command:
                 elif kind == b"g":
                     _page_as_git(said)
                 else:
-                    _write(1 if kind == b"o" else 2, said)
+                    self.write(1 if kind == b"o" else 2, said)
             elif kind == b"i":
                 if self._stdin is None:
                     self._stdin = _all_of_stdin()

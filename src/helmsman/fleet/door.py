@@ -79,6 +79,15 @@ class FleetDoor:
     def sessions(self) -> Mapping[str, Session]:
         return {**self.own.sessions, **self.link.sessions}
 
+    @property
+    def is_connected(self) -> bool:
+        """It is in this very process; what its database does is said by what is asked of it."""
+        return True
+
+    @property
+    def is_lost(self) -> bool:
+        return False
+
     def part(self, path: str) -> Any:
         return self._parts[path]
 

@@ -16,6 +16,7 @@ import secrets
 import socket
 import time
 from contextlib import AsyncExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -26,19 +27,31 @@ from helmsman._version import __version__
 from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
+from helmsman.base.shown_text import one_line
 from helmsman.base.surroundings import current
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, NotOpen, OutcomeUnknown
+from helmsman.errors import (
+    EngineLost,
+    EngineProtocolError,
+    EngineTimeout,
+    HelmsmanError,
+    HostUnreachable,
+    InvalidInput,
+    NotOpen,
+    OutcomeUnknown,
+)
 from helmsman.hub.connection import Connection
-from helmsman.hub.hello import in_hex
-from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
+from helmsman.hub.hello import in_hex, text_in
+from helmsman.hub.hosts import HostFailed, HostWay
+from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.model.client_tools import definitions_of, functions_of, result_of
-from helmsman.sessions.copies import take_facts, take_over
+from helmsman.sessions.copies import by_own_clock, take_facts, take_over
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
+from helmsman.tasks.calls import call_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +59,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.base.jsonrpc import IncomingRequest
+    from helmsman.hub.hosts import OtherHost
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction, ToolResult
     from helmsman.model.events import Event
@@ -55,6 +69,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_WELCOME_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 60.0
+"""For so long another machine may take to say that we are welcome, and to answer what only looks."""
+_MOST_BYTES: Final = 64 * 1024 * 1024
+"""So much it may say at once."""
+_TOLD_CHARS: Final = 500
+_LOOKS: Final = READING - {"tasks.wait", "tasks.local.follow"}
+"""What is answered soon, or never."""
 _MOST_HUBS: Final = 3
 """A call that so many hubs had taken when they ended is not asked of another: it may be what ended them."""
 
@@ -97,7 +119,9 @@ class HubClient:
         settings: Settings,
         environment: Mapping[str, str],
         on_question: QuestionHandler | None,
+        host: OtherHost | None = None,
     ) -> None:
+        """The hub of `host` is another machine's: settings, environment and directory are then those there."""
         self._verbs = verbs
         self._settings = settings
         self._on_question = on_question
@@ -107,11 +131,15 @@ class HubClient:
             "kind": "program",
             "version": __version__,
             "pid": os.getpid(),
-            "directory": str(here.directory),
-            "environment": door_environment(environment),
-            "settings": settings,
+            "directory": str(here.directory) if host is None else "",
+            "environment": door_environment(environment) if host is None else {},
+            "settings": settings if host is None else None,
         }
-        self._way = Way(str(settings.state_dir))
+        self._way: Way | HostWay = Way(str(settings.state_dir))
+        if host is not None:
+            self._way = HostWay(host, environment, is_for_door_of_hub=environment is not os.environ)
+        self._ahead = 0.0
+        """By how much our clock is ahead of that of the hub's machine, if that is another one."""
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._numbers = itertools.count(1)
@@ -135,7 +163,11 @@ class HubClient:
 
     async def connect(self) -> bool:
         """Find or start the hub; False where there is none for us."""
-        connection = await self._connected()
+        try:
+            connection = await self._connected()
+        except BaseException:
+            await self._leave()
+            raise
         if connection is None:
             return False
         self._tasks = await self._exit.enter_async_context(background_tasks())
@@ -146,11 +178,19 @@ class HubClient:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if isinstance(self._way, HostWay):
+            self._way.give_up()
         await self._exit.aclose()
+        await self._leave()
         self._lost = NotOpen("This Helmsman was closed. Make a new one: Helmsman().")
         self._wake()
         for copied in self._copies.values():
             copied.session.feed.close()
+
+    async def _leave(self) -> None:
+        if isinstance(self._way, HostWay):
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._way.close)
 
     async def _connected(self) -> Connection | None:
         """A connection that was welcomed; None where the service is to run inside this process."""
@@ -161,26 +201,82 @@ class HubClient:
             except NoHub as error:
                 log.info("the service runs in this process: %s", error)
                 return None
+            except HostFailed as error:
+                raise HostUnreachable(str(error)) from error
             except HubFailed as error:
                 raise HelmsmanError(f"{error} Look at it with `helmsman hub log`.") from error
             if found is None:
                 continue
             connection = Connection(found)
-            answer = await connection.line()
-            if answer is None or answer in LAST_WORDS:  # it ended just now
+            try:
+                said = await self._welcome(connection)
+            except BaseException:
+                connection.close()
+                raise
+            if said is None:  # it ended just now
                 connection.close()
                 continue
-            said = json.loads(answer)
+            if "goTo" in said and isinstance(self._way, HostWay):
+                connection.close()
+                self._way = await anyio.to_thread.run_sync(self._way.to_state, text_in(said["goTo"]))
+                continue
             if "refused" in said:
                 connection.close()
+                if isinstance(self._way, HostWay):
+                    why = one_line(str(said["refused"]))[:_TOLD_CHARS]
+                    raise HostUnreachable(f"{self._host} does nothing for us: {why}.")
                 log.info("the service runs in this process: the hub refused it, %s", said["refused"])
                 return None
             self._way.welcomed()
             self._epoch = said["epoch"]
-            if is_newer(__version__, said["version"]) and said["pid"] != self._outdated:
+            if isinstance(self._way, HostWay):
+                self._ahead = time.monotonic() - said["clock"]
+            elif is_newer(__version__, said["version"]) and said["pid"] != self._outdated:
                 self._outdated = said["pid"]
                 await anyio.to_thread.run_sync(start_successor, self._way.state)
             return connection
+
+    async def _welcome(self, connection: Connection) -> dict[str, Any] | None:
+        """How a hub answers our hello; None where it ended before that."""
+        if not isinstance(self._way, HostWay):
+            answer = await connection.line()
+            return None if answer is None or answer in LAST_WORDS else dict(json.loads(answer))
+        with anyio.move_on_after(_WELCOME_SECONDS):
+            answer = await connection.line(_MOST_BYTES)
+            if answer is None or answer in LAST_WORDS:
+                return None
+            try:
+                said = dict(json.loads(answer))
+                if "goTo" in said:
+                    text_in(said["goTo"])
+                elif "refused" not in said:
+                    said = {"epoch": int(said["epoch"]), "clock": float(said["clock"])}
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+                raise self._nonsense() from error
+            return said
+        raise HostUnreachable(f"The hub on {self._host} says nothing. Look at it there: helmsman hub log")
+
+    def _nonsense(self) -> HostUnreachable:
+        """Another machine says what no hub would."""
+        return HostUnreachable(
+            f"{self._host} gives an answer that makes no sense. Have the same version of Helmsman on both machines; look "
+            "there with `helmsman doctor`."
+        )
+
+    @property
+    def _host(self) -> str:
+        """What the machine is called whose hub it is."""
+        return self._way.host.name if isinstance(self._way, HostWay) else "This machine"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a hub can be asked just now."""
+        return self._peer is not None and self._peer.closed is None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no other connection is looked for any more."""
+        return self._lost is not None
 
     def _say_hello(self, hello: bytes) -> socket.socket | None:
         """Blocks. None where the hub ended in the middle of it."""
@@ -197,7 +293,7 @@ class HubClient:
         try:
             while connection is not None:
                 self._connection = connection
-                transport = ConnectionTransport(connection)
+                transport = ConnectionTransport(connection, _MOST_BYTES if isinstance(self._way, HostWay) else math.inf)
                 peer = Peer(transport, on_notification=self._hear, on_request=self._run_tool)
                 self._answering = peer
                 with closing(connection):
@@ -206,6 +302,9 @@ class HubClient:
                         tasks.start_soon(self._resume, peer)
                         await peer.run()
                 self._peer = None
+                if isinstance(peer.closed, EngineProtocolError):
+                    log.warning("%s is left alone: %s", self._host, peer.closed)
+                    raise self._nonsense()
                 if transport.last_word == LAST_WORDS[1]:
                     await self._until_needed()
                 connection = await self._connected()
@@ -251,20 +350,24 @@ class HubClient:
         tools: Sequence[ClientTool | ToolDefinition] = named.pop("tools", ())
         if tools:
             named["tools"] = definitions_of(tools)
-        number = next(self._numbers)
+        number, once = next(self._numbers), self._once(verb)
         self._calls += 1
         self._handlers_to_come += handler is not None
         self._wake()
         try:
-            for hubs in itertools.count():
-                if hubs == _MOST_HUBS:
+            hubs: set[int] = set()
+            while True:
+                if len(hubs) == _MOST_HUBS:
                     raise OutcomeUnknown(
-                        f"{hubs} hubs ended while they worked on {verb}. It may have been done: look before you try again."
+                        f"{_MOST_HUBS} hubs ended while they worked on {verb}. It may have been done: look before you try "
+                        "again."
                     )
                 peer = await self._reached()
+                epoch = self._epoch
                 try:
-                    value = await self._ask(peer, number, verb, arguments, named)
+                    value = await self._ask(peer, number, verb, arguments, named, once)
                 except _HubGone:
+                    hubs.add(epoch)  # once for a hub: of one on another machine it may be the line that broke
                     continue
                 if tools:
                     self._copies[value.id].tools |= functions_of(tools)
@@ -284,6 +387,11 @@ class HubClient:
         """What stands on the verbs."""
         return _Part(self, path)
 
+    def _once(self, verb: str) -> tuple[str, int] | None:
+        """Where a call of a door of ours leads to another machine, the id that it has there whichever hub asks."""
+        called = call_key.get()
+        return None if called is None or verb in READING or isinstance(self._way, Way) else called.next_elsewhere()
+
     async def _reached(self) -> Peer:
         while self._peer is None or self._peer.closed is not None:
             if self._lost is not None:
@@ -291,7 +399,15 @@ class HubClient:
             await self._news.wait()
         return self._peer
 
-    async def _ask(self, peer: Peer, number: int, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    async def _ask(
+        self,
+        peer: Peer,
+        number: int,
+        verb: str,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        once: tuple[str, int] | None = None,
+    ) -> Any:
         def stand_in(part: Any) -> Any:
             if isinstance(part, Session):
                 return {"$": SESSION, "id": part.id}
@@ -305,21 +421,37 @@ class HubClient:
         request = {
             "number": number,
             "verb": verb,
-            "directory": in_hex(self._directory()).decode(),
             "arguments": encoded(list(arguments), stand_in),
             "named": encoded(dict(named), stand_in),
         }
+        if isinstance(self._way, Way):
+            request["directory"] = in_hex(self._directory()).decode()
+        if once is not None:
+            request["once"] = list(once)
+        looks_elsewhere = isinstance(self._way, HostWay) and verb in _LOOKS
         try:
-            result = await peer.request("call", request, timeout=math.inf)
+            result = await peer.request("call", request, timeout=_LOOK_SECONDS if looks_elsewhere else math.inf)
         except EngineLost as error:
             raise _HubGone from error
+        except EngineTimeout as error:
+            peer.notify("cancel", {"number": number})
+            raise HostUnreachable(f"{self._host} does not answer. Look at its hub there: helmsman hub log") from error
+        except EngineProtocolError as error:
+            raise self._nonsense() from error
         except anyio.get_cancelled_exc_class():
             if peer.closed is None:
                 peer.notify("cancel", {"number": number})
             raise
-        if "error" in result:
-            raise decoded(result["error"])
-        return decoded(result["value"], lambda meant: self._copies[meant["id"]].session)
+        try:
+            failed = decoded(result["error"]) if "error" in result else None
+            value = decoded(result.get("value"), lambda meant: self._copies[meant["id"]].session)
+        except Exception as error:
+            if isinstance(self._way, Way):
+                raise
+            raise self._nonsense() from error
+        if isinstance(failed, Exception):
+            raise failed
+        return value
 
     # --- functions that agents call ----------------------------------------------------------------------------------
 
@@ -367,6 +499,16 @@ class HubClient:
         return {session_id: copied.session for session_id, copied in self._copies.items()}
 
     def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+        try:
+            self._take_news(method, params)
+        except Exception:
+            if not isinstance(self._way, HostWay):
+                raise
+            log.info("news of %s make no sense", self._host, exc_info=True)
+            if self._answering is not None:
+                self._answering.give_up(EngineProtocolError(f"{self._host} tells what makes no sense."))
+
+    def _take_news(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
             case "event":
                 copied = self._copies[params["session"]]
@@ -386,6 +528,7 @@ class HubClient:
                 log.debug("the hub said %s, which means nothing here", method)
 
     def _take_facts(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+        facts = by_own_clock(facts, self._ahead)
         take_facts(copied.session, facts, offset=copied.offset)
         self._take_time_left(copied, facts)
 
@@ -396,8 +539,11 @@ class HubClient:
 
     def _take_copy(self, session_id: str, content: Any) -> _Copied:
         copy = decoded(content)
+        copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
         copied = self._copies.get(session_id)
         if copied is None:
+            if not self._calls:
+                raise ValueError(f"nobody has asked for session {session_id}")
             feed = Feed(self._settings.event_buffer_size)
             session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
             feed.miss(copy.cursor - len(copy.events))
@@ -452,6 +598,7 @@ class HubClient:
         async def give_up() -> None:
             await self.call("give_up", (session.id, question.id), {})
 
+        call_key.set(None)  # an answer is no part of the call that found the question
         with scope:
             await ask_handler(handler, session, question, answer, give_up)
 

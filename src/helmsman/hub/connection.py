@@ -33,6 +33,8 @@ class Connection:
         self._news = anyio.Event()
         self._progress = anyio.Event()
         self.is_gone = False
+        self.is_too_long = False
+        """Whether a line was longer than whoever read it would take."""
         self.descriptors: list[int] = []
         """What the door has handed over, in order. Whoever takes one closes it."""
 
@@ -49,6 +51,7 @@ class Connection:
         while (end := self._read.find(b"\n", searched)) < 0:
             searched = len(self._read)
             if searched > most:
+                self.is_too_long = True
                 return None
             while self.is_full:
                 await self.progress()

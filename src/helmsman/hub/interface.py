@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,22 +22,24 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from helmsman._version import __version__
+from helmsman.base.concurrency import OnceEach
 from helmsman.base.jsonrpc import IncomingRequest, Peer
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, HelmsmanError
-from helmsman.hub.hello import text_in
-from helmsman.hub.verbs import PARTS, VERBS
+from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError
+from helmsman.hub.hello import Elsewhere, in_hex, text_in
+from helmsman.hub.verbs import PAGE, PAGE_CHANGES, PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.sessions.copies import copy_of, facts_of
 from helmsman.sessions.session import Session
-from helmsman.tasks.calls import CallId
+from helmsman.settings import load_settings
+from helmsman.tasks.calls import ELSEWHERE, CallId
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -59,9 +62,9 @@ SESSION: Final = "session"
 FUNCTION: Final = "function"
 """The stand-in for a function of the program's: its number, and what it is called with is told as `called`."""
 
-_READING: Final = frozenset(
+READING: Final = frozenset(
     {
-        *("codex", "capabilities", "history", "list", "session"),
+        *("codex", "capabilities", "history", "list", "session", "last_statuses"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
         *("extras.configuration.read", "extras.configuration.in_force", "extras.configuration.plan"),
@@ -75,7 +78,7 @@ _READING: Final = frozenset(
     }
 )
 """What changes nothing: nobody does it for a program that has left."""
-_REPEATABLE: Final = _READING | {"interrupt"}
+_REPEATABLE: Final = READING | {"interrupt"}
 """What may be done again when it is asked again of the next hub. All else is done once."""
 _SEEN_THROUGH: Final = frozenset({"interrupt"})
 """What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""
@@ -88,6 +91,18 @@ _FIND_OUT: Final = frozenset(
 """What finds out, when it is asked again, whether an earlier hub has done it: by its task, the answer, the tree."""
 _MOST_CALLS: Final = 1000
 """So many calls of one program are under way at once, so that all others are served too."""
+
+
+class Pages(Protocol):
+    """The dashboard of one `Helmsman`, for the dashboard of another machine."""
+
+    async def answer(self, method: str, path: str, query: str, body: str) -> tuple[int, Any]:
+        """A request, answered: the status, and what is JSON."""
+        ...
+
+    async def changes(self, last_event_id: str | None) -> Mapping[str, Any]:
+        """What has changed since; waits for a while if nothing has."""
+        ...
 
 
 class OpenView(Protocol):
@@ -109,16 +124,22 @@ class ConnectionTransport:
 
     resumed = None
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, most: float = math.inf) -> None:
+        """`most` is the longest line that is taken, where the other side is not as trustworthy as a hub of our own."""
         self._connection = connection
+        self._most = most
         self.last_word: bytes | None = None
 
     async def messages(self) -> AsyncIterator[Sequence[bytes]]:
-        while (line := await self._connection.line()) is not None:
+        while (line := await self._connection.line(self._most)) is not None:
             if line in LAST_WORDS:
                 self.last_word = line
                 return
+            if self._most < math.inf and not line.startswith(b"{"):
+                raise EngineProtocolError(f"it said {line[:40]!a}, which means nothing")
             yield (line,)
+        if self._connection.is_too_long:
+            raise EngineProtocolError(f"it said more than {self._most} bytes at once")
 
     async def send(self, message: str, answering: object = None) -> None:
         self._connection.put(message.encode())
@@ -139,10 +160,13 @@ class _Followed:
 class ProgramDoors:
     """Serves the programs that connect to a hub."""
 
-    def __init__(self, shared: Shared, open_view: OpenView, calls: CallLog) -> None:
+    def __init__(
+        self, shared: Shared, open_view: OpenView, calls: CallLog, make_pages: Callable[[Any], Awaitable[Pages]]
+    ) -> None:
         self._shared = shared
         self._open_view = open_view
         self._calls = calls
+        self._make_pages = make_pages
 
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         """Serve a program, until it leaves."""
@@ -153,27 +177,67 @@ class ProgramDoors:
             await connection.written()
             return
         hello = decoded(json.loads(fields[0]))
-        hub.idle = hello["settings"].hub_idle
+        if is_elsewhere := len(fields) > 1:
+            bridge = Elsewhere(fields[1:], hello["environment"])
+            hello = {**hello, "pid": bridge.pid, "directory": bridge.directory, "environment": bridge.environment}
         with Whereabouts(hello["environment"], Path(hello["directory"])).entered():
-            async with self._open_view(hello["settings"], env=hello["environment"], shared=self._shared) as helm:
-                program = _Program(hello, connection, helm, self._calls, self._shared.tasks)
+            settings = hello["settings"]
+            if is_elsewhere:
+                try:
+                    settings = _own_settings(hub)
+                except _NotServed as answer:
+                    connection.put(json.dumps(answer.args[0]).encode())
+                    await connection.written()
+                    return
+            hub.idle = settings.hub_idle
+            async with self._open_view(settings, env=hello["environment"], shared=self._shared) as helm:
+                pages = partial(self._make_pages, helm) if is_elsewhere else None
+                program = _Program(hello, connection, helm, self._calls, self._shared.tasks, pages)
                 hub.doors[connection] = program
-                connection.put(json.dumps({"version": __version__, "pid": os.getpid(), "epoch": hub.epoch}).encode())
+                welcome = {"version": __version__, "pid": os.getpid(), "epoch": hub.epoch, "clock": time.monotonic()}
+                connection.put(json.dumps(welcome).encode())
                 await program.serve()
+
+
+class _NotServed(Exception):
+    """What a program is told instead of being served."""
+
+
+def _own_settings(hub: Hub) -> Settings:
+    """The settings of this machine, for a program on another one."""
+    try:
+        settings = load_settings()
+    except HelmsmanError as error:
+        raise _NotServed({"refused": error.message}) from error
+    if not settings.detach:
+        raise _NotServed({"refused": "its settings want no hub (detach)"})
+    if settings.state_dir.resolve() != hub.state_dir.resolve():
+        raise _NotServed({"goTo": in_hex(str(settings.state_dir)).decode()})
+    return settings
 
 
 class _Program:
     """One connected program."""
 
     def __init__(
-        self, hello: Mapping[str, Any], connection: Connection, helm: Steering, calls: CallLog, tasks: TaskGroup
+        self,
+        hello: Mapping[str, Any],
+        connection: Connection,
+        helm: Steering,
+        calls: CallLog,
+        tasks: TaskGroup,
+        make_pages: Callable[[], Awaitable[Pages]] | None,
     ) -> None:
+        """`make_pages` is for one on another machine, which has a dashboard of its own."""
         self._hello = hello
         self._connection = connection
         self._helm = helm
         self._log = calls
         self._tasks = tasks
-        self._process = running_process(hello["pid"]) or Process(hello["pid"], "")
+        own = running_process(hello["pid"]) or Process(hello["pid"], "")
+        self._process = own if make_pages is None else ELSEWHERE
+        self._make_pages = make_pages
+        self._pages: OnceEach[Pages] = OnceEach()
         self._peer = Peer(ConnectionTransport(connection), on_notification=self._hear, on_request=self._take)
         self._running: dict[int, anyio.CancelScope] = {}
         self._reading: dict[int, anyio.CancelScope] = {}
@@ -269,7 +333,7 @@ class _Program:
         result: dict[str, Any] = {}
         with anyio.CancelScope() as scope:
             self._running[number] = anyio.CancelScope() if verb in _SEEN_THROUGH else scope
-            if verb in _READING:
+            if verb in READING:
                 self._reading[number] = scope
             try:
                 result = await self._call(number, params)
@@ -287,6 +351,8 @@ class _Program:
 
     async def _call(self, number: int, params: Mapping[str, Any]) -> dict[str, Any]:
         verb = str(params["verb"])
+        if verb in (PAGE, PAGE_CHANGES) and self._make_pages is not None:
+            return await self._answer_page(number, verb, params)
         if (verb not in VERBS and verb.partition(".")[0] not in PARTS) or "._" in verb:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
         if verb in _REPEATABLE:
@@ -295,18 +361,40 @@ class _Program:
         async def do() -> dict[str, Any]:
             return self._shown(await self._do(verb, params))
 
-        result: dict[str, Any] = await self._log.once(
-            CallId(str(self._hello["door"]), number, self._process),
-            verb,
-            do,
-            repeatable=verb in _FIND_OUT,
-            stored=json.dumps,
-            restored=json.loads,
-        )
+        result = await self._once(number, params, do, repeatable=verb in _FIND_OUT)
         for session_id in result["sessions"]:
             if session_id not in self._helm.sessions:  # of one that an earlier hub answered
                 await self._helm.session(session_id)
         return result
+
+    async def _once(
+        self,
+        number: int,
+        params: Mapping[str, Any],
+        do: Callable[[], Awaitable[dict[str, Any]]],
+        *,
+        repeatable: bool,
+    ) -> dict[str, Any]:
+        """What changes something: asked again, by the program or by the next hub of its machine, it is done once."""
+        door, place = str(self._hello["door"]), number
+        if self._process is ELSEWHERE and "once" in params:
+            door, place = str(params["once"][0]), int(params["once"][1])
+        call, name = CallId(door, place, self._process), str(params["verb"])
+        return await self._log.once(call, name, do, repeatable=repeatable, stored=json.dumps, restored=json.loads)
+
+    async def _answer_page(self, number: int, verb: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._make_pages is not None
+        pages = await self._pages.get("", self._make_pages)
+        arguments = decoded(params["arguments"])
+        if verb == PAGE_CHANGES:
+            return {"value": await pages.changes(*arguments)}
+
+        async def answer() -> dict[str, Any]:
+            return {"value": encoded(await pages.answer(*arguments))}
+
+        if arguments[0] == "GET":
+            return await answer()
+        return await self._once(number, params, answer, repeatable=False)
 
     async def _do(self, verb: str, params: Mapping[str, Any]) -> Any:
         target: Any = self._helm

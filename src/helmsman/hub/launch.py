@@ -89,6 +89,10 @@ def state_directory(env: Mapping[str, str]) -> str:
     return os.path.join(os.getcwd(), named)  # noqa: PTH109, PTH118
 
 
+OF_TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+"""What another machine is told, and takes, of the environment of a door: how to write for its terminal."""
+
+
 def door_environment(env: Mapping[str, str]) -> dict[str, str]:
     """What a door tells the hub of its environment. What is made for it there has the modes that it would have given."""
     umask = os.umask(0o077)

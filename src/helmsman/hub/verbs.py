@@ -6,8 +6,12 @@ from typing import Final
 
 VERBS: Final = (
     *("codex", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "fork"),
-    *("history", "list", "session"),
+    *("history", "list", "session", "last_statuses"),
 )
 """What `Helmsman` itself is asked for."""
 PARTS: Final = ("tasks", "extras")
 """What stands on it. Whatever these can be asked for is asked for by its path, such as `extras.changes.apply`."""
+PAGE: Final = "page"
+"""What the dashboard of another machine asks for: a request to the dashboard here, answered as the page would be."""
+PAGE_CHANGES: Final = "page_changes"
+"""What has changed since, for the same; waits for a while if nothing has."""

@@ -73,13 +73,22 @@ class Doors:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
         can_ask = self.handler(context) is not None
         for session_id in await numbered.calls.sessions_of(numbered.id.door) if can_ask else ():
-            try:
-                session = await self._helm.session(session_id)
-            except HelmsmanError as error:
-                log.info("session %s of an earlier hub cannot be attached to: %s", session_id, error)
-                continue
-            self.ask_from_now_on(context, session)
+            host, _ = self._helm.hosts.split(session_id)
+            if host is None:
+                await self._attach_to(context, session_id)
+            else:
+                self._helm.in_background(partial(self._attach_to, context, session_id))  # it may be slow, or away
         return types.EmptyResult()
+
+    async def _attach_to(self, context: Context, reference: str) -> None:
+        host, session_id = self._helm.hosts.split(reference)
+        try:
+            helm = self._helm if host is None else await self._helm.hosts.get(host)
+            session = await helm.session(session_id)
+        except HelmsmanError as error:
+            log.info("session %s of an earlier hub cannot be attached to: %s", reference, error)
+            return
+        self.ask_from_now_on(context, session)
 
     def ask_from_now_on(self, context: Context, session: Session) -> None:
         """Ask this client's person what a session asks that it did not begin with this call, and what that will ask."""
@@ -160,7 +169,9 @@ class Doors:
 
     async def _respond(self, context: Context, session: Session, question: Question, answers: list[str]) -> None:
         try:
-            await self._helm.respond(session.id, question.id, answers, by=by_form(context))
+            is_here = self._helm.sessions.get(session.id) is session
+            helm = self._helm if is_here else session.verbs  # of another machine
+            await helm.respond(session.id, question.id, answers, by=by_form(context))
         except HelmsmanError as error:
             log.info("the answer to question %s came too late or does not fit: %s", question.id, error)
 

@@ -19,7 +19,8 @@ from mcp.shared.exceptions import MCPError
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
-from helmsman.errors import HelmsmanError
+from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
+from helmsman.hub.links import NAMING, elsewhere
 from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.mcp.listed_schema import listed_schema
 from helmsman.shapes.contract import Input, Output
@@ -93,6 +94,8 @@ class CallContext:
     params: types.CallToolRequestParams
     agent: str = CODEX
     """Whose tool was called, where each agent has one."""
+    host: str | None = None
+    """The machine that `helm` is of, if that is another one."""
 
     @property
     def agent_title(self) -> str:
@@ -148,6 +151,11 @@ class Tool(Generic[InputT]):
         """The same tool as that agent's own."""
         return replace(self, agent=name, agent_title=title)
 
+    @property
+    def takes_host(self) -> bool:
+        """Whether it can be done on another machine."""
+        return self.agent is None and self.run.__name__.startswith(f"{CODEX}_")
+
     def _said(self, text: str) -> str:
         if self.any_agent:
             return in_words_for_any(text)
@@ -200,9 +208,11 @@ class Tool(Generic[InputT]):
         try:
             result = await self.run(call, self._models[0].read(call.params.arguments or {}, whole="arguments"))
         except HelmsmanError as error:
-            return failed(error)
+            return failed(error, call.host)
         if not isinstance(result, Output):
             return result
+        if call.host is not None:
+            result = type(result).model_validate(elsewhere(result.as_dict(), call.host))
         structured = result.as_dict()
         session_id, agent = structured.get("sessionId"), structured.get("agent", CODEX)
         whole = "" if session_id is None else session_file(session_id, agent)
@@ -281,7 +291,10 @@ class Toolbox:
         first: dict[str, str] = {}
         for tool in offered:
             first.setdefault(_definition(tool), tool.name)
-        return types.ListToolsResult(tools=[_listed_beside(tool, first[_definition(tool)]) for tool in offered])
+        hosts = sorted(self._helm.hosts.known())
+        return types.ListToolsResult(
+            tools=[_with_host(tool, _listed_beside(tool, first[_definition(tool)]), hosts) for tool in offered]
+        )
 
     def _named(self, name: str) -> Offered | None:
         """A tool by its name, or as people spell it: an agent by its title (`claude-code`), a primitive without its `_`."""
@@ -295,16 +308,18 @@ class Toolbox:
         if tool is None:
             names = [tool.name for tool in (await self.list(context, None)).tools]
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(names)}.")
-        call = CallContext(self._helm, self._doors, context, params)
         numbered = current_call.get()
         try:
+            call = self._placed(tool, CallContext(self._helm, self._doors, context, params))
             if numbered is None:
-                return await tool.called(call)
+                return await self._called(tool, call)
             numbered.take()
             listed = tool.listed()
             if listed.annotations is not None and listed.annotations.read_only_hint:
-                return await tool.called(call)
+                return await self._called(tool, call)
             return await self._called_once(tool, call, numbered, listed.annotations)
+        except HelmsmanError as error:
+            return failed(error)
         except (SystemExit, KeyboardInterrupt) as error:  # one call does not end the process of all
             log.exception("%s tried to end the process", params.name)
             raise MCPError(types.INTERNAL_ERROR, f"{params.name} failed: {type(error).__name__}.") from error
@@ -320,21 +335,61 @@ class Toolbox:
             return outcome.model_dump_json(by_alias=True, exclude_none=True)
 
         is_idempotent = annotations is not None and annotations.idempotent_hint is True
+        is_harmless = not {tool.name, _definition(tool)}.isdisjoint(BEGIN_A_TASK | _HARMLESS)
+        return await numbered.calls.once(
+            numbered.id,
+            tool.name,
+            lambda: self._called(tool, call),
+            repeatable=is_idempotent or is_harmless or call.host is not None,  # the other hub knows what it has done
+            stored=stored,
+            restored=types.CallToolResult.model_validate_json,
+        )
+
+    # --- other machines ----------------------------------------------------------------------------------------------
+
+    def _placed(self, tool: Offered, call: CallContext) -> CallContext:
+        """The call with the machine that it names, by `host` or by an id, and in the words of that machine."""
+        if not isinstance(tool, Tool) or not tool.takes_host:
+            return call
+        links = self._helm.hosts
+        arguments = dict(call.params.arguments or {})
+        hosts = {arguments.pop("host", None)} - {None, ""}
+        for name in NAMING:
+            if isinstance(reference := arguments.get(name), str):
+                host, arguments[name] = links.split(reference)
+                hosts |= {host} - {None}
+        if not hosts:
+            return call
+        if len(hosts) > 1 or not isinstance(host := hosts.pop(), str):
+            raise InvalidInput("host and the ids name different machines. Name one.", parameter="host")
+        return replace(call, host=host, params=call.params.model_copy(update={"arguments": arguments}))
+
+    async def _called(self, tool: Offered, call: CallContext) -> CallOutcome:
+        if call.host is not None:
+            return await self._called_elsewhere(tool, call)
+        outcome = await tool.called(call)
+        if not isinstance(tool, Tool) or not tool.takes_host or not _is_unknown(outcome):
+            return outcome
+        # Some models leave out what the id of a session on another machine begins with.
+        named = {value for name in NAMING if isinstance(value := (call.params.arguments or {}).get(name), str)}
+        hosts = [name for name, helm in self._helm.hosts.opened.items() if not named.isdisjoint(helm.sessions)]
+        return outcome if len(hosts) != 1 else await self._called_elsewhere(tool, replace(call, host=hosts[0]))
+
+    async def _called_elsewhere(self, tool: Offered, call: CallContext) -> CallOutcome:
+        host = str(call.host)
         try:
-            return await numbered.calls.once(
-                numbered.id,
-                tool.name,
-                lambda: tool.called(call),
-                repeatable=is_idempotent or not {tool.name, _definition(tool)}.isdisjoint(BEGIN_A_TASK | _HARMLESS),
-                stored=stored,
-                restored=types.CallToolResult.model_validate_json,
-            )
+            return await tool.called(replace(call, helm=await self._helm.hosts.get(host)))
         except HelmsmanError as error:
-            return failed(error)
+            return failed(error, host)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            log.exception("%s gave what %s makes nothing of", host, tool.name)
+            return failed(HostUnreachable("Its answer makes no sense. Have the same version of Helmsman there."), host)
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         tool = self._named(name)
-        return None if tool is None else tool.listed().input_schema
+        if tool is None:
+            return None
+        return _with_host(tool, tool.listed(), sorted(self._helm.hosts.known())).input_schema
 
 
 def _agent_of(tool: Offered) -> str | None:
@@ -350,15 +405,33 @@ def _listed_beside(tool: Offered, first: str) -> types.Tool:
     return tool.listed() if first == tool.name or not isinstance(tool, Tool) else tool.listed_like(first)
 
 
+def _with_host(tool: Offered, listed: types.Tool, hosts: Sequence[str]) -> types.Tool:
+    """A tool as it is listed where there are other machines."""
+    if not hosts or not isinstance(tool, Tool) or not tool.takes_host:
+        return listed
+    schema = listed.input_schema
+    host = {"type": "string", "enum": list(hosts), "description": "Do it on this other machine."}
+    return listed.model_copy(update={"input_schema": schema | {"properties": schema["properties"] | {"host": host}}})
+
+
+def _is_unknown(outcome: CallOutcome) -> bool:
+    """Whether there is no such session or task."""
+    told = outcome.structured_content if isinstance(outcome, types.CallToolResult) and outcome.is_error else None
+    return isinstance(told, dict) and told.get("code") in ("session_not_found", "task_not_found")
+
+
 def _spelt(name: str) -> str:
     """A name however it is put together: Claude Code, claude-code, claude_code."""
     return re.sub(r"[ _]", "-", name.lower())
 
 
-def failed(error: HelmsmanError) -> types.CallToolResult:
-    """An error as the result of a call."""
+def failed(error: HelmsmanError, host: str | None = None) -> types.CallToolResult:
+    """An error as the result of a call, which was done on another machine if one is named."""
+    told, where = error.as_dict(), ""
+    if host is not None:
+        told, where = elsewhere(told, host) | {"host": host}, f"On {host}: "
     return types.CallToolResult(
         is_error=True,
-        content=[types.TextContent(type="text", text=f"{error.code}: {cut(error.message, TEXT_CHARS)}")],
-        structured_content=within(error.as_dict()),
+        content=[types.TextContent(type="text", text=f"{error.code}: {where}{cut(error.message, TEXT_CHARS)}")],
+        structured_content=within(told),
     )

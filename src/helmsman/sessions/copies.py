@@ -69,6 +69,15 @@ def facts_of(session: Session) -> dict[str, Any]:
     }
 
 
+def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
+    """What another machine says of a session, by our clock, which is so much ahead of its."""
+    if not ahead:
+        return facts
+    began = facts["turn_began_at"]
+    deadlines = {question_id: left.shifted(ahead) for question_id, left in facts.get("deadlines", {}).items()}
+    return {**facts, "turn_began_at": None if began is None else began + ahead, "deadlines": deadlines}
+
+
 def take_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> None:
     """Make them true of a copy, whose cursors are `offset` ahead of those of the original."""
     session.options, session.limits = facts["options"], facts["limits"]

@@ -12,6 +12,8 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import anyio
+
 from helmsman.base.processes import Process
 from helmsman.errors import OutcomeUnknown
 from helmsman.tasks.database import stored_keys, task_of
@@ -27,6 +29,10 @@ ResultT = TypeVar("ResultT")
 
 _KEPT_BEHIND: Final = 100
 """So many answers of a door are kept. It has long forgotten what it asked before."""
+_KEPT_SECONDS: Final = 24 * 3600
+"""For so long they are kept for a door on another machine, of which nobody knows whether it lives."""
+ELSEWHERE: Final = Process(0, "")
+"""The process of such a door. Its connection may break while a call is under way; it comes back and asks again."""
 
 
 class CallId(NamedTuple):
@@ -53,12 +59,20 @@ class CallKey:
 
     def __init__(self, key: str, done_before: Task | None = None, *, is_repeated: bool = False) -> None:
         self._key: str | None = key
+        self._name = key
+        self._asked_elsewhere = 0
         self.done_before = done_before
         self.is_repeated = is_repeated
 
     def take(self) -> str | None:
         key, self._key = self._key, None
         return key
+
+    def next_elsewhere(self) -> tuple[str, int]:
+        """The id of what the call asks next of another machine's hub: the same when the call is asked again of a later
+        hub here."""
+        self._asked_elsewhere += 1
+        return f"for {self._name}", self._asked_elsewhere
 
 
 call_key: Final[ContextVar[CallKey | None]] = ContextVar("call_key", default=None)
@@ -81,6 +95,7 @@ class CallLog:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._under_way: dict[tuple[str, int], anyio.Event] = {}
 
     async def once(
         self,
@@ -106,13 +121,16 @@ class CallLog:
         except Exception:
             await self.answer(call, None)
             raise
+        else:
+            await self.answer(call, stored(result))
+            return result
         finally:
             call_key.reset(current)
-        await self.answer(call, stored(result))
-        return result
+            self._ended(call)
 
     async def begin(self, call: CallId, name: str, *, repeatable: bool) -> CallKey:
-        """Enter a call, before anything of it is done; the key of what it begins.
+        """Enter a call, before anything of it is done; the key of what it begins. Where it is under way, wait for its end:
+        it was asked on another connection, which broke.
 
         One that an earlier hub had begun is done again only if it is `repeatable`: it finds out what came of it, or does no
         harm when it is done twice.
@@ -149,7 +167,18 @@ class CallLog:
             )
             return CallKey(key)
 
-        return await self._ledger.registry(lambda registry: registry.write(work))
+        while (under_way := self._under_way.get(place)) is not None:
+            await under_way.wait()
+        self._under_way[place] = anyio.Event()
+        try:
+            return await self._ledger.registry(lambda registry: registry.write(work))
+        except BaseException:
+            self._ended(call)
+            raise
+
+    def _ended(self, call: CallId) -> None:
+        if (under_way := self._under_way.pop((call.door, call.number), None)) is not None:
+            under_way.set()
 
     async def answer(self, call: CallId, answer: str | None) -> None:
         """Write down what a call gave; None if it did nothing, and may be done when it is asked again.
@@ -165,7 +194,10 @@ class CallLog:
             else:
                 connection.execute("UPDATE calls SET answer = ? WHERE pipe = ? AND seq = ?", (answer, *place))
 
-        await self._ledger.write(work)
+        try:
+            await self._ledger.write(work)
+        finally:
+            self._ended(call)
 
     async def sessions_of(self, door: str) -> list[str]:
         """The sessions that calls of a door began or went on with, as their answers say."""
@@ -187,8 +219,10 @@ class CallLog:
         """
 
         def work(connection: sqlite3.Connection) -> None:
-            pipes = connection.execute("SELECT DISTINCT pipe, pid, started FROM calls").fetchall()
+            pipes = connection.execute("SELECT DISTINCT pipe, pid, started FROM calls WHERE pid != 0").fetchall()
             gone = [(row["pipe"],) for row in pipes if not Process(row["pid"], row["started"]).is_alive()]
             connection.executemany("DELETE FROM calls WHERE pipe = ?", gone)
+            old = int((time.time() - _KEPT_SECONDS) * 1_000_000)
+            connection.execute("DELETE FROM calls WHERE pid = 0 AND begun_at < ?", (old,))
 
         await self._ledger.registry(lambda registry: registry.write(work))

@@ -164,6 +164,10 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/directories?begins → {directories: [str]}: what a path may go on as, inside the allowed roots
     GET /api/in-force?directory*&agent → {model?, effort?, sandbox?, approvalPolicy?}: what "as configured" comes to there
 
+    GET /api/hosts → {hosts: [{name, address, status: connected|connecting|away, problem?}]}: the user's other machines.
+        Every route that is not about getting in takes `host=NAME`, and ids of sessions, tasks and questions that begin with
+        `NAME:`: that machine's dashboard answers it, with such ids. 502 host_unreachable.
+
 **Acting** (bodies are JSON objects; unknown fields are refused)
 
     POST /api/sessions {prompt*, workingDirectory, model, approvalPolicy, sandbox, …: the arguments of codex_start, agent,
@@ -215,7 +219,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         comment lines   every 15 s, as a sign of life
         kind = status (a turn began or ended), items (something was done), text (words are being written), question (one was
         asked or closed), details (name, model, note, usage) of a session; without sessionId: tasks (the registry changed),
-        sessions (the list changed by somebody else's doing), notices (there may be something to tell).
+        sessions (the list changed by somebody else's doing), notices (there may be something to tell),
+        hosts (another machine is there or away, or anything there may have changed).
         At most about four messages a second; each names a session at most once, whatever happened in it. A slow reader gets
         fewer and fuller messages, never a backlog. The stream says only that something changed: read it by the routes above.
 """
@@ -229,8 +234,9 @@ from starlette.routing import Route
 from helmsman.web.acting import Acting
 from helmsman.web.beginning import Beginning
 from helmsman.web.entering import Entering
+from helmsman.web.hosts import HostRoutes
 from helmsman.web.jobs import JobRoutes
-from helmsman.web.json_http import NotFound, answering
+from helmsman.web.json_http import NotFound, answering, text
 from helmsman.web.live import Live
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
 from helmsman.web.reading import Reading
@@ -248,90 +254,115 @@ if TYPE_CHECKING:
 
     from helmsman.service import Helmsman
     from helmsman.web.json_http import Endpoint
+    from helmsman.web.live import EventStream
     from helmsman.web.login import Logins
     from helmsman.web.proof import Challenges
 
 
+class Dashboard:
+    """The routes above on one Helmsman. The server decides who may use them."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+        self.live = Live(helm)
+
+    def routes(self) -> list[Route]:
+        """All but those to get in, which are for a server."""
+        helm, transcripts = self._helm, Transcripts(self._helm)
+        reading = Reading(helm, transcripts)
+        acting = Acting(helm, transcripts)
+        beginning = Beginning(helm)
+        upkeep = UpkeepRoutes(helm)
+        rules = Rules(helm)
+        schedules = ScheduleRoutes(helm)
+        jobs = JobRoutes(helm)
+        rewinds = RewindRoutes(helm)
+        review = ReviewRoutes(helm)
+        looks: Mapping[str, Endpoint] = {
+            "/api/overview": reading.overview,
+            "/api/sessions": reading.sessions,
+            "/api/sessions/{session_id}": reading.session,
+            "/api/sessions/{session_id}/turns": reading.turns,
+            "/api/sessions/{session_id}/transcript": reading.transcript,
+            "/api/sessions/{session_id}/transcript/{index:int}": reading.entry,
+            "/api/sessions/{session_id}/rewind": rewinds.show,
+            "/api/sessions/{session_id}/diff": review.diff,
+            "/api/sessions/{session_id}/unsaved": review.unsaved,
+            "/api/questions": reading.questions,
+            "/api/tasks": reading.tasks,
+            "/api/tasks/{task_id}": reading.task,
+            "/api/tasks/{task_id}/report": jobs.shown,
+            "/api/agents": reading.agents,
+            "/api/engines": reading.engines,
+            "/api/usage": reading.usage,
+            "/api/account": reading.account,
+            "/api/rules": rules.listed,
+            "/api/schedules": schedules.listed,
+            "/api/schedules/{schedule_id}": schedules.shown,
+            "/api/notices": reading.notices,
+            "/api/search": reading.search,
+            "/api/models": beginning.models,
+            "/api/directories": beginning.directories,
+            "/api/in-force": beginning.in_force,
+        }
+        acts: Mapping[str, Endpoint] = {
+            "/api/sessions/{session_id}/say": acting.say,
+            "/api/sessions/{session_id}/steer": acting.steer,
+            "/api/sessions/{session_id}/interrupt": acting.interrupt,
+            "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
+            "/api/sessions/{session_id}/rewind": rewinds.do,
+            "/api/sessions/{session_id}/apply": review.apply,
+            "/api/sessions/{session_id}/discard": review.discard,
+            "/api/sessions/{session_id}/rename": upkeep.rename,
+            "/api/sessions/{session_id}/archive": upkeep.archive,
+            "/api/sessions/{session_id}/unarchive": upkeep.unarchive,
+            "/api/sessions/{session_id}/rollback": upkeep.roll_back,
+            "/api/sessions/{session_id}/review": upkeep.review,
+            "/api/sessions/{session_id}/compact": upkeep.compact,
+            "/api/shown": acting.shown,
+            "/api/notices/{notice_id}/shown": acting.notice_shown,
+            "/api/tasks/{task_id}/cancel": acting.cancel,
+            "/api/tasks/{task_id}/resume": acting.resume,
+            "/api/schedules/{schedule_id}/pause": schedules.pause,
+            "/api/schedules/{schedule_id}/resume": schedules.resume,
+            "/api/schedules/{schedule_id}/run": schedules.run_now,
+            "/api/schedules/{schedule_id}/remove": schedules.remove,
+            "/api/rules/explain": rules.explain,
+            "/api/rules/{rule_id}/remove": rules.remove,
+        }
+        return [
+            *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
+            Route("/api/sessions", answering(beginning.start, status=201), methods=["POST"]),
+            Route("/api/images", answering(beginning.image, status=201), methods=["POST"]),
+            Route("/api/sessions/{session_id}/fork", answering(upkeep.fork, status=201), methods=["POST"]),
+            Route("/api/jobs/{kind}", answering(jobs.begin, status=201), methods=["POST"]),
+            Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
+            *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
+            Route("/api/{path:path}", answering(_nothing_here)),
+        ]
+
+    async def stream(self, request: Request) -> EventStream:
+        """What changes, as it changes."""
+        return self.live.stream(request.headers.get("last-event-id") or text(request, "lastEventId"))
+
+
 def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
-    """The routes above. The server decides who may use them."""
-    transcripts = Transcripts(helm)
-    reading = Reading(helm, transcripts, Live(helm))
-    acting = Acting(helm, transcripts)
-    beginning = Beginning(helm)
-    upkeep = UpkeepRoutes(helm)
-    rules = Rules(helm)
-    schedules = ScheduleRoutes(helm)
-    jobs = JobRoutes(helm)
-    rewinds = RewindRoutes(helm)
-    review = ReviewRoutes(helm)
+    """All of it, and the user's other machines beside it."""
+    dashboard = Dashboard(helm)
     entering = Entering(logins, challenges)
-    looks: Mapping[str, Endpoint] = {
-        "/api/overview": reading.overview,
-        "/api/sessions": reading.sessions,
-        "/api/sessions/{session_id}": reading.session,
-        "/api/sessions/{session_id}/turns": reading.turns,
-        "/api/sessions/{session_id}/transcript": reading.transcript,
-        "/api/sessions/{session_id}/transcript/{index:int}": reading.entry,
-        "/api/sessions/{session_id}/rewind": rewinds.show,
-        "/api/sessions/{session_id}/diff": review.diff,
-        "/api/sessions/{session_id}/unsaved": review.unsaved,
-        "/api/questions": reading.questions,
-        "/api/tasks": reading.tasks,
-        "/api/tasks/{task_id}": reading.task,
-        "/api/tasks/{task_id}/report": jobs.shown,
-        "/api/agents": reading.agents,
-        "/api/engines": reading.engines,
-        "/api/usage": reading.usage,
-        "/api/account": reading.account,
-        "/api/rules": rules.listed,
-        "/api/schedules": schedules.listed,
-        "/api/schedules/{schedule_id}": schedules.shown,
-        "/api/notices": reading.notices,
-        "/api/search": reading.search,
-        "/api/models": beginning.models,
-        "/api/directories": beginning.directories,
-        "/api/in-force": beginning.in_force,
-        "/api/live": reading.live,
-    }
+    hosts = HostRoutes(helm, dashboard.live)
     acts: Mapping[str, Endpoint] = {
         "/api/login": entering.log_in,
         "/api/logout": entering.log_out,
         "/api/codes": entering.new_code,
         PROOF_PATH: entering.prove,
         CODE_PATH: entering.new_code_for_proof,
-        "/api/sessions/{session_id}/say": acting.say,
-        "/api/sessions/{session_id}/steer": acting.steer,
-        "/api/sessions/{session_id}/interrupt": acting.interrupt,
-        "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
-        "/api/sessions/{session_id}/rewind": rewinds.do,
-        "/api/sessions/{session_id}/apply": review.apply,
-        "/api/sessions/{session_id}/discard": review.discard,
-        "/api/sessions/{session_id}/rename": upkeep.rename,
-        "/api/sessions/{session_id}/archive": upkeep.archive,
-        "/api/sessions/{session_id}/unarchive": upkeep.unarchive,
-        "/api/sessions/{session_id}/rollback": upkeep.roll_back,
-        "/api/sessions/{session_id}/review": upkeep.review,
-        "/api/sessions/{session_id}/compact": upkeep.compact,
-        "/api/shown": acting.shown,
-        "/api/notices/{notice_id}/shown": acting.notice_shown,
-        "/api/tasks/{task_id}/cancel": acting.cancel,
-        "/api/tasks/{task_id}/resume": acting.resume,
-        "/api/schedules/{schedule_id}/pause": schedules.pause,
-        "/api/schedules/{schedule_id}/resume": schedules.resume,
-        "/api/schedules/{schedule_id}/run": schedules.run_now,
-        "/api/schedules/{schedule_id}/remove": schedules.remove,
-        "/api/rules/explain": rules.explain,
-        "/api/rules/{rule_id}/remove": rules.remove,
     }
     return [
-        *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
-        Route("/api/sessions", answering(beginning.start, status=201), methods=["POST"]),
-        Route("/api/images", answering(beginning.image, status=201), methods=["POST"]),
-        Route("/api/sessions/{session_id}/fork", answering(upkeep.fork, status=201), methods=["POST"]),
-        Route("/api/jobs/{kind}", answering(jobs.begin, status=201), methods=["POST"]),
-        Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
         *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
-        Route("/api/{path:path}", answering(_nothing_here)),
+        Route("/api/live", answering(dashboard.stream), methods=["GET"]),
+        Route("/api/hosts", answering(hosts.listed), methods=["GET"]),
+        *map(hosts.before, dashboard.routes()),
     ]
 
 

@@ -103,11 +103,10 @@ def answering(endpoint: Endpoint, *, status: int = 200) -> Callable[[Request], A
     return answer
 
 
-async def body(request: Request, takes: type[InputT]) -> InputT:
-    """The arguments in a request's body.
+async def whole_body(request: Request) -> bytes:
+    """What a request brings along.
 
     Raises:
-        InvalidInput: It is no JSON object, or has other fields.
         TooLarge: It is too large.
     """
     most = STRANGERS_BODY_BYTES if STRANGERS_BODY in request.scope else MAX_BODY_BYTES
@@ -116,6 +115,17 @@ async def body(request: Request, takes: type[InputT]) -> InputT:
         content += piece
         if len(content) > most:
             raise TooLarge(f"The request is larger than {most} bytes. Send less.")
+    return bytes(content)
+
+
+async def body(request: Request, takes: type[InputT]) -> InputT:
+    """The arguments in a request's body.
+
+    Raises:
+        InvalidInput: It is no JSON object, or has other fields.
+        TooLarge: It is too large.
+    """
+    content = await whole_body(request)
     try:
         given = json.loads(content or b"{}")
     except (ValueError, RecursionError):

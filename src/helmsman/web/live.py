@@ -22,7 +22,7 @@ from helmsman.model import events
 from helmsman.shapes.rendering import json_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from starlette.types import Send
 
@@ -70,6 +70,8 @@ class Live:
         self._changed = anyio.Event()
         self._readers = 0
         self._watching = False
+        self.on_reader: Callable[[], None] = lambda: None
+        """Told when somebody begins to listen."""
         helm.listen(self._on_event)
 
     # --- what changed ------------------------------------------------------------------------------------------------
@@ -139,6 +141,34 @@ class Live:
         finally:
             self._readers -= 1
 
+    async def changes(self, last_event_id: str | None, patience: float) -> dict[str, Any]:
+        """The changes after an event, for one reader that asks again and again; waits if there are none."""
+        self._readers += 1
+        self._watch()
+        try:
+            told = self._known_place(last_event_id)
+            if told is None:
+                return {"id": self._id(self._count), "resumed": False, "changes": []}
+            changed = self._changed
+            if told == self._count:
+                with anyio.move_on_after(patience):
+                    await changed.wait()
+                    await anyio.sleep(_MIN_INTERVAL)  # what comes next comes along
+            changes = self._since(told) if told < self._count else []
+            return {"id": self._id(self._count), "resumed": True, "changes": changes}
+        finally:
+            self._readers -= 1
+
+    def mark(self, session_id: str, kinds: Iterable[str]) -> None:
+        """Something has changed on another machine. A session of its own has an id that says so."""
+        for kind in kinds:
+            self._mark(session_id, kind)
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether a page listens."""
+        return self._readers > 0
+
     def _id(self, count: int) -> str:
         return f"{self._run}-{count}"
 
@@ -151,6 +181,7 @@ class Live:
     # --- what others do ----------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
+        self.on_reader()
         if not self._watching:
             self._watching = True
             self._helm.in_background(self._watch_others)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
-    from helmsman.web.live import EventStream, Live
     from helmsman.web.transcripts import Transcripts
 
 _SESSIONS: Final = 50
@@ -62,14 +61,10 @@ ListedState = Literal["active", "awaiting_approval", "done", "error", "interrupt
 class Reading:
     """Answers requests that change nothing."""
 
-    def __init__(self, helm: Helmsman, transcripts: Transcripts, live: Live) -> None:
+    def __init__(self, helm: Helmsman, transcripts: Transcripts) -> None:
         self._helm = helm
         self._transcripts = transcripts
-        self._live = live
         self._spendings = SessionSpendings(helm)
-
-    async def live(self, request: Request) -> EventStream:
-        return self._live.stream(request.headers.get("last-event-id") or text(request, "lastEventId"))
 
     async def overview(self, _request: Request) -> dict[str, Any]:
         helm = self._helm

@@ -1,0 +1,184 @@
+"""`helmsman hosts`: the other machines whose hubs can be asked, by SSH; make them known, look at them, forget them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from helmsman._version import __version__
+from helmsman.base.files import file_lock, replace_file
+from helmsman.base.shown_text import one_line
+from helmsman.base.surroundings import environment
+from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.output import print_json, print_list, print_result
+from helmsman.cli.tables import Column
+from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
+from helmsman.hub.hosts import HostFailed, HostWay, checked_host, hosts_file, known_hosts
+from helmsman.hub.launch import HubFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from helmsman.hub.hosts import OtherHost
+
+_COLUMNS: Final = (Column("HOST", "cyan"), Column("ADDRESS"), Column("HELMSMAN THERE", usual=""))
+_LOCK_SECONDS: Final = 10.0
+
+
+@cli_group(
+    "hosts",
+    "Work on other machines, by SSH.",
+    "helmsman hosts add build ssh://me@build",
+    "helmsman hosts check",
+    "helmsman --host build list",
+)
+def command(as_json: bool) -> None:
+    """List the machines that `helmsman --host NAME` can work on: their own Helmsman does it there, and SSH is the way.
+
+    They are kept beside your own helmsman.toml, for you alone; a repository cannot add one.
+    """
+    _list_hosts(as_json=as_json)
+
+
+@cli_command("list", "List the machines.", "helmsman hosts list --json", group=command)
+def _list(as_json: bool) -> None:
+    """List the machines by their names. Not on a terminal, the columns are separated by tabs: name, address, command."""
+    _list_hosts(as_json=as_json)
+
+
+def _list_hosts(*, as_json: bool) -> None:
+    hosts = sorted(_known().values())
+    rows = [list(host) for host in hosts]
+    nothing = "No other machine is known. Add one: helmsman hosts add build ssh://me@build"
+    shown = {"hosts": [_described(host) for host in hosts]}
+    print_list(shown, rows, _COLUMNS, lambda _: rows, nothing=nothing, as_json=as_json)
+
+
+@cli_command(
+    "add",
+    "Make a machine known.",
+    "helmsman hosts add build ssh://me@build",
+    "helmsman hosts add lab ssh://lab:2222 --command /opt/helmsman/bin/helmsman",
+    group=command,
+)
+@click.argument("name")
+@click.argument("address")
+@click.option("--command", "program", metavar="PATH", default="", help="Where helmsman is there, if not on the PATH.")
+@click.option("--no-check", is_flag=True, help="Add it also if it cannot be reached now.")
+def _add(name: str, address: str, program: str, no_check: bool, as_json: bool) -> int:
+    """Make a machine known by a NAME. ADDRESS is ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT.
+
+    Your own ssh configuration holds, so HOST may be one of its names. It has to let you in without asking: with a key.
+    The machine is looked at at once (`helmsman hosts check`), and added if Helmsman answers there.
+    """
+    try:
+        host = checked_host(name, address, program)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
+    report = None if no_check else _checked(host)
+    if report is not None and not report["ok"]:
+        _show([report], as_json=as_json)
+        if not as_json:
+            click.echo("It was not added. --no-check adds it all the same.", err=True)
+        return ExitCode.FAILED
+    _change(lambda hosts: hosts.update({name: host}))
+    if report is None:
+        print_result(f"Added {name}, unchecked.", {"added": _described(host)}, as_json=as_json)
+    else:
+        _show([report], as_json=as_json)
+    return ExitCode.OK
+
+
+@cli_command("remove", "Forget a machine.", "helmsman hosts remove build", group=command)
+@click.argument("name")
+def _remove(name: str, as_json: bool) -> None:
+    """Forget a machine. What runs there goes on."""
+    hosts = _known()
+    if name not in hosts:
+        raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` shows those there are.")
+    _change(lambda hosts: hosts.pop(name, None))
+    print_result(f"Removed {name}.", {"removed": name}, as_json=as_json)
+
+
+@cli_command(
+    "check", "Look whether machines answer.", "helmsman hosts check", "helmsman hosts check build --json", group=command
+)
+@click.argument("name", required=False)
+def _check(name: str | None, as_json: bool) -> int:
+    """Look whether a machine, or each of them, answers: which Helmsman is there, which agents, and their logins."""
+    hosts = _known()
+    if name is not None and name not in hosts:
+        raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` shows those there are.")
+    chosen = sorted(hosts.values()) if name is None else [hosts[name]]
+    reports = [_checked(host) for host in chosen]
+    _show(reports, as_json=as_json)
+    return ExitCode.OK if all(report["ok"] for report in reports) else ExitCode.FAILED
+
+
+def _known() -> dict[str, OtherHost]:
+    try:
+        return known_hosts(environment())
+    except HostFailed as error:
+        raise HelmsmanError(str(error)) from error
+
+
+def _change(change: Callable[[dict[str, OtherHost]], object]) -> None:
+    path = Path(hosts_file(environment()))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with file_lock(path.with_name(f".{path.name}.lock"), timeout=_LOCK_SECONDS):
+            hosts = _known()
+            change(hosts)
+            lines = ("\t".join(host).rstrip("\t") for host in sorted(hosts.values()))
+            replace_file(path, "".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        raise HelmsmanError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _described(host: OtherHost) -> dict[str, Any]:
+    return {"name": host.name, "address": host.address, **({"command": host.command} if host.command else {})}
+
+
+def _checked(host: OtherHost) -> dict[str, Any]:
+    """What is there. `notes` are what a person should know although it works."""
+    from helmsman.cli.thin import OwnProcess, ask_elsewhere
+
+    about = _described(host)
+    way = HostWay(host, environment())
+    try:
+        code, said = ask_elsewhere(way, ["agents", "--json"])
+        agents = json.loads(said)["agents"]
+    except HubFailed as error:
+        return about | {"ok": False, "error": HostUnreachable(str(error)).as_dict()}
+    except (OwnProcess, ValueError, KeyError) as error:
+        why = getattr(error, "refused", "") or "its hub gives no answer that can be read"
+        failed = HostUnreachable(f"{host.name} does nothing for us: {why}. Look there: helmsman doctor")
+        return about | {"ok": False, "error": failed.as_dict()}
+    notes = []
+    if way.version != __version__:
+        notes.append(f"Helmsman is {way.version} there and {__version__} here. Have the same on both.")
+    there = [one for one in agents if one["installed"]]
+    if not there:
+        notes.append("No agent is installed there.")
+    notes += [f"{one['agent']} has no login there, as far as one sees." for one in there if "login" not in one]
+    kept = ("agent", "version", "login", "isDefault")
+    shown = [{key: one[key] for key in kept if key in one} for one in there]
+    return about | {"ok": code == 0, "version": way.version, "agents": shown, "notes": notes}
+
+
+def _show(reports: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"hosts": reports})
+        return
+    for report in reports:
+        if not report["ok"]:
+            click.echo(f"✗ {report['name']}  {one_line(report['error']['message'])}")
+            continue
+        agents = ", ".join(f"{one['agent']} {one.get('version', '?')}" for one in report["agents"])
+        click.echo(one_line(f"✓ {report['name']}  Helmsman {report['version']}" + (f"; {agents}" if agents else "")))
+        for note in report["notes"]:
+            click.echo(f"  {one_line(note)}")

@@ -1,0 +1,342 @@
+"""Other machines by SSH: which there are, and the way from a door here to the hub of one of them.
+
+What travels is what doors and hubs say to each other anyway. The system's `ssh` runs `helmsman hub connect` there
+(`helmsman.hub.bridge`), and its two streams are one end of a pair of sockets; the other end is the connection. So whoever
+speaks to a hub does not know where it is. Which machines there are is the user's own file, never a project's: a repository
+must not send anybody's work elsewhere.
+
+A connection that was lost is looked for again for a while. What was asked on it is asked again under the same id, and the
+hub there does it once. Imported by thin commands where a host is named, so it imports little.
+"""
+
+from __future__ import annotations
+
+import _socket
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from helmsman.hub.bridge import GREETING
+from helmsman.hub.launch import HubFailed, below_an_agent, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_ADDRESS = re.compile(
+    r"ssh://(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9._-]*)@)?"
+    r"(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?/?"
+)
+_COMMAND = re.compile(r"~?/[A-Za-z0-9_.+/-]+")
+"""It is put into a line for a shell there, so nothing is allowed that a shell would take for more than a name."""
+_WORD = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:-]*")
+_HIGHEST_PORT = 65535
+
+_CONNECT_SECONDS = 15
+_ALIVE_SECONDS, _ALIVE_COUNT = 10, 3
+"""A tunnel that is silent for so long, so often, is dead: `ssh` ends, and another is tried."""
+_GREETING_SECONDS = 90.0
+"""The other hub may have to be started, on a machine that is busy."""
+_PATIENCE_SECONDS = 600.0
+"""For so long a connection that was lost is looked for again."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
+_UNWELCOME = 4
+"""After so many connections on which the hub there said nothing, the next would be the same."""
+_END_SECONDS = 2.0
+_LEAVE_SECONDS = 0.3
+"""For so long `ssh` may end by itself when nobody wants it any more: a person waits for that."""
+_ROUND_SECONDS = 0.1
+_NOISE_BYTES = 64 * 1024
+_TOLD_BYTES = 1000
+_NOT_FOUND = (126, 127)
+_SSH_FAILED = 255
+
+
+class HostFailed(HubFailed):
+    """The hub of another machine cannot be reached; the text says why, and what to do."""
+
+
+class OtherHost(NamedTuple):
+    """A machine: what it is called here, where it is, and which program is Helmsman there if a shell does not find it."""
+
+    name: str
+    address: str
+    command: str = ""
+
+    def ssh_command(self, state: str = "") -> list[str]:
+        """What connects to its hub. A state directory is one that the settings there name."""
+        options = (
+            *("BatchMode=yes", f"ConnectTimeout={_CONNECT_SECONDS}", "ClearAllForwardings=yes", "RemoteCommand=none"),
+            *(f"ServerAliveInterval={_ALIVE_SECONDS}", f"ServerAliveCountMax={_ALIVE_COUNT}", "LogLevel=ERROR"),
+        )
+        words = ("-T", *(word for option in options for word in ("-o", option)))
+        return self._ssh(words, ("hub", "connect", *filter(None, (os.fsencode(state).hex(),))))
+
+    def terminal_command(self, arguments: Sequence[str]) -> list[str]:
+        """What runs Helmsman there on the terminal here."""
+        for argument in arguments:
+            if not _WORD.fullmatch(argument):
+                raise HostFailed(f"{argument!r} is no name of a session.")
+        return self._ssh(("-t", "-o", "RemoteCommand=none"), arguments)
+
+    def _ssh(self, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
+        parts = _ADDRESS.fullmatch(self.address)
+        if parts is None:
+            raise HostFailed(f"{self.address} is no address of a host.")
+        user, host, port = parts["user"], parts["host"].strip("[]"), parts["port"]
+        # Whatever shell a person has there, this is for `sh`; that of a command does not always have what `pip` installs.
+        there = " ".join((self.command or "helmsman", *arguments))
+        line = f"sh -c 'PATH=\"$PATH:$HOME/.local/bin\"; export PATH; exec {there}'"
+        return [
+            *("ssh", "-a", "-x", *options),  # neither the keys nor the screen of this machine are for the other
+            *(("-l", user) if user else ()),
+            *(("-p", port) if port else ()),
+            *("--", host, line),
+        ]
+
+
+def _for_ssh(env: Mapping[str, str]) -> dict[str, str]:
+    """What `ssh` gets of the environment of whoever asks: what it would at a terminal, but nothing to ask people with."""
+    ours = {name: value for name, value in env.items() if not name.startswith(("HELMSMAN_", "SSH_ASKPASS"))}
+    return {**ours, "SSH_ASKPASS_REQUIRE": "never"}
+
+
+def checked_host(name: str, address: str, command: str = "") -> OtherHost:
+    """A machine as somebody describes it.
+
+    Raises:
+        ValueError: It makes no sense; the text says what does.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name for a host. Use letters, digits, dots, dashes and underscores.")
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None or (parts["port"] and not 0 < int(parts["port"]) <= _HIGHEST_PORT):
+        raise ValueError(
+            f"{address!r} is no address of a host. Write it as ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT; HOST "
+            "can be a name of your ssh configuration."
+        )
+    if command and not _COMMAND.fullmatch(command):
+        raise ValueError(f"{command!r} is no path of a program. Write it as /path/to/helmsman or ~/path/to/helmsman.")
+    return OtherHost(name, address.rstrip("/"), command)
+
+
+# --- which there are --------------------------------------------------------------------------------------------------
+
+
+def hosts_file(env: Mapping[str, str]) -> str:
+    """Where the user's hosts are written down: beside the user's own `helmsman.toml`."""
+    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - pathlib costs more than this module
+    if sys.platform == "darwin":
+        return f"{home}/Library/Application Support/helmsman/hosts"
+    given = env.get("XDG_CONFIG_HOME", "")
+    return f"{given}/helmsman/hosts" if given.startswith("/") else f"{home}/.config/helmsman/hosts"
+
+
+def known_hosts(env: Mapping[str, str]) -> dict[str, OtherHost]:
+    """The user's hosts by their names.
+
+    Raises:
+        HostFailed: They cannot be read, or others could have written them.
+    """
+    path = hosts_file(env)
+    try:
+        status = os.stat(path)  # noqa: PTH116
+        lines = read(path).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise HostFailed(f"{path} cannot be read: {error.strerror}.") from error
+    if status.st_mode & 0o022 or status.st_uid != os.geteuid():
+        raise HostFailed(f"{path} can be written by others, so it is not used. Make it yours alone: chmod 600 {path}")
+    found = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            host = checked_host(*line.split("\t"))
+        except (TypeError, ValueError) as error:
+            raise HostFailed(f"Line {number} of {path} makes no sense. Correct it, or remove it. ({error})") from error
+        found[host.name] = host
+    return found
+
+
+def named_host(name: str, env: Mapping[str, str]) -> OtherHost:
+    """The user's host of this name.
+
+    Raises:
+        HostFailed: There is none.
+    """
+    known = known_hosts(env)
+    if name not in known:
+        which = f"There are: {', '.join(sorted(known))}." if known else "There is none yet."
+        raise HostFailed(
+            f"There is no host {name!r}. {which} `helmsman hosts add NAME ssh://USER@HOST` makes one known."
+        )
+    return known[name]
+
+
+# --- the way there ----------------------------------------------------------------------------------------------------
+
+
+class HostWay:
+    """The way to the hub of another machine, as `helmsman.hub.launch.Way` is to the one of this. Close it."""
+
+    def __init__(
+        self, host: OtherHost, env: Mapping[str, str], state: str = "", *, is_for_door_of_hub: bool = False
+    ) -> None:
+        """`env` is the environment of whoever asks. The doors of a hub were looked at when it let them in."""
+        self.host = host
+        self.version = ""
+        """Of Helmsman there, once somebody has answered."""
+        self._env = env
+        self._state = state
+        self._is_for_door_of_hub = is_for_door_of_hub
+        self._child: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._is_known = False
+        """Whether Helmsman has answered there: then the way is sound, and what is lost comes back."""
+        self._unwelcome = 0
+        self._closed = threading.Event()
+        self._connecting = threading.Lock()
+
+    def to_state(self, state: str) -> HostWay:
+        """The way to the hub of another state directory there."""
+        self.close()
+        return HostWay(self.host, self._env, state, is_for_door_of_hub=self._is_for_door_of_hub)
+
+    def connection(self) -> _socket.socket:
+        """A connection to the hub there, which is started if there is none. Whatever was connected before is closed.
+
+        Raises:
+            HostFailed: It cannot be reached.
+        """
+        if not self._is_for_door_of_hub and below_an_agent(os.getpid()):
+            raise HostFailed("This was started by an agent of Helmsman's own, which may not have work done elsewhere.")
+        self._unwelcome += 1
+        if self._unwelcome > _UNWELCOME:
+            said = self._said()
+            raise HostFailed(f"The hub on {self.host.name} ends again and again. Look at its log there. {said}".strip())
+        until = time.monotonic() + (_PATIENCE_SECONDS if self._is_known else 0)
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                with self._connecting:
+                    return self._try()
+            except HostFailed:
+                if time.monotonic() > until or self._closed.wait(pause):
+                    raise
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def welcomed(self) -> None:
+        """The hub that we are connected to works."""
+        self._unwelcome = 0
+
+    def give_up(self) -> None:
+        """Look for no other connection: whoever waits for one is told so."""
+        self._closed.set()
+
+    def close(self) -> None:
+        """End `ssh`, also one that another thread is just connecting with. Blocks, for some seconds at most."""
+        self.give_up()
+        while not self._connecting.acquire(timeout=_ROUND_SECONDS):
+            if (child := self._child) is not None:
+                child.terminate()
+        try:
+            self._end(_LEAVE_SECONDS)
+            self._forget_errors()
+        finally:
+            self._connecting.release()
+
+    def _try(self) -> _socket.socket:
+        if self._closed.is_set():
+            raise HostFailed("It was closed.")
+        self._end()
+        self._forget_errors()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has failed
+        ours, theirs = _socket.socketpair()
+        try:
+            self._child = subprocess.Popen(
+                self.host.ssh_command(self._state),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._errors,
+                env=_for_ssh(self._env),
+                start_new_session=True,  # Ctrl-C is for us, and we end it; and there is no terminal to ask on
+            )
+        except OSError as error:
+            ours.close()
+            raise HostFailed(f"`ssh` cannot be started: {error.strerror}. Install OpenSSH's client.") from error
+        finally:
+            theirs.close()
+        try:
+            self._hear_greeting(ours)
+        except BaseException:
+            ours.close()
+            raise
+        return ours
+
+    def _hear_greeting(self, connection: _socket.socket) -> None:
+        until = time.monotonic() + _GREETING_SECONDS
+        said = b""
+        while not (said.endswith(b"\n") and said.splitlines()[-1].startswith(GREETING.encode())):
+            try:
+                connection.settimeout(max(until - time.monotonic(), 0.001))
+                chunk = connection.recv(_NOISE_BYTES)
+            except TimeoutError:
+                chunk = b""
+            said += chunk
+            if not chunk or len(said) > _NOISE_BYTES:
+                raise HostFailed(self._why_not())
+        connection.settimeout(None)
+        self._is_known = True
+        version = said.splitlines()[-1].decode("utf-8", "replace").partition("\t")[2]
+        self.version = version if _WORD.fullmatch(version) else "?"
+
+    def _why_not(self) -> str:
+        """Why the other end did not greet us."""
+        name, where = self.host.name, self.host.address
+        self._end()
+        code, said = self._code, self._said()
+        if code == _SSH_FAILED:
+            advice = f"Log in there once by hand, until it asks nothing: ssh {where}"
+            return f"{name} ({where}) cannot be reached: {said or 'ssh says nothing.'} {advice}"
+        if code in _NOT_FOUND:
+            advice = (
+                f"Install it there (pipx install codex-helmsman), or say where it is: helmsman hosts add {name} {where}"
+            )
+            return f"There is no `{self.host.command or 'helmsman'}` on {name}. {advice} --command /path/to/helmsman"
+        advice = "Look there with `helmsman doctor`; it has to be as new as this one."
+        return f"Helmsman on {name} does not answer: {said or 'it says nothing.'} {advice}"
+
+    _code: int | None = None
+
+    def _said(self) -> str:
+        """The end of what `ssh`, or Helmsman there, said on stderr."""
+        if self._errors is None:
+            return ""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(size - _TOLD_BYTES, 0))
+        text = " ".join(self._errors.read().decode("utf-8", "replace").split())
+        return "".join(one if one.isprintable() else "?" for one in text)
+
+    def _forget_errors(self) -> None:
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def _end(self, patience: float = _END_SECONDS) -> None:
+        """End what connected us. It ends by itself where its input does, unless the line is dead."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        for number in (0, signal.SIGTERM, signal.SIGKILL):
+            child.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._code = child.wait(patience)
+                return
+            patience = _END_SECONDS

@@ -1,0 +1,249 @@
+"""The user's other machines in the dashboard: what is about one of them is asked of the dashboard there.
+
+`?host=NAME`, or an id that begins with `NAME:`, says so. The request goes over the connection to that machine's hub, and the
+answer comes back with ids that say where they are from. No machine is believed more than it has to be: what it calls HTML is
+made anew here, ids cannot be those of this machine, and whoever is slow or away holds up nobody but who asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import anyio
+from starlette.requests import Request
+from starlette.routing import Route
+
+from helmsman.base.json_values import present
+from helmsman.errors import HelmsmanError, HostUnreachable, OutcomeUnknown
+from helmsman.hub.links import elsewhere
+from helmsman.web.acting import ShownInput
+from helmsman.web.json_http import answering, body, respond, text, whole_body
+from helmsman.web.safe_values import safe
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.types import ASGIApp
+
+    from helmsman.service import Helmsman
+    from helmsman.web.live import Live
+
+log = logging.getLogger(__name__)
+
+_NAMING: Final = ("session_id", "task_id", "question_id")
+_LOOK_SECONDS: Final = 30.0
+_AWAY_SECONDS: Final = 3.0
+"""So long a look waits for a connection that is being looked for."""
+_ACT_SECONDS: Final = 600.0
+_SHOWN_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 60.0
+_STATE_SECONDS: Final = 1.0
+_PAUSES: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+_MOST_CHANGES: Final = 1000
+_KINDS: Final = frozenset({"status", "items", "text", "question", "details", "tasks", "sessions"})
+_VERBATIM: Final = frozenset({"options", "details", "labels", "descriptions"})
+"""What goes back as it came, so it is not made visible; the page puts it down as text."""
+_LOST: Final = "The connection is lost. It is being looked for again; work goes on there."
+
+
+class HostRoutes:
+    """Answers for other machines, each by its own dashboard."""
+
+    def __init__(self, helm: Helmsman, live: Live) -> None:
+        self._helm = helm
+        self._live = live
+        self._problems: dict[str, str] = {}
+        """Why machines that are followed cannot be reached."""
+        self._followed: set[str] = set()
+        self._is_watching = False
+        live.on_reader = self._watch
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def listed(self, _request: Request) -> dict[str, Any]:
+        return {"hosts": self._states()}
+
+    def _states(self) -> list[dict[str, Any]]:
+        links = self._helm.hosts
+        states = []
+        for name, host in sorted(links.known().items()):
+            helm = links.opened.get(name)
+            problem = self._problems.get(name)
+            if helm is not None and not helm.is_connected:
+                problem = _LOST
+            status = "away" if problem else "connecting" if helm is None else "connected"
+            states.append(present({"name": name, "address": host.address, "status": status, "problem": problem}))
+        return states
+
+    def before(self, route: Route) -> Route:
+        """The route, for other machines too."""
+        here: Callable[[Request], Awaitable[ASGIApp]] = route.endpoint
+
+        async def choose(request: Request) -> ASGIApp:
+            host = self._named_in(request)
+            if host is not None:
+                return await answering(partial(self._ask, host))(request)
+            if route.path == "/api/shown":
+                return await answering(partial(self._shown, here))(request)
+            return await here(request)
+
+        return Route(route.path, choose, methods=list(route.methods or ()))
+
+    def _named_in(self, request: Request) -> str | None:
+        named = {text(request, "host")} - {None}
+        for name in _NAMING:
+            if (reference := request.path_params.get(name)) is not None:
+                named |= {self._helm.hosts.split(str(reference))[0]} - {None}
+        return str(named.pop()) if len(named) == 1 else ",".join(sorted(map(str, named))) or None
+
+    async def _ask(self, host: str, request: Request) -> ASGIApp:
+        """Have the dashboard of another machine answer a request."""
+        content = (await whole_body(request)).decode("utf-8", "surrogatepass")
+        path = "/".join(part.removeprefix(f"{host}:") for part in request.scope["path"].split("/"))
+        query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "host"])
+        status, told = await self._answer(host, request.method, path, query, content)
+        return respond(told, status)
+
+    async def _answer(
+        self, host: str, method: str, path: str, query: str, content: str
+    ) -> tuple[int, Mapping[str, Any]]:
+        if host in self._followed and (problem := self._problems.get(host)) is not None:
+            raise HostUnreachable(problem)
+        helm = await self._helm.hosts.get(host)
+        seconds = _ACT_SECONDS if method != "GET" else _LOOK_SECONDS if helm.is_connected else _AWAY_SECONDS
+        with anyio.move_on_after(seconds):
+            try:
+                status, told = await helm.page(method, path, query, content)
+                return HTTPStatus(status), dict(self._told(host, told))
+            except (TypeError, ValueError, KeyError, RecursionError) as error:
+                log.info("%s gave an answer that makes no sense", host, exc_info=True)
+                raise _nonsense(host) from error
+        if method != "GET":
+            raise OutcomeUnknown(f"{host} does not answer. It may have been done: look before you repeat it.")
+        raise HostUnreachable(f"{host} does not answer." if helm.is_connected else _LOST)
+
+    def _told(self, host: str, told: Any) -> Any:
+        from helmsman.web.markdown import with_html
+
+        def made(key: str, value: Any) -> Any:
+            if key in _VERBATIM:
+                return value
+            match value:
+                case dict():
+                    inside = {name: made(name, part) for name, part in value.items() if name != "html"}
+                    if not str(inside.get("url", "https://")).startswith("https://"):
+                        del inside["url"]
+                    if key in ("questions", "pendingQuestion", "moreQuestions") and isinstance(inside.get("id"), str):
+                        inside["id"] = f"{host}:{inside['id']}"
+                    if isinstance(inside.get("item"), dict) and "type" in inside["item"]:
+                        inside = with_html(inside)
+                    return inside
+                case list():
+                    return [made(key, part) for part in value]
+                case _:
+                    return safe(value)
+
+        return elsewhere(made("", told), host)
+
+    async def _shown(self, here: Callable[[Request], Awaitable[ASGIApp]], request: Request) -> ASGIApp:
+        """What is on a screen, told to whichever machine it is of."""
+        given = await body(request, ShownInput)
+        links = self._helm.hosts
+        parts: dict[str | None, dict[str, Any]] = {None: {"page": given.page}}
+        for key in ("questions", "sessions", "hidden"):
+            for reference in getattr(given, key):
+                host, there = links.split(reference)
+                parts.setdefault(host, {"page": given.page}).setdefault(key, []).append(there)
+        told: list[Any] = []
+
+        async def tell(host: str, part: dict[str, Any]) -> None:
+            with anyio.move_on_after(_SHOWN_SECONDS):
+                try:
+                    _, answer = await self._answer(host, "POST", "/api/shown", "", json.dumps(part))
+                    told.extend(answer.get("questions", ()))
+                except HelmsmanError as error:
+                    log.debug("%s is not told what is on a screen: %s", host, error)
+
+        if len(parts) == 1:
+            return await here(_with_body(request, parts[None]))
+        async with anyio.create_task_group() as tasks:
+            for name, part in parts.items():
+                if name is not None:
+                    tasks.start_soon(tell, name, part)
+        own = await here(_with_body(request, parts[None]))
+        answered = json.loads(bytes(getattr(own, "body", b"{}")))
+        return respond({"questions": [*answered.get("questions", ()), *told]})
+
+    # --- what changes there ------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._is_watching and self._helm.hosts.known():
+            self._is_watching = True
+            self._helm.in_background(self._watch_states)
+
+    async def _watch_states(self) -> None:
+        """While a page listens, follow every machine, and tell when one is there or away."""
+        told: Any = None
+        try:
+            while self._live.has_readers:
+                for name in self._helm.hosts.known().keys() - self._followed:
+                    self._followed.add(name)
+                    self._helm.in_background(partial(self._follow, name))
+                if told != (states := self._states()):
+                    told = states
+                    self._live.mark("", ["hosts"])
+                await anyio.sleep(_STATE_SECONDS)
+        finally:
+            self._is_watching = False
+
+    async def _follow(self, name: str) -> None:
+        last: str | None = None
+        tries = 0
+        try:
+            while self._live.has_readers and name in self._helm.hosts.known():
+                try:
+                    helm = await self._helm.hosts.get(name)
+                    with anyio.move_on_after(_POLL_SECONDS):
+                        last = self._take_changes(name, await helm.page_changes(last))
+                    self._problems.pop(name, None)
+                    tries = 0
+                except HelmsmanError as error:
+                    self._problems[name] = error.message
+                except (TypeError, ValueError, KeyError, AttributeError):
+                    self._problems[name] = _nonsense(name).message
+                if name in self._problems:
+                    await anyio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+                    tries += 1
+        finally:
+            self._followed.discard(name)
+            self._problems.pop(name, None)
+
+    def _take_changes(self, name: str, told: Mapping[str, Any]) -> str:
+        last, changes = told["id"], told["changes"]
+        if not isinstance(last, str) or len(changes) > _MOST_CHANGES:
+            raise ValueError("these are no changes")
+        if not told["resumed"]:
+            self._live.mark("", ["hosts"])
+        for change in changes:
+            there = change.get("sessionId")
+            self._live.mark("" if there is None else f"{name}:{there!s:.200}", _KINDS.intersection(change["kinds"]))
+        return last
+
+
+def _nonsense(host: str) -> HostUnreachable:
+    return HostUnreachable(f"{host} gives an answer that makes no sense. Have the same version of Helmsman there.")
+
+
+def _with_body(request: Request, content: Mapping[str, Any]) -> Request:
+    """The request with another body."""
+    told = [{"type": "http.request", "body": json.dumps(content).encode(), "more_body": False}]
+
+    async def receive() -> Any:
+        return told.pop() if told else {"type": "http.disconnect"}
+
+    return Request(request.scope, receive)
