@@ -302,8 +302,9 @@ class _Program:
             repeatable=verb in _FIND_OUT,
             stored=json.dumps,
             restored=json.loads,
+            failed=lambda error: {"error": encoded(error)},
         )
-        for session_id in result["sessions"]:
+        for session_id in result.get("sessions", ()):
             if session_id not in self._helm.sessions:  # of one that an earlier hub answered
                 await self._helm.session(session_id)
         return result

@@ -328,6 +328,7 @@ class Toolbox:
                 repeatable=is_idempotent or not {tool.name, _definition(tool)}.isdisjoint(BEGIN_A_TASK | _HARMLESS),
                 stored=stored,
                 restored=types.CallToolResult.model_validate_json,
+                failed=failed,
             )
         except HelmsmanError as error:
             return failed(error)

@@ -13,13 +13,14 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from helmsman.base.processes import Process
-from helmsman.errors import OutcomeUnknown
+from helmsman.errors import EngineLost, EngineTimeout, OutcomeUnknown
 from helmsman.tasks.database import stored_keys, task_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable
 
+    from helmsman.errors import HelmsmanError
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
@@ -27,6 +28,8 @@ ResultT = TypeVar("ResultT")
 
 _KEPT_BEHIND: Final = 100
 """So many answers of a door are kept. It has long forgotten what it asked before."""
+_MAY_BE_DONE: Final = (EngineLost, EngineTimeout, OutcomeUnknown)
+"""Errors after which nobody can tell whether an agent has heard of it: they are the answer, and it is not done again."""
 
 
 class CallId(NamedTuple):
@@ -91,10 +94,12 @@ class CallLog:
         repeatable: bool,
         stored: Callable[[ResultT], str | None],
         restored: Callable[[str], ResultT],
+        failed: Callable[[HelmsmanError], ResultT],
     ) -> ResultT:
-        """What a call gives; what it gave, if an earlier hub has done it. One that fails may be asked for again.
+        """What a call gives; what it gave, if an earlier hub has done it. One that did nothing may be asked for again.
 
-        `stored` makes what is written down of it, if anything is; `restored` makes a result of that. See also `begin`.
+        `stored` makes what is written down of it, if anything is; `restored` makes a result of that, and `failed` of an
+        error. See also `begin`.
         """
         try:
             key = await self.begin(call, name, repeatable=repeatable)
@@ -103,6 +108,8 @@ class CallLog:
         current = call_key.set(key)
         try:
             result = await do()
+        except _MAY_BE_DONE as error:
+            result = failed(error)
         except Exception:
             await self.answer(call, None)
             raise
