@@ -140,7 +140,9 @@ def _judge_one(
             f"{_name(work)}: one hub says {told['status']} ({told.get('error')}), the next {status} "
             f"({read.get('error')}); Codex recorded {_in_words(turn)}"
         )
-    elif _NOT_BEGUN in str(read.get("error")):
+    elif work.was_not_found and turn is not None:
+        verdict.untrue.append(f"{_name(work)}: Codex has no such session, it was said, and has {_in_words(turn)}")
+    elif _NOT_BEGUN in str(read.get("error")) or (work.was_not_found and status == "error"):
         verdict.not_begun.append(f"{_name(work)}: its last message ({read['error']})")
     elif status not in allowed:
         verdict.untrue.append(f"{_name(work)}: {status} ({read.get('error')}), but Codex recorded {_in_words(turn)}")

@@ -34,6 +34,8 @@ class Work:
     starts_refused: int = 0
     refused: int = 0
     """How often its client was told that a session or a message could not be begun."""
+    was_not_found: bool = False
+    """Whether its client was told that Codex has no such session."""
     told: str | None = None
     """How it ended, as its own client was told."""
     result: str | None = None

@@ -222,6 +222,28 @@ async def test_a_worktree_is_dropped_once_whenever_the_hub_is_killed(
 
 
 @pytest.mark.long
+async def test_a_turn_begins_once_though_the_hub_is_killed_while_files_are_kept_before_it(
+    killable: Place, model: ScriptedModel, git_repo: Path, moment: Moment
+) -> None:
+    model.on("first", say("one"))
+    model.on("second", say("two"))
+    place = replace(killable, env={**killable.env, "HELMSMAN_SNAPSHOTS": "1"})
+    async with Client(place.on_stdio()) as client:
+        codex = Caller(client)
+        writing = {"workingDirectory": str(git_repo), "sandbox": "workspace-write", "approvalPolicy": "never"}
+        moment.arm("write-tree")
+        started = await codex("codex_start", prompt="first", **writing)
+        assert moment.has_come
+        assert (await codex.until_settled(started["sessionId"]))["result"] == "one"
+        (git_repo / "README.md").write_text("A person has changed it.\n", encoding="utf-8")
+        moment.arm("write-tree")
+        await codex("codex_say", sessionId=started["sessionId"], message="second")
+        assert moment.has_come
+        assert (await codex.until_settled(started["sessionId"]))["result"] == "two"
+    assert [request.last_user_text for request in model.requests] == ["first", "second"]
+
+
+@pytest.mark.long
 async def test_what_was_done_before_its_answer_was_written_down_is_not_done_again(
     place: Place, model: ScriptedModel, folder: Path
 ) -> None:

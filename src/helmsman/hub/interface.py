@@ -362,7 +362,7 @@ class _Program:
             return self._shown(await self._do(verb, params))
 
         result = await self._once(number, params, do, repeatable=verb in _FIND_OUT)
-        for session_id in result["sessions"]:
+        for session_id in result.get("sessions", ()):
             if session_id not in self._helm.sessions:  # of one that an earlier hub answered
                 await self._helm.session(session_id)
         return result
@@ -379,8 +379,15 @@ class _Program:
         door, place = str(self._hello["door"]), number
         if self._process is ELSEWHERE and "once" in params:
             door, place = str(params["once"][0]), int(params["once"][1])
-        call, name = CallId(door, place, self._process), str(params["verb"])
-        return await self._log.once(call, name, do, repeatable=repeatable, stored=json.dumps, restored=json.loads)
+        return await self._log.once(
+            CallId(door, place, self._process),
+            str(params["verb"]),
+            do,
+            repeatable=repeatable,
+            stored=json.dumps,
+            restored=json.loads,
+            failed=lambda error: {"error": encoded(error)},
+        )
 
     async def _answer_page(self, number: int, verb: str, params: Mapping[str, Any]) -> dict[str, Any]:
         assert self._make_pages is not None

@@ -343,6 +343,7 @@ class Toolbox:
             repeatable=is_idempotent or is_harmless or call.host is not None,  # the other hub knows what it has done
             stored=stored,
             restored=types.CallToolResult.model_validate_json,
+            failed=failed,
         )
 
     # --- other machines ----------------------------------------------------------------------------------------------

@@ -354,6 +354,11 @@ class Steering(Turns):
             session.offer(runners_of(tools))
         if before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
+        if when_busy == "steer" and is_repeated():  # also when the turn has ended since: it may have taken the message
+            raise OutcomeUnknown(
+                f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
+                "it did. Look at the session before you send it again."
+            )
         roots = self.allowed_roots
         pictures = image_roots(self.settings)
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=pictures)
@@ -394,11 +399,6 @@ class Steering(Turns):
                     "A message into a running turn takes no options and no images. Leave them out, or queue the message."
                 )
             case "steer":
-                if is_repeated():
-                    raise OutcomeUnknown(
-                        f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell "
-                        "whether it did. Look at the session before you send it again."
-                    )
                 await self.steer(session.id, turn.text)
             case "error":
                 raise busy(session.id)

@@ -214,9 +214,9 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
             if turn is not None:
                 self._request_turn(session, turn, task_id)
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
+                await ready()  # until it is written down that an agent hears of it, the next hub can begin it
                 await engine.get_ready(session.id, session.options, turn)
                 await self._ledger.place(task_id, engine.id, session.id)
-                await ready()
                 begun = await engine.run_turn(session.id, session.options, turn)
                 runs = True
                 forget_copies(self._shared.state_dir, task_id, turn)
@@ -300,11 +300,11 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 engine, running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
+                await ready()  # as for a session's first turn
                 if begin is None:
                     await engine.get_ready(session.id, session.options, turn)
                 self._ledger.begin(task_id, session, engine=engine.id)
                 await self._ledger.write_intent(task_id)
-                await ready()
                 begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import anyio
 
 from helmsman.base.processes import Process
-from helmsman.errors import OutcomeUnknown
+from helmsman.errors import EngineLost, EngineTimeout, OutcomeUnknown
 from helmsman.tasks.database import stored_keys, task_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable
 
+    from helmsman.errors import HelmsmanError
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
@@ -33,6 +34,8 @@ _KEPT_SECONDS: Final = 24 * 3600
 """For so long they are kept for a door on another machine, of which nobody knows whether it lives."""
 ELSEWHERE: Final = Process(0, "")
 """The process of such a door. Its connection may break while a call is under way; it comes back and asks again."""
+_MAY_BE_DONE: Final = (EngineLost, EngineTimeout, OutcomeUnknown)
+"""Errors after which nobody can tell whether an agent has heard of it: they are the answer, and it is not done again."""
 
 
 class CallId(NamedTuple):
@@ -106,10 +109,12 @@ class CallLog:
         repeatable: bool,
         stored: Callable[[ResultT], str | None],
         restored: Callable[[str], ResultT],
+        failed: Callable[[HelmsmanError], ResultT],
     ) -> ResultT:
-        """What a call gives; what it gave, if an earlier hub has done it. One that fails may be asked for again.
+        """What a call gives; what it gave, if an earlier hub has done it. One that did nothing may be asked for again.
 
-        `stored` makes what is written down of it, if anything is; `restored` makes a result of that. See also `begin`.
+        `stored` makes what is written down of it, if anything is; `restored` makes a result of that, and `failed` of an
+        error. See also `begin`.
         """
         try:
             key = await self.begin(call, name, repeatable=repeatable)
@@ -117,12 +122,15 @@ class CallLog:
             return restored(known.answer)
         current = call_key.set(key)
         try:
-            result = await do()
+            try:
+                result = await do()
+            except _MAY_BE_DONE as error:
+                result = failed(error)
+            await self.answer(call, stored(result))
         except Exception:
             await self.answer(call, None)
             raise
         else:
-            await self.answer(call, stored(result))
             return result
         finally:
             call_key.reset(current)

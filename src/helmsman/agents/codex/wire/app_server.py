@@ -538,8 +538,8 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
         mark in text for mark in ("no rollout found", "thread not found", "invalid thread id", "invalid session id")
     ):
         return SessionNotFound(
-            f"Codex has no session {thread_id}. List the sessions to see which there are; one that never ran a turn "
-            "cannot be resumed."
+            f"Codex has no session {thread_id}. List the sessions to see which there are. One that never ran a turn "
+            "cannot be resumed: start a new one."
         )
     if "goals feature is disabled" in text:
         return Unsupported(

@@ -1,0 +1,47 @@
+"""A call that a door asks for again, because its hub died before the door had the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.agents.registry import Agents
+from helmsman.base.processes import Process
+from helmsman.errors import EngineLost, EngineTimeout, HelmsmanError, InvalidInput, OutcomeUnknown
+from helmsman.tasks.calls import CallId, CallLog
+from helmsman.tasks.ledger import Ledger
+from helmsman.tasks.truth import TaskTruth
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("error", "is_done_again"),
+    [(EngineLost, False), (EngineTimeout, False), (OutcomeUnknown, False), (InvalidInput, True)],
+)
+async def test_what_failed_is_done_again_only_if_no_agent_can_have_heard_of_it(
+    tmp_path: Path, error: type[HelmsmanError], is_done_again: bool
+) -> None:
+    asked: list[str] = []
+
+    async def do() -> str:
+        asked.append("once")
+        raise error("It did not work.")
+
+    async def called() -> str:
+        try:
+            return await calls.once(
+                call, "say", do, repeatable=True, stored=str, restored=str, failed=lambda told: told.code
+            )
+        except HelmsmanError as refused:
+            return refused.code
+
+    ledger = Ledger(tmp_path, TaskTruth(Agents()))
+    calls, call = CallLog(ledger), CallId("door", 1, Process.me())
+    assert [await called(), await called()] == [error.code] * 2
+    assert len(asked) == (2 if is_done_again else 1)
+    await ledger.close()
