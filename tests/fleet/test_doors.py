@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 SECONDS = 60
+ASKING: Any = {"sandbox": "workspace-write", "approval_policy": "untrusted"}
 FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
 
 
 def door_env(fleet: Fleet, name: str = "laptop") -> dict[str, str]:
     """A machine with a home and a state directory of its own, and the address of the fleet."""
     home = fleet.templates.new_home(fleet.binary, fleet.folder / name)
-    return {**home.env, "HELMSMAN_FLEET_URL": fleet.url, "HELMSMAN_HUB_IDLE_MS": "0"}
+    return {**home.env, "HELMSMAN_FLEET_URL": fleet.url, "HELMSMAN_DETACH": "1", "HELMSMAN_HUB_IDLE_MS": "0"}
 
 
 async def helmsman(env: dict[str, str], *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
@@ -46,13 +47,11 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
     fleet: Fleet, model: ScriptedModel
 ) -> None:
     await fleet.worker("one")
-    model.on(
-        "work", run("touch made", sandbox_permissions="require_escalated", justification="It is needed."), say("done")
-    )
+    model.on("work", run("touch made"), say("done"))
     model.on("and then", say("more"))
     env = door_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
-        session = await helm.start("work", cwd=fleet.directory, full_auto=True, placement=Placement(priority=5))
+        session = await helm.start("work", cwd=fleet.directory, placement=Placement(priority=5), **ASKING)
         with anyio.fail_after(SECONDS):
             assert await session.wait(until="attention")
         assert session.status == "awaiting_approval", fleet.logs()

@@ -145,6 +145,20 @@ class Machine:
     seen_seconds_ago: float
     is_alive: bool
 
+    def as_dict(self) -> dict[str, Any]:
+        """As doors show it."""
+        return {
+            "name": self.name,
+            "isAlive": self.is_alive,
+            "isDraining": self.is_draining,
+            "running": self.running,
+            "capacity": self.capacity,
+            "labels": list(self.labels),
+            "agents": sorted(self.agents),
+            "version": self.version,
+            "seenSecondsAgo": round(self.seen_seconds_ago, 1),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedInFleet:

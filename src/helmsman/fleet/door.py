@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
+from helmsman.fleet.attempts import ON_LOSS
 from helmsman.fleet.client import FleetDraft
 from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
@@ -202,6 +203,8 @@ class FleetDoor:
         if key is None and (called := call_key.get()) is not None:
             key = called.take()
         wanted = placement or Placement()
+        if wanted.on_machine_loss is not None:
+            spec[ON_LOSS] = wanted.on_machine_loss
         extra: dict[str, Any] = {} if wanted.priority is None else {"priority": wanted.priority}
         place = None if options.cwd is None else str(options.cwd)
         return FleetDraft(

@@ -77,6 +77,8 @@ class _Followed:
         self.offset = 0
         self.is_followed = False
         self.asking: dict[str, anyio.CancelScope] = {}
+        self.own_questions: set[str] = set()
+        """Those that its machine asks, and not its agent."""
 
 
 class FleetLink:
@@ -112,8 +114,9 @@ class FleetLink:
         """Have here what asks something, and go on with what others have gone on with."""
         while True:
             try:
-                for lane in await self.lanes.asking():
+                for lane in {*await self.lanes.asking(), *self._with_own_questions()}:
                     await self.session(session_id_of(lane))
+                    await self._look_at_questions(self._known[lane])
                 self._newest, newer = await self.lanes.since(self._newest)
                 for lane in newer:
                     if (known := self._known.get(lane)) is not None:
@@ -308,6 +311,26 @@ class FleetLink:
                 left = max(0.0, (asked.expires_at - now).total_seconds())
                 timeout = (asked.expires_at - asked.asked_at).total_seconds()
                 deadline.change(TimeLeft(left=left, at=clock, end=clock + LONGEST_SECONDS, leases={}, timeout=timeout))
+
+    def _with_own_questions(self) -> list[str]:
+        return [lane for lane, known in self._known.items() if known.own_questions]
+
+    async def _look_at_questions(self, known: _Followed) -> None:
+        """What a machine itself asks, before it begins a turn, is in no event of that."""
+        session, task = known.session, known.task
+        if task is None:
+            return
+        open_ = {asked.question.id: asked.question for asked in await self.client.questions(task.id)}
+        for question_id in known.own_questions - open_.keys():
+            known.own_questions.discard(question_id)
+            closed = QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(PROGRAM))
+            self._apply(known, closed)
+        for question_id, question in open_.items():
+            if question_id not in session.state.questions and session.state.turn_id is None:
+                known.own_questions.add(question_id)
+                asked = replace(question, session_id=session.id)
+                self._apply(known, QuestionAsked(session_id=session.id, question=asked))
+        await self._set_clocks(known, task)
 
     def offer_questions(self, session: Session) -> None:
         """Have a session's handler asked what is open, and cancel it where somebody else has answered."""

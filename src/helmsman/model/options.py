@@ -60,6 +60,8 @@ class Placement:
         priority: From 1, which comes first, to 1000.
         delay: It begins so many seconds from now, not before.
         deadline: It is stopped so many seconds from now, wherever it is.
+        on_machine_loss: What becomes of its turn when its machine dies. By itself it goes on, or asks where it could do what
+            nobody sees in its tree.
     """
 
     machine: str | None = None
@@ -67,6 +69,7 @@ class Placement:
     priority: int | None = None
     delay: float | None = None
     deadline: float | None = None
+    on_machine_loss: Literal["continue", "ask", "fail"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
