@@ -71,10 +71,18 @@ def start_session(
     *,
     worktrees_in: Path | None,
     tools: Mapping[str, ToolRunner] | None = None,
+    carried: str | None = None,
 ) -> SessionOpener:
-    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own."""
+    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own.
+
+    One that was `carried` here is gone on with; all that it may do is said anew, as for a new one.
+    """
 
     async def start(engine: Engine) -> Fresh:
+        if carried is not None:
+            engine.capabilities.require(Capability.MOVE)
+            opened = await engine.resume(carried, options)
+            return Fresh(opened, options, str(options.cwd), on_question, tools=tools or {})
         if worktrees_in is None or options.cwd is None:
             return Fresh(await engine.open(options), options, str(options.cwd), on_question, tools=tools or {})
         notes: list[str] = []
