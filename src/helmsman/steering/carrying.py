@@ -17,7 +17,7 @@ from helmsman.agents.protocol import Capability
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from helmsman.agents.transcripts import TranscriptPart, Transcripts
@@ -52,6 +52,15 @@ class CarriedSession:
     def kept(self, part: TranscriptPart) -> None:
         """A part is where it cannot be lost, and so is all of its file before it."""
         self._stored[part.file] = part.start + len(part.data)
+
+    async def is_as_kept(self, sizes: Mapping[str, int]) -> bool:
+        """Whether its files here are as large as these; then all of it is known to be kept."""
+        found = await anyio.to_thread.run_sync(self._transcripts.files, self.id)
+        here = {file.name: file.path.stat().st_size for file in found if file.is_own}
+        if not here or any(sizes.get(name) != size for name, size in here.items()):
+            return False
+        self._stored |= sizes
+        return True
 
     async def place(self, parts: Iterable[TranscriptPart], directory: Path) -> None:
         """Have the session here as it was carried, to go on in a directory.

@@ -79,17 +79,16 @@ def start_session(
     """
 
     async def start(engine: Engine) -> Fresh:
-        if carried is not None:
-            engine.capabilities.require(Capability.MOVE)
-            opened = await engine.resume(carried, options)
-            return Fresh(opened, options, str(options.cwd), on_question, tools=tools or {})
+        async def begin(options: SessionOptions) -> Opened:
+            return await (engine.open(options) if carried is None else engine.resume(carried, options))
+
         if worktrees_in is None or options.cwd is None:
-            return Fresh(await engine.open(options), options, str(options.cwd), on_question, tools=tools or {})
+            return Fresh(await begin(options), options, str(options.cwd), on_question, tools=tools or {})
         notes: list[str] = []
         tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in, notes.append)
         inside = replace(options, cwd=tree.directory)
         try:
-            opened = await engine.open(inside)
+            opened = await begin(inside)
         except Exception:
             await anyio.to_thread.run_sync(worktrees.discard, tree)
             raise
