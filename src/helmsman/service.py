@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.errors import BudgetExceeded
+    from helmsman.hub.away import AwayWork
     from helmsman.hub.client import HubClient
     from helmsman.hub.hosts import OtherHost
     from helmsman.model.events import Event
@@ -184,6 +185,19 @@ class Helmsman(Steering):
 
         return Extras(self, self.tasks)
 
+    @cached_property
+    def workspaces(self) -> AwayWork:
+        """What is done on the machine `host` with trees of this one, which `start` was told to `bring` there.
+
+        Raises:
+            InvalidInput: This Helmsman is not another machine's.
+        """
+        if self._hub is None or self._host is None:
+            raise InvalidInput("Only a Helmsman of another machine brings trees there: Helmsman(host=…).")
+        from helmsman.hub.away import AwayWork
+
+        return AwayWork(self._hub, self._host.name, self.settings)
+
     @property
     def sessions(self) -> Mapping[str, Session]:
         """The sessions that were started or looked up here."""
@@ -301,6 +315,8 @@ def _in_hub(name: str) -> Callable[..., Any]:
         if self._hub is None:
             return cast("Awaitable[Any]", done_here)
         done_here.close()
+        if named.get("bring") is not None:
+            return self.workspaces.start(arguments, named)
         return self._hub.call(name, arguments, named)
 
     return verb

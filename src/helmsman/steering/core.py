@@ -108,6 +108,7 @@ class Steering(Turns):
         effort: str | None = None,
         on_question: QuestionHandler | None = None,
         worktree: bool = False,
+        bring: PathLike | None = None,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
@@ -121,7 +122,9 @@ class Steering(Turns):
         """A new session and its first turn. Returns when the turn is under way.
 
         `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives it a
-        git worktree of its own. With `min_remaining_percent` it starts only while so much of the account's rate limit is
+        git worktree of its own. `bring` is a directory of this machine: its repository, as it is, is brought to the machine
+        of `Helmsman(host=…)`, and the session works there in a worktree of it; `Helmsman.workspaces` brings back what it
+        changed. With `min_remaining_percent` it starts only while so much of the account's rate limit is
         left. The same `idempotency_key` again gives the same session. `on_task` is told the id of the task as soon as it is
         registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
         silence of its turns replace those of the settings. The turn is stopped when it has cost more than `max_cost_usd`.
@@ -135,6 +138,8 @@ class Steering(Turns):
             TooManySessions: As many turns are running as are allowed.
             HelmsmanError: Codex is not there, or refuses.
         """
+        if bring is not None:
+            raise InvalidInput("`bring` is for another machine: use it with Helmsman(host=…).", parameter="bring")
         roots = self.allowed_roots
         agent = self.settings.default_agent
         place = cwd if cwd is not None else "."

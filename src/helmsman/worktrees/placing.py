@@ -100,19 +100,19 @@ def place(workspace: Workspace, parts: Parts, state_dir: Path) -> Placed:
     """
     state_dir = ensure_state_dir(state_dir.absolute())
     _check(workspace)
-    known = placed(state_dir, workspace.id)
-    if known is not None:
-        return known
     stores = state_dir / _STORES
     stores.mkdir(mode=0o700, exist_ok=True)
     git = init_bare(stores / workspace.repository, workspace.object_format, state_dir)
     folder = f"{workspace.name}-{workspace.id}"
     path = state_dir / WORKSPACES / folder
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    for file, digest in (parts.bundle, workspace.digest), (parts.included, workspace.included):
-        if (file is None) != (digest is None) or (file is not None and digest_of(file) != digest):
-            raise WorktreeError(f"Workspace {workspace.id} did not arrive whole. Send it again.")
     with one_at_a_time(git):
+        known = placed(state_dir, workspace.id)
+        if known is not None:
+            return known
+        for file, digest in (parts.bundle, workspace.digest), (parts.included, workspace.included):
+            if (file is None) != (digest is None) or (file is not None and digest_of(file) != digest):
+                raise WorktreeError(f"Workspace {workspace.id} did not arrive whole. Send it again.")
         _fetch(git, workspace, parts)
         git.with_settings(REFERENCES).run("update-ref", f"{_PLACED}/{workspace.id}", workspace.commit)
         own = Git(work_tree=path, git_dir=git.git_dir / "worktrees" / folder, place=state_dir)
@@ -138,6 +138,19 @@ def placed(state_dir: Path, workspace_id: str) -> Placed | None:
     except (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError):
         return None
     return found if isinstance(found, Placed) and found.path.is_dir() else None
+
+
+def came_from_elsewhere(tree: Worktree) -> bool:
+    """Whether what a worktree was made of came from another machine."""
+    return tree.repository.parent == tree.state_dir / WORKSPACES
+
+
+def workspace_of(tree: Worktree) -> Placed | None:
+    """The workspace that a worktree was made of."""
+    if not came_from_elsewhere(tree):
+        return None
+    found = tree.repository.name.rpartition("-")[2]
+    return placed(tree.state_dir, found) if _ID.fullmatch(found) else None
 
 
 def remove_workspace(state_dir: Path, workspace_id: str) -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _FOLDER: Final = "away"
 _SUBMODULE: Final = "160000"
+_SHORTEST: Final = 8
+"""Less than that of an id may mean a session of this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +97,13 @@ def find_away(state_dir: Path, reference: str) -> tuple[Away, ...]:
     """Those that are meant by the id of a session, the beginning or end of it, or the id of a task or workspace."""
     found = tuple(all_away(state_dir))
     exact = tuple(one for one in found if reference in (one.session_id, one.task_id, one.id))
-    parts = tuple(
+    if exact or len(reference) < _SHORTEST:
+        return exact
+    return tuple(
         one
         for one in found
-        if one.session_id and (one.session_id.startswith(reference) or one.session_id.endswith(reference))
+        if (one.session_id or "").startswith(reference) or (one.session_id or "").endswith(reference)
     )
-    return exact or (parts if reference and not reference.startswith("T-") else ())
 
 
 def forget_away(away: Away) -> None:
