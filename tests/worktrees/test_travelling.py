@@ -25,7 +25,7 @@ from helmsman.errors import (
 from helmsman.testing.repository import git
 from helmsman.worktrees import placing
 from helmsman.worktrees.bundles import digest_of
-from helmsman.worktrees.packing import MB, Limits, Parts, Workspace, is_fetchable, packing
+from helmsman.worktrees.packing import MB, Limits, PackedTree, Parts, is_fetchable, packing
 from helmsman.worktrees.placing import known_commits, pack_result, place, remove_workspace
 from helmsman.worktrees.returning import (
     Away,
@@ -252,7 +252,7 @@ def test_what_another_machine_says_is_not_believed(main: Path, state_dir: Path, 
         kept = tmp_path / "bundle"
         kept.write_bytes(parts.bundle.read_bytes())
 
-    def refused(workspace: Workspace, bundle: Path | None = kept, included: Path | None = None) -> None:
+    def refused(workspace: PackedTree, bundle: Path | None = kept, included: Path | None = None) -> None:
         if bundle is not None and bundle != kept:
             workspace = replace(workspace, digest=digest_of(bundle))
         if included is not None:

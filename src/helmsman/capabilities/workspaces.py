@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.changes import Changes
     from helmsman.steering.core import Steering
-    from helmsman.worktrees.packing import Workspace
+    from helmsman.worktrees.packing import PackedTree
     from helmsman.worktrees.placing import Placed, Result
 
 PIECE: Final = 256 * 1024
@@ -72,7 +72,7 @@ class Workspaces:
             written.write(data)
             written.truncate()
 
-    async def place(self, workspace: Workspace) -> Placed:
+    async def place(self, workspace: PackedTree) -> Placed:
         """Have a workspace here, of which all pieces were taken in.
 
         Raises:
@@ -81,7 +81,7 @@ class Workspaces:
         """
         return await anyio.to_thread.run_sync(self._place, workspace)
 
-    def _place(self, workspace: Workspace) -> Placed:
+    def _place(self, workspace: PackedTree) -> Placed:
         remove_unused(self._state_dir)
         bundle, included = (arriving(self._state_dir, workspace.id, part) for part in ("bundle", "included"))
         parts = Parts(bundle if workspace.digest else None, included if workspace.included else None)

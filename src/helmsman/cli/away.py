@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from helmsman.cli.consoles import settings_of_command
-from helmsman.cli.host import Away, host, hosted
+from helmsman.cli.host import TreeElsewhere, host, hosted
 from helmsman.cli.on_session import with_helmsman
 from helmsman.errors import InvalidInput
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.hub.away import AwayWork
-    from helmsman.worktrees.returning import Away as Known
+    from helmsman.worktrees.returning import Away
 
 ResultT = TypeVar("ResultT")
 
 
-def away_session(reference: str) -> Known | None:
+def away_session(reference: str) -> Away | None:
     """The one that is meant; None if it is none of these.
 
     Raises:
@@ -37,10 +37,10 @@ def away_session(reference: str) -> Known | None:
     return found[0]
 
 
-def with_away(known: Known, do: Callable[[AwayWork, str], Awaitable[ResultT]]) -> ResultT:
+def with_away(known: Away, do: Callable[[AwayWork, str], Awaitable[ResultT]]) -> ResultT:
     """Do something with what is known of a session there."""
     session_id = known.session_id
     if session_id is None:
         raise InvalidInput(f"Nothing was begun with what was sent to {known.host}, as far as is known here.")
-    with hosted(Away(known.host)):
+    with hosted(TreeElsewhere(known.host)):
         return with_helmsman(lambda helm: do(helm.workspaces, session_id))

@@ -124,7 +124,7 @@ class OtherMachine(Host):
         return Path(directory)
 
 
-class Away(OtherMachine):
+class TreeElsewhere(OtherMachine):
     """The same for one command that works with a tree of this machine there: paths that it is given are here."""
 
     is_elsewhere = False

@@ -141,11 +141,11 @@ def command(
     _check_combination(session_id, directory, go_on=go_on, worktree=worktree, detach=detach, bound=bound)
     arguments = step_arguments(**options)
     if machine is not None:
-        from helmsman.cli.host import Away
+        from helmsman.cli.host import TreeElsewhere
 
         _check_away(session_id, go_on=go_on, bound=bound, engine=engine)
         context = click.get_current_context()
-        context.with_resource(hosted(Away(machine)))
+        context.with_resource(hosted(TreeElsewhere(machine)))
         arguments["bring"] = str(host().place(directory))
         directory = None
     if worktree:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.worktrees import Discarded, TreeDiff, Unsaved
-    from helmsman.worktrees.packing import Packer, Parts, Workspace
+    from helmsman.worktrees.packing import PackedTree, Packer, Parts
     from helmsman.worktrees.placing import Placed, Result
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class AwayWork:
             await self._write(away)
             return away, placed
 
-    async def _send(self, workspace: Workspace, parts: Parts) -> Placed:
+    async def _send(self, workspace: PackedTree, parts: Parts) -> Placed:
         for part, path in (("bundle", parts.bundle), ("included", parts.included)):
             if path is not None:
                 async with await anyio.open_file(path, "rb") as file:

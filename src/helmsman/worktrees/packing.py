@@ -81,7 +81,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workspace:
+class PackedTree:
     """A working tree on its way. `commit` is its content; `repository` tells the repositories of all machines apart, so
     that what was sent once is not sent again. `directory` is where in the tree the work was asked for.
 
@@ -135,7 +135,7 @@ class Packer:
         self._is_cut, self._has_history = is_cut, True
         commit = head if is_clean else self._commit(head)
         inside = directory.resolve().relative_to(git.work_tree.resolve())
-        self.workspace = Workspace(
+        self.workspace = PackedTree(
             id=uuid.uuid4().hex[:12],
             name=re.sub(r"[^A-Za-z0-9_-]+", "-", git.work_tree.name)[:_SLUG_LENGTH].strip("-") or "repository",
             repository=_fingerprint(git),
@@ -155,7 +155,7 @@ class Packer:
         told = (self._git.run(*asked).output.decode().split() for asked in (recent, sent))
         return list(dict.fromkeys(name for names in told for name in names))
 
-    def pack(self, known: Collection[str] = (), *, from_remote: bool = False) -> tuple[Workspace, Parts]:
+    def pack(self, known: Collection[str] = (), *, from_remote: bool = False) -> tuple[PackedTree, Parts]:
         """Write the files that travel; what the `known` commits have is not in them. With `from_remote` none is written
         where the other side can fetch the commit.
 
@@ -181,7 +181,7 @@ class Packer:
         """It does not travel after all."""
         self._git.with_settings(REFERENCES).run("update-ref", "-d", f"{AWAY}/{self.workspace.id}/base")
 
-    def _bundled(self, bundle: Path, known: Collection[str]) -> Workspace:
+    def _bundled(self, bundle: Path, known: Collection[str]) -> PackedTree:
         there = [one for one in self.candidates() if one in known]
         limit = self._limits.total
         if self._is_cut:

@@ -31,7 +31,7 @@ from helmsman.worktrees.changes import check_present
 from helmsman.worktrees.including import unpack_included
 from helmsman.worktrees.lending import snapshot_of
 from helmsman.worktrees.lifecycle import made_inside, remove_folder, write_files
-from helmsman.worktrees.packing import AUTHOR, MB, REFERENCES, Limits, Parts, Workspace, is_fetchable
+from helmsman.worktrees.packing import AUTHOR, MB, REFERENCES, Limits, PackedTree, Parts, is_fetchable
 from helmsman.worktrees.records import read_records
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _MOST_ASKED: Final = 1000
 class Placed:
     """A workspace that is here. `directory` is where to work in it."""
 
-    workspace: Workspace
+    workspace: PackedTree
     path: Path
     directory: Path
 
@@ -90,7 +90,7 @@ def known_commits(state_dir: Path, repository: str, commits: Collection[str]) ->
     return [line.split()[0] for line in told if line.split()[1:2] == ["commit"]]
 
 
-def place(workspace: Workspace, parts: Parts, state_dir: Path) -> Placed:
+def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
     """Have a workspace here. One that is here already is what it is.
 
     Raises:
@@ -191,7 +191,7 @@ def arriving(state_dir: Path, workspace_id: str, part: str) -> Path:
     return _records(state_dir) / f"{_checked(_ID, workspace_id)}.{part}"
 
 
-def _fetch(git: Git, workspace: Workspace, parts: Parts) -> None:
+def _fetch(git: Git, workspace: PackedTree, parts: Parts) -> None:
     """Have the commit in the store, with all that it needs."""
     commit = workspace.commit
     if parts.bundle is not None:
@@ -216,7 +216,7 @@ def _remove(git: Git) -> None:
     remove_folder(git.git_dir)
 
 
-def _check(workspace: Workspace) -> None:
+def _check(workspace: PackedTree) -> None:
     _checked(_ID, workspace.id)
     _checked(_HEX, workspace.repository)
     _checked(_NAME, workspace.name)
