@@ -140,7 +140,7 @@ def test_a_tree_goes_as_it_is_and_what_was_done_to_it_comes_back(main: Path, sta
     assert (main / "poem.txt").read_text(encoding="utf-8") == "changed\nand more\n"
     assert (main / "run.sh").read_text(encoding="utf-8") == "mine\n"
     assert apply_result(away, allow_dirty=True).files == ()  # once more does no harm
-    assert find_away(state_dir, "0192") == (away,)
+    assert find_away(state_dir, "0192-aaa") == (away,)
     forget_away(away)
     assert "refs/helmsman" not in said(main, "for-each-ref")
     worktrees.discard(tree)
