@@ -121,14 +121,14 @@ class Steering(Turns):
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
 
-        `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives it a
-        git worktree of its own; `bring`, with `Helmsman(host=…)`, one there of the repository around this directory here:
-        `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while so much of the
-        account's rate limit is left. The same `idempotency_key` again gives the same session. `on_task` is told the id of the
-        task as soon as it is registered, before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`. `limits`
-        on the silence of its turns replace those of the settings. The turn is stopped when it costs more than `max_cost_usd`.
-        `tools` are functions of this program that the agent may call. `on_limit` says what becomes of it when the account's
-        usage limit is reached: `ask`, `wait` or `fail`.
+        `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives
+        it a git worktree of its own; `bring`, with `Helmsman(host=…)`, one there of the repository around this
+        directory here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while
+        so much of the account's rate limit is left. The same `idempotency_key` again gives the same session. `on_task`
+        is told the id of the task as soon as it is registered. `kind` is for `extras.reviews` and `extras.plans`.
+        `limits` on the silence of its turns replace those of the settings. The turn is stopped when it costs more than
+        `max_cost_usd`. `tools` are functions of this program that the agent may call. `on_limit` says what becomes of
+        it when the account's usage limit is reached: `ask`, `wait` or `fail`.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
