@@ -428,6 +428,24 @@ class WorktreeError(HelmsmanError):
     code = "worktree_error"
 
 
+class WorkspaceIncomplete(WorktreeError):
+    """A workspace came without what it builds on, and that is not here. Send all of it.
+
+    Details: `missing`, commits.
+    """
+
+    code = "workspace_incomplete"
+
+
+class WorkspaceTooLarge(WorktreeError):
+    """A working tree is more than may travel to another machine; nothing was sent.
+
+    Details: `files`, the largest, each with `path` and `bytes`, and `limit`, in bytes.
+    """
+
+    code = "workspace_too_large"
+
+
 class CannotRewind(HelmsmanError):
     """A session cannot be taken back; nothing was touched.
 

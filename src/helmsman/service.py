@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.errors import BudgetExceeded
+    from helmsman.hub.away import AwayWork
     from helmsman.hub.hosts import OtherHost
     from helmsman.hub.links import Links
     from helmsman.model.events import Event
@@ -245,6 +246,20 @@ class Helmsman(Steering):
         """Whether the hub of another machine cannot be reached any more: make a new one."""
         return self._hub is not None and self._hub.is_lost
 
+    @cached_property
+    def workspaces(self) -> AwayWork:
+        """What is done on the machine `host` with trees of this one, which `start` was told to `bring` there.
+
+        Raises:
+            InvalidInput: This Helmsman is not another machine's.
+        """
+        from helmsman.hub.away import AwayWork
+        from helmsman.hub.client import HubClient
+
+        if self._host is None or not isinstance(self._hub, HubClient):
+            raise InvalidInput("Only a Helmsman of another machine brings trees there: Helmsman(host=…).")
+        return AwayWork(self._hub, self._host.name, self.settings)
+
     @property
     def sessions(self) -> Mapping[str, Session]:
         """The sessions that were started or looked up here."""
@@ -349,6 +364,8 @@ def _in_hub(name: str) -> Callable[..., Any]:
             refuse_placement(named.get("placement"))
             return cast("Awaitable[Any]", done_here)
         done_here.close()
+        if named.get("bring") is not None:
+            return self.workspaces.start(arguments, named)
         return self._hub.call(name, arguments, named)
 
     return verb

@@ -57,6 +57,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 CONFIG_NAME: Final = "helmsman.toml"
 WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
+WORKSPACES: Final = "workspaces"
+"""Where in it are working trees that came from another machine."""
 
 OTHER_TABLES: Final = frozenset(
     {
@@ -115,6 +117,8 @@ class Settings:
     inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
     snapshots: bool = True
+    workspace_limit_mb: int = 512
+    workspace_file_limit_mb: int = 64
     on_limit: OnLimit = "ask"
     allowed_roots: tuple[Path, ...] = ()
     codex_remote: str | None = None
@@ -128,8 +132,10 @@ class Settings:
 
     @property
     def session_roots(self) -> tuple[Path, ...]:
-        """Where sessions may work and write: the allowed roots, and worktrees, which are made only of what is in them."""
-        return (*self.allowed_roots, self.state_dir.resolve() / WORKTREES) if self.allowed_roots else ()
+        """Where sessions may work and write: the allowed roots, worktrees, which are made only of what is in them, and what
+        was brought from another machine."""
+        state_dir = self.state_dir.resolve()
+        return (*self.allowed_roots, state_dir / WORKTREES, state_dir / WORKSPACES) if self.allowed_roots else ()
 
 
 def load_settings(
@@ -573,6 +579,20 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "files are kept as they are before each turn, for `helmsman rewind`",
         switch,
         only_yours,
+    ),
+    "workspace_limit_mb": _Setting(
+        "HELMSMAN_WORKSPACE_LIMIT_MB",
+        512,
+        "so much of a working tree travels to another machine or back, in megabytes",
+        whole_number(1, 100_000),
+        _smaller,
+    ),
+    "workspace_file_limit_mb": _Setting(
+        "HELMSMAN_WORKSPACE_FILE_LIMIT_MB",
+        64,
+        "the same for one file that is new or changed",
+        whole_number(1, 100_000),
+        _smaller,
     ),
     "expose_primitives": _Setting(
         "HELMSMAN_EXPOSE_PRIMITIVES",

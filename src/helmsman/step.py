@@ -101,6 +101,7 @@ async def run_step(
     retry_interrupted: bool = False,
     plan: bool = False,
     worktree: bool = False,
+    bring: PathLike | None = None,
     bound: bool = True,
     on_limit: OnLimit | None = None,
     helm: Helmsman | None = None,
@@ -128,6 +129,7 @@ async def run_step(
         retry_interrupted: A turn that somebody stopped is continued, too, while there are attempts left.
         plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One attempt.
         worktree: A new session has a git worktree of its own.
+        bring: A directory of this machine whose repository is brought to that of `helm`; see `Helmsman.start`.
         bound: A turn that nobody waits for any more is stopped; else it goes on, where the Helmsman's engine does.
         on_limit: What becomes of the turn when the account's usage limit is reached: `ask`, `wait` or `fail`; by default as
             the settings say. One that goes on later has failed as a step; its task tells how it ends.
@@ -160,6 +162,7 @@ async def run_step(
             more: dict[str, Any] = {"images": images, "on_question": on_question, "tools": tools}
             return await helm.say(session_id, prompt, **more, **turn, **options)
         new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "worktree": worktree}
+        new |= {} if bring is None else {"bring": bring}
         start = helm.extras.plans.start if plan else helm.start
         return await start(prompt, images=images, tools=tools, **new, **turn, **options)
 

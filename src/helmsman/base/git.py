@@ -13,10 +13,12 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
+import threading
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from helmsman.base import surroundings
 from helmsman.base.git_view import Setting, View, read_settings, repository_root, view_of
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _GIT_SECONDS: Final = 120
 """Git may have to write a large tree through filters that fetch from the network."""
+_PIECE: Final = 256 * 1024
 
 _SETTINGS: Final[dict[str, str]] = {
     "core.hooksPath": os.devnull,
@@ -64,7 +67,8 @@ _LIST_SETTINGS: Final = ("config", "-z", "--list", "--show-scope")
 class Git:
     """One working tree with its git directory. `index` and `objects`, where given, stand in for the repository's own.
 
-    `place` is where views are made: the state directory. `view` is one that is made already (`viewed`).
+    `place` is where views are made: the state directory. `view` is one that is made already (`viewed`). `variables` are
+    further ones of git's environment.
     """
 
     work_tree: Path
@@ -74,9 +78,10 @@ class Git:
     objects: Path | None = None
     settings: tuple[tuple[str, str], ...] = ()
     view: View | None = None
+    variables: tuple[tuple[str, str], ...] = ()
 
-    def run(self, *arguments: str, stdin: bytes = b"", accept: Sequence[int] = (0,)) -> GitAnswer:
-        """Run git there. Exit codes other than those accepted raise.
+    def run(self, *arguments: str, stdin: bytes | IO[bytes] = b"", accept: Sequence[int] = (0,)) -> GitAnswer:
+        """Run git there. Exit codes other than those accepted raise. A file as `stdin` is read from where it stands.
 
         Raises:
             WorktreeError: Git cannot be run, does not end, or fails; or a file needs a filter of the repository's own.
@@ -90,6 +95,53 @@ class Git:
         if answer.code:
             _check_filters(answer, self.view)
         return answer.checked(arguments, self.work_tree, accept)
+
+    def write(self, *arguments: str, stdin: bytes, into: IO[bytes], most: int) -> bool:
+        """Have what git says written to a file, piece by piece. False where it would be more than `most` bytes: git was
+        ended then.
+
+        Raises:
+            WorktreeError: Git cannot be run, does not end, or fails.
+        """
+        if self.view is None:
+            with self.viewed() as git:
+                return git.write(*arguments, stdin=stdin, into=into, most=most)
+        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as complaint:
+            asked.write(stdin)
+            asked.seek(0)
+            child = _popen(arguments, self.work_tree, self._variables(self.view), asked, complaint)
+            is_late = threading.Event()
+
+            def end() -> None:
+                is_late.set()
+                _kill(child)
+
+            timer = threading.Timer(_GIT_SECONDS, end)
+            timer.start()
+            fits = True
+            with child:
+                try:
+                    assert child.stdout is not None
+                    while fits and (piece := child.stdout.read(_PIECE)):
+                        most -= len(piece)
+                        fits = most >= 0
+                        into.write(piece if fits else b"")
+                except BaseException:
+                    _kill(child)
+                    raise
+                finally:
+                    timer.cancel()
+                    if not fits:
+                        _kill(child)
+            if not fits:
+                return False
+            if is_late.is_set():
+                raise WorktreeError(
+                    f"git {arguments[0]} did not end in {_GIT_SECONDS} s. Try it by hand in {self.work_tree}."
+                )
+            complaint.seek(0)
+            GitAnswer(child.returncode, b"", complaint.read()).checked(arguments, self.work_tree, (0,))
+            return True
 
     def run_unviewed(self, *arguments: str) -> GitAnswer:
         """Run git under the repository's whole configuration: only what reads and writes no file of the tree.
@@ -162,6 +214,9 @@ class Git:
     def with_settings(self, settings: Mapping[str, str]) -> Git:
         return replace(self, settings=(*self.settings, *settings.items()))
 
+    def with_variables(self, **variables: str) -> Git:
+        return replace(self, variables=(*self.variables, *variables.items()))
+
     def without_merge_programs(self) -> Git:
         """The same with those that attributes may choose not run: a file that needs one is then a conflict."""
         configured = self.run(
@@ -175,7 +230,7 @@ class Git:
         if self.objects is not None:
             variables["GIT_OBJECT_DIRECTORY"] = str(self.objects)
             variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.common_dir / "objects")
-        return variables | _as_variables(dict(self.settings))
+        return variables | _as_variables(dict(self.settings)) | dict(self.variables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +269,14 @@ def find_git(directory: Path, place: Path) -> Git | None:
         paths = [_run(("rev-parse", what), directory).output.removesuffix(b"\n") for what in asked]
     root, git_dir = (Path(os.fsdecode(path)) for path in paths)
     return Git(work_tree=root, git_dir=git_dir, place=place)
+
+
+def init_bare(path: Path, object_format: str, place: Path) -> Git:
+    """A repository without a working tree, made if it is not there; nothing of a template is in it."""
+    if not (path / "HEAD").is_file():
+        options = ("--bare", "--quiet", "--template=", f"--object-format={object_format}")
+        _run(("init", *options, "--initial-branch=none", str(path)), path.parent)
+    return Git(work_tree=path, git_dir=path, place=place)
 
 
 def settings_around(directory: Path) -> list[Setting]:
@@ -289,9 +352,31 @@ def _run(
     folder: Path,
     variables: Mapping[str, str] | None = None,
     *,
-    stdin: bytes = b"",
+    stdin: bytes | IO[bytes] = b"",
     accept: Sequence[int] = (0,),
 ) -> GitAnswer:
+    given = None if isinstance(stdin, bytes) else stdin
+    child = _popen(arguments, folder, variables, subprocess.PIPE if given is None else given, subprocess.PIPE)
+    with child:
+        try:
+            output, complaint = child.communicate(stdin if isinstance(stdin, bytes) else None, timeout=_GIT_SECONDS)
+        except BaseException as error:
+            _kill(child)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise WorktreeError(
+                f"git {arguments[0]} did not end in {_GIT_SECONDS} s. Try it by hand in {folder}."
+            ) from error
+    return GitAnswer(child.returncode, output, complaint).checked(arguments, folder, accept)
+
+
+def _popen(
+    arguments: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str] | None,
+    stdin: int | IO[bytes],
+    complaint: int | IO[bytes],
+) -> subprocess.Popen[bytes]:
     known = surroundings.environment()
     program = shutil.which("git", path=known.get("PATH"))
     if program is None:
@@ -304,29 +389,19 @@ def _run(
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
     environment["LANGUAGE"] = "en"  # what git says is read; other programs keep their encoding
     environment |= variables or _as_variables({})
-    advice = f"Try it by hand in {folder}."
     try:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [program, *arguments],
             cwd=folder,
             env=environment,
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=complaint,
             start_new_session=True,  # filters are its children: they end with it
             umask=surroundings.umask_in(known),
         )
     except OSError as error:
-        raise WorktreeError(f"git {arguments[0]} could not be run: {error}. {advice}") from error
-    with child:
-        try:
-            output, complaint = child.communicate(stdin, timeout=_GIT_SECONDS)
-        except BaseException as error:
-            _kill(child)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            raise WorktreeError(f"git {arguments[0]} did not end in {_GIT_SECONDS} s. {advice}") from error
-    return GitAnswer(child.returncode, output, complaint).checked(arguments, folder, accept)
+        raise WorktreeError(f"git {arguments[0]} could not be run: {error}. Try it by hand in {folder}.") from error
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from helmsman.base.temporary import temporary_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from helmsman.base.git import Git
 
@@ -46,8 +46,12 @@ def scratch(git: Git, objects: Path | None = None) -> Iterator[Git]:
         yield replace(seen, index=folder / "index", objects=objects or folder / "objects")
 
 
-def take_snapshot(git: Git, leave_out: Collection[str] = ()) -> Snapshot:
+def take_snapshot(
+    git: Git, leave_out: Collection[str] = (), check: Callable[[Collection[str]], None] | None = None
+) -> Snapshot:
     """The content of the working tree, but for what is to be left out. `git` is from `scratch`.
+
+    `check` is given the files that are about to be read, changed or new, and may refuse them.
 
     Raises:
         WorktreeError: Something in the tree cannot be read.
@@ -58,7 +62,10 @@ def take_snapshot(git: Git, leave_out: Collection[str] = ()) -> Snapshot:
         shutil.copy2(git.git_dir / "index", git.index)
     listed = git.names("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
     nested = [path for path in dict.fromkeys(listed) if path.endswith("/")]
-    index_files(git, {*listed} - {*nested} - {*leave_out})
+    changed = {*listed} - {*nested} - {*leave_out}
+    if check is not None:
+        check(changed)
+    index_files(git, changed)
     if leave_out:  # somebody may have added it to the index, or have committed it
         git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
     return Snapshot(tree=git.text("write-tree"), nested=tuple(path.rstrip("/") for path in nested))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.snapshots import Snapshots
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
+    from helmsman.capabilities.workspaces import Workspaces
     from helmsman.capabilities.worktree_setup import WorktreeSetup
     from helmsman.steering.core import Steering
 
@@ -134,6 +135,13 @@ class Extras:
         from helmsman.capabilities.worktree_setup import WorktreeSetup
 
         return WorktreeSetup(self._helm)
+
+    @cached_property
+    def workspaces(self) -> Workspaces:
+        """Working trees that come from other machines, and what was done to them."""
+        from helmsman.capabilities.workspaces import Workspaces
+
+        return Workspaces(self._helm, self.changes)
 
     @cached_property
     def usage(self) -> UsageReports:

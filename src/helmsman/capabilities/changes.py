@@ -30,6 +30,7 @@ from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.model import RUNNING
 from helmsman.worktrees.patch_stat import files_of, stat_of
 from helmsman.worktrees.places import remember_place
+from helmsman.worktrees.placing import came_from_elsewhere
 from helmsman.worktrees.records import is_owned, read_records
 
 if TYPE_CHECKING:
@@ -150,7 +151,12 @@ class Changes:
             ApplyConflict: The changes do not fit. Nothing was touched.
             WorktreeError: Git cannot do it. Nothing was touched.
         """
-        tree = await self._own_tree(session_id)
+        tree = await self.own_tree(session_id)
+        if came_from_elsewhere(tree):
+            raise InvalidInput(
+                f"The files of session {session_id} came from another machine, and are brought back to it: run `helmsman "
+                "apply` there."
+            )
         await self._check_idle(tree)
         refuse_outside(tree.repository, self._helm.settings.allowed_roots, "session_id")  # of today
         expected = digest if digest is not None else self.shown.last(viewer, session_id)
@@ -170,13 +176,24 @@ class Changes:
             ended=ended,
         )
 
+    async def settle(self, session_id: str) -> tuple[str, ...]:
+        """See to it that nobody is at work in a session's worktree and nothing runs there; in words, what did.
+
+        Raises:
+            SessionBusy: Somebody is.
+            InvalidInput: It has no worktree.
+        """
+        tree = await self.own_tree(session_id)
+        await self._check_idle(tree)
+        return await self.end_commands(tree)
+
     async def unsaved(self, session_id: str) -> Unsaved:
         """What `discard` would lose: what is in the session's worktree and nowhere else.
 
         Raises:
             InvalidInput: It has no worktree.
         """
-        return await anyio.to_thread.run_sync(worktrees.unsaved, await self._own_tree(session_id))
+        return await anyio.to_thread.run_sync(worktrees.unsaved, await self.own_tree(session_id))
 
     async def discard(self, session_id: str, *, losing: Unsaved | None = None) -> Discarded:
         """Drop a session's worktree with its branch and all that is in it. The session itself stays, and can be read.
@@ -191,7 +208,7 @@ class Changes:
             OutcomeUnknown: It has none any more: a hub that is gone was asked for the same.
             WorktreeError: Something cannot be removed.
         """
-        tree = await self._own_tree(session_id)
+        tree = await self.own_tree(session_id)
         await self._check_idle(tree)
         await self.end_commands(tree)
         if losing is not None and await anyio.to_thread.run_sync(worktrees.unsaved, tree) != losing:
@@ -285,7 +302,7 @@ class Changes:
             return None, tree
         return session, session.worktree
 
-    async def _own_tree(self, session_id: str) -> Worktree:
+    async def own_tree(self, session_id: str) -> Worktree:
         session, tree = await self._find(session_id)
         if tree is None:
             if is_repeated() and session is not None and _had_tree(session, self._helm.settings.state_dir):

@@ -8,6 +8,7 @@ import click
 
 from helmsman.base.shown_text import one_line
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
+from helmsman.cli.away import away_session, with_away
 from helmsman.cli.command import cli_command
 from helmsman.cli.host import host
 from helmsman.cli.on_session import changes_argument, with_helmsman
@@ -52,7 +53,18 @@ def command(
     uncommitted changes already is left alone; so is one that the changes do not fit. The worktree stays until `helmsman
     discard`.
     """
+    away = away_session(session)
     host().begin_change("repeatable")
+    if away is not None and attempt is None and directory is None:
+        if digest is None:
+            changed = with_away(away, lambda work, session_id: work.diff(session_id))
+            digest = agreed_digest(changed.diff.patch, changed.about, yes=yes, as_json=as_json)
+        seen = digest
+        done = with_away(away, lambda work, session_id: work.apply(session_id, allow_dirty=allow_dirty, digest=seen))
+        from helmsman.shapes.rendering import applied_as_dict
+
+        (print_json if as_json else _print)(applied_as_dict(done))
+        return
     if digest is None:
         patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
         digest = agreed_digest(patch, about, yes=yes, as_json=as_json)

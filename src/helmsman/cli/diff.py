@@ -9,6 +9,7 @@ import click
 
 from helmsman.base.patches import diff_digest
 from helmsman.base.shown_text import visible
+from helmsman.cli.away import away_session, with_away
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.on_session import changes_argument, with_helmsman
@@ -16,6 +17,7 @@ from helmsman.cli.output import page_diff, pager_option, print_diff, print_json
 from helmsman.cli.whose_changes import cloud_patch, cloud_task, local_session
 
 if TYPE_CHECKING:
+    from helmsman.capabilities.changes import SessionDiff
     from helmsman.service import Helmsman
 
 
@@ -48,7 +50,9 @@ def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> Non
             else:
                 _write(patch, f"What cloud task {task.id} changed.", no_pager=no_pager)
             return
-        changed = await helm.extras.changes.diff(await local_session(helm, session))
+        tell(await helm.extras.changes.diff(await local_session(helm, session)))
+
+    def tell(changed: SessionDiff) -> None:
         if as_json:
             from helmsman.shapes.rendering import diff_as_dict
 
@@ -59,7 +63,10 @@ def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> Non
         else:
             _write(changed.diff.patch, changed.about, no_pager=no_pager)
 
-    with_helmsman(show)
+    if (away := away_session(session)) is not None:
+        tell(with_away(away, lambda work, session_id: work.diff(session_id)))
+    else:
+        with_helmsman(show)
 
 
 def _write(patch: bytes, about: str, *, no_pager: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.base.shown_text import named, one_line
+from helmsman.cli.away import away_session, with_away
 from helmsman.cli.command import cli_command
 from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.host import host
@@ -18,6 +19,7 @@ from helmsman.cli.whose_changes import file_line, local_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.hub.away import AwayWork
     from helmsman.model.unified_diff import FileStat
     from helmsman.service import Helmsman
     from helmsman.worktrees import Discarded, Unsaved
@@ -38,20 +40,27 @@ def command(session: str, agreed: bool, as_json: bool) -> None:
     Refused while it is still at work. At a terminal you are asked first. Where there is none, --yes is needed if there is
     work in the worktree that is nowhere else.
     """
+    away = away_session(session)
     host().begin_change("repeatable")
 
     async def look(helm: Helmsman) -> tuple[str, Unsaved]:
         session_id = await local_session(helm, session)
         return session_id, await helm.extras.changes.unsaved(session_id)
 
-    session_id, losing = with_helmsman(look)
+    async def look_there(work: AwayWork, session_id: str) -> tuple[str, Unsaved]:
+        return session_id, await work.unsaved(session_id)
+
+    session_id, losing = with_helmsman(look) if away is None else with_away(away, look_there)
     if losing:
         _agree(losing, session_id, agreed=agreed, as_json=as_json)
     else:
         question = f"Drop the worktree of session {short_id(session_id)}? Nothing in it would be lost."
         agree(question, agreed=agreed, as_json=as_json, otherwise=None)
     expected = None if agreed else losing
-    gone = with_helmsman(lambda helm: helm.extras.changes.discard(session_id, losing=expected))
+    if away is not None:
+        gone = with_away(away, lambda work, session_id: work.discard(session_id, losing=expected))
+    else:
+        gone = with_helmsman(lambda helm: helm.extras.changes.discard(session_id, losing=expected))
     show_discarded((gone,), as_json=as_json)
 
 

@@ -140,6 +140,15 @@ class OtherMachine(Host):
         return Path(directory)
 
 
+class TreeElsewhere(OtherMachine):
+    """The same for one command that works with a tree of this machine there: paths that it is given are here."""
+
+    is_elsewhere = False
+
+    def place(self, directory: str | None) -> Path:
+        return Host.place(self, directory)
+
+
 _HOST: ContextVar[Host] = ContextVar("host", default=Host())  # noqa: B039 - it is never changed
 
 

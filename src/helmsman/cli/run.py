@@ -15,7 +15,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.host import host
+from helmsman.cli.host import host, hosted
 from helmsman.cli.on_session import interactive_option, names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
 from helmsman.cli.session_ids import full_session_id, short_id
@@ -90,6 +90,12 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
     type=click.Choice(get_args(OnLimit)),
     help="What to do when the account's usage limit is reached.  [default: ask]",
 )
+@click.option(
+    "--host",
+    "machine",
+    metavar="NAME",
+    help="Bring the tree to this machine of yours and work there; `helmsman apply` brings it back.",
+)
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
 @interactive_option
 @click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer.")
@@ -112,6 +118,7 @@ def command(
     directory: str | None,
     session_id: str | None,
     go_on: bool,
+    machine: str | None,
     worktree: bool,
     interactive: bool,
     detach: bool,
@@ -136,6 +143,14 @@ def command(
 
     _check_combination(session_id, directory, go_on=go_on, worktree=worktree, detach=detach, bound=bound)
     arguments = step_arguments(**options)
+    if machine is not None:
+        from helmsman.cli.host import TreeElsewhere
+
+        _check_away(session_id, go_on=go_on, bound=bound, engine=engine)
+        context = click.get_current_context()
+        context.with_resource(hosted(TreeElsewhere(machine)))
+        arguments["bring"] = str(host().place(directory))
+        directory = None
     if worktree:
         arguments["worktree"] = True
     if on_limit is not None:
@@ -180,7 +195,7 @@ def command(
             outcome = await talk_from_start(lambda message: partial(step, message), display, talk=talk)
         else:
             outcome = await follow(partial(step, text), display, talk=talk)
-        if worktree and outcome.result is not None and outcome.session is not None and not as_json:
+        if (worktree or machine) and outcome.result is not None and outcome.session is not None and not as_json:
             click.echo(f"  apply its changes with helmsman apply {short_id(outcome.session.id)}", err=True)
         return outcome.exit_code
 
@@ -198,6 +213,17 @@ def _check_combination(
         raise click.UsageError("A session stays in its directory: --worktree is for a new one.")
     if detach and bound:
         raise click.UsageError("--detach leaves it running, --bound ends it with this process: give one of them.")
+
+
+def _check_away(session_id: str | None, *, go_on: bool, bound: bool, engine: str | None) -> None:
+    if host().is_elsewhere:
+        raise click.UsageError(
+            "--host before the command is for what is there; behind it, it brings the tree. Give one."
+        )
+    if session_id is not None or go_on:
+        raise click.UsageError("A session stays in its directory: --host is for a new one.")
+    if bound or engine is not None:
+        raise click.UsageError("--bound and --engine are for work on this machine.")
 
 
 async def _newest(helm: Helmsman, place: Path) -> str:

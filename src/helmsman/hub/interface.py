@@ -74,11 +74,15 @@ READING: Final = frozenset(
         "extras.upkeep.own_terminal",
         "extras.search.find",
         *("extras.notices.ways", "extras.notices.log"),
+        *("extras.workspaces.known", "extras.workspaces.result", "extras.workspaces.read"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }
 )
 """What changes nothing: nobody does it for a program that has left."""
-_REPEATABLE: Final = READING | {"interrupt"}
+_REPEATABLE: Final = READING | {
+    "interrupt",
+    *("extras.workspaces.put", "extras.workspaces.place", "extras.workspaces.remove"),
+}
 """What may be done again when it is asked again of the next hub. All else is done once."""
 _SEEN_THROUGH: Final = frozenset({"interrupt"})
 """What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""

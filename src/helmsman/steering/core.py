@@ -108,6 +108,7 @@ class Steering(Turns):
         effort: str | None = None,
         on_question: QuestionHandler | None = None,
         worktree: bool = False,
+        bring: PathLike | None = None,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
@@ -122,15 +123,14 @@ class Steering(Turns):
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
 
-        `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives it a
-        git worktree of its own. With `min_remaining_percent` it starts only while so much of the account's rate limit is
-        left. The same `idempotency_key` again gives the same session. `on_task` is told the id of the task as soon as it is
-        registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
-        silence of its turns replace those of the settings. The turn is stopped when it has cost more than `max_cost_usd`.
-        `tools` are functions of this program that the agent may call, in all turns of the session.
-        `on_limit` says what becomes of it when the account's usage limit is reached: `ask`, `wait` or `fail`; it too
-        replaces what the settings say, for all turns of the session. `placement` is for a fleet: where, and when; `carried`
-        is for its machines: `helmsman.steering.carrying`.
+        `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives
+        it a git worktree of its own; `bring`, with `Helmsman(host=…)`, one there of the repository around this
+        directory here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while
+        so much of the account's rate limit is left. The same `idempotency_key` again gives the same session. `on_task`
+        is told the id of the task as soon as it is registered. `kind` is for `extras.reviews` and `extras.plans`.
+        `limits` on the silence of its turns replace those of the settings. The turn is stopped when it costs more than
+        `max_cost_usd`. `tools` are functions of this program that the agent may call. `on_limit` says what becomes of
+        it when the account's usage limit is reached: `ask`, `wait` or `fail`. `placement` and `carried` are a fleet's.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -138,9 +138,9 @@ class Steering(Turns):
             TooManySessions: As many turns are running as are allowed.
             HelmsmanError: Codex is not there, or refuses.
         """
-        roots = self.allowed_roots
-        agent = self.settings.default_agent
-        place = cwd if cwd is not None else "."
+        if bring is not None:
+            raise InvalidInput("`bring` is for another machine: use it with Helmsman(host=…).", parameter="bring")
+        roots, agent, place = self.allowed_roots, self.settings.default_agent, "." if cwd is None else cwd
         checked = session_options(place, options, roots, default_agent=agent, defaults=self.settings)
         runners: dict[str, ToolRunner] = {}
         if tools:

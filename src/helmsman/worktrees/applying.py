@@ -73,13 +73,13 @@ def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDif
             check(diff)
         refuse_repositories(snapshot.nested)
         head, base = (main.text("rev-parse", "--verify", f"{commit}^{{tree}}") for commit in ("HEAD", tree.base))
-        wanted = snapshot.tree if head == base else _merge(main, base, head, snapshot.tree)
+        wanted = snapshot.tree if head == base else merged(main, base, head, snapshot.tree)
         apply_tree(main, wanted, allow_dirty=allow_dirty)
         files = diff.files if head == base else compare(main, head, wanted).files
         return Applied(files=files, how="clean" if head == base else "three-way", diff=diff)
 
 
-def _merge(git: Git, base: str, ours: str, theirs: str) -> str:
+def merged(git: Git, base: str, ours: str, theirs: str) -> str:
     """The tree that has the changes from `base` to `theirs` on top of `ours`. `git` is from `scratch`.
 
     Raises:

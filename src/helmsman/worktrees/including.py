@@ -8,19 +8,26 @@ a pattern means. What was copied is written down with the worktree, and is no ch
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import stat
+import tarfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
+from helmsman.base.inside_tree import put_file
 from helmsman.base.shown_text import named
 from helmsman.base.snapshot import nul_separated
+from helmsman.base.temporary import temporary_directory
+from helmsman.errors import WorktreeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from helmsman.base.git import Git
     from helmsman.worktrees.records import Worktree
 
 INCLUDE_FILE: Final = ".worktreeinclude"
@@ -29,6 +36,7 @@ _MOST_FILES: Final = 2000
 """Enough for configuration, not for dependencies: a set-up command is for those."""
 _PATTERNS_BYTES: Final = 64 * 1024
 _NAMED: Final = 8
+_LINK: Final = "links are not followed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,34 +53,115 @@ def include(tree: Worktree) -> Included:
     Raises:
         WorktreeError: Git says no.
     """
-    patterns = tree.repository / INCLUDE_FILE
+
+    def copy(path: str, content: IO[bytes], status: os.stat_result) -> str | None:
+        target = tree.path / path
+        if _behind_a_link(tree.path, path):
+            return _LINK
+        if os.path.lexists(target):
+            return "it is in the last commit"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as written:
+            shutil.copyfileobj(content, written)
+        target.chmod(stat.S_IMODE(status.st_mode) & 0o777)
+        return None
+
+    return _each_named(tree.main_git, copy, "Copied into the worktree")
+
+
+def pack_included(git: Git, into: Path) -> Included:
+    """Write what `.worktreeinclude` of a working tree names to an archive, for another machine. Blocks.
+
+    Raises:
+        WorktreeError: Git says no.
+    """
+    with tarfile.open(into, "x", format=tarfile.GNU_FORMAT) as archive:
+
+        def add(path: str, content: IO[bytes], status: os.stat_result) -> str | None:
+            data = content.read(status.st_size)  # whole, before anything is written: it may be shorter by now
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(data), stat.S_IMODE(status.st_mode) & 0o777
+            archive.addfile(entry, io.BytesIO(data))
+            return None
+
+        included = _each_named(git, add, "Sent along")
+        if included.files:
+            with _opened(git.work_tree / INCLUDE_FILE) as (content, status):
+                add(INCLUDE_FILE, content, status)  # git may ignore that, too
+        return included
+
+
+def unpack_included(archive: Path, root: Path, place: Path) -> None:
+    """Put the files of such an archive into a working tree, past no link and over nothing. Blocks.
+
+    Raises:
+        WorktreeError: It holds what it should not, or a file cannot be written.
+    """
+    room, files = _MOST_BYTES, 0
+    try:
+        with tarfile.open(archive, "r:") as entries, temporary_directory(place, "included") as name:
+            beside = Path(name) / "file"
+            for entry in entries:
+                path = PurePosixPath(entry.name)
+                room, files = room - entry.size, files + 1
+                odd = path.is_absolute() or not path.parts or any(part in ("..", ".git") for part in path.parts)
+                content = entries.extractfile(entry) if entry.isreg() and not odd else None
+                if content is None or room < 0 or files > _MOST_FILES + 1:
+                    raise WorktreeError(f"The files that were sent along cannot be placed: {named(entry.name)}.")
+                with beside.open("wb") as written:
+                    shutil.copyfileobj(content, written)
+                beside.chmod(entry.mode & 0o777)
+                if not os.path.lexists(root / path):
+                    put_file(root, path, beside, beside=f".helmsman-{files}", like=root)
+    except (OSError, ValueError, tarfile.TarError) as error:
+        raise WorktreeError(f"The files that were sent along cannot be placed: {error}. Send them again.") from error
+
+
+def _each_named(git: Git, take: Callable[[str, IO[bytes], os.stat_result], str | None], done: str) -> Included:
+    """Take each file that `.worktreeinclude` names; where one is left, `take` says why."""
+    root = git.work_tree
+    patterns = root / INCLUDE_FILE
     if patterns.is_symlink() or not patterns.is_file():
         return Included()
     try:
         if patterns.stat().st_size > _PATTERNS_BYTES:
             return Included(note=f"{INCLUDE_FILE} is larger than {_PATTERNS_BYTES} bytes, so nothing was copied.")
-        paths = _named_and_ignored(tree)
+        paths = _named_and_ignored(git)
     except OSError as error:
         return Included(note=f"{INCLUDE_FILE} cannot be read ({error.strerror}), so nothing was copied.")
-    copied: list[str] = []
+    taken: list[str] = []
     left: dict[str, list[str]] = {}
     room = _MOST_BYTES
     for path in paths:
+        reason: str | None = _LINK
         try:
-            reason, size = _copy(tree.repository / path, tree, path, room, len(copied))
+            if not _behind_a_link(root, path):
+                with _opened(root / path) as (content, status):
+                    if not stat.S_ISREG(status.st_mode):
+                        reason = "it is no ordinary file"
+                    elif status.st_size > room or len(taken) >= _MOST_FILES:
+                        reason = f"more than {_MOST_BYTES // 1024 // 1024} MB or {_MOST_FILES} files are not copied"
+                    else:
+                        reason = take(path, content, status)
+                        room -= status.st_size
         except OSError as error:
-            reason, size = error.strerror or "it cannot be read", 0
-        room -= size
+            reason = error.strerror or "it cannot be read"
         if reason is None:
-            copied.append(path)
+            taken.append(path)
         else:
             left.setdefault(reason, []).append(path)
-    return Included(files=tuple(copied), note=_note(copied, left))
+    return Included(files=tuple(taken), note=_note(done, taken, left))
 
 
-def _named_and_ignored(tree: Worktree) -> list[str]:
-    git = tree.main_git
-    others = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={tree.repository / INCLUDE_FILE}")
+@contextmanager
+def _opened(source: Path) -> Iterator[tuple[IO[bytes], os.stat_result]]:
+    opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(opened, "rb") as content:
+        yield content, os.fstat(content.fileno())
+
+
+def _named_and_ignored(git: Git) -> list[str]:
+    others = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={git.work_tree / INCLUDE_FILE}")
     with git.viewed() as seen:
         found = [path for path in seen.names(*others) if not path.endswith("/")]
         if not found:
@@ -82,36 +171,15 @@ def _named_and_ignored(tree: Worktree) -> list[str]:
     return [path for path in found if path in ignored]
 
 
-def _copy(source: Path, tree: Worktree, path: str, room: int, files: int) -> tuple[str | None, int]:
-    """Copy one file: the reason why it was not, and how many bytes."""
-    target = tree.path / path
-    if _behind_a_link(tree.repository, path) or _behind_a_link(tree.path, path):
-        return "links are not followed", 0
-    if os.path.lexists(target):
-        return "it is in the last commit", 0
-    opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(opened, "rb") as content:
-        status = os.fstat(content.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return "it is no ordinary file", 0
-        if status.st_size > room or files >= _MOST_FILES:
-            return f"more than {_MOST_BYTES // 1024 // 1024} MB or {_MOST_FILES} files are not copied", 0
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as copy:
-            shutil.copyfileobj(content, copy)
-        target.chmod(stat.S_IMODE(status.st_mode) & 0o777)
-    return None, status.st_size
-
-
 def _behind_a_link(root: Path, path: str) -> bool:
     parts = PurePosixPath(path).parts
     return any((root / Path(*parts[:count])).is_symlink() for count in range(1, len(parts) + 1))
 
 
-def _note(copied: Sequence[str], left: dict[str, list[str]]) -> str | None:
+def _note(done: str, copied: Sequence[str], left: dict[str, list[str]]) -> str | None:
     told: list[str] = []
     if copied:
-        told.append(f"Copied into the worktree, as {INCLUDE_FILE} says: {_some(copied)}.")
+        told.append(f"{done}, as {INCLUDE_FILE} says: {_some(copied)}.")
     told += [f"Not copied: {_some(paths)} ({reason})." for reason, paths in left.items()]
     return " ".join(told) or None
 

@@ -23,7 +23,7 @@ from helmsman.errors import WorktreeError
 from helmsman.worktrees.records import claim, lent_to
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.base.git import Git
@@ -270,10 +270,10 @@ def is_lent_here(tree: Worktree) -> bool:
     return lent_to(tree) in _lent
 
 
-def snapshot_of(git: Git, tree: Worktree) -> Snapshot:
-    """What is in a worktree: also while other files stand in it. `git` is from `scratch`."""
+def snapshot_of(git: Git, tree: Worktree, check: Callable[[Collection[str]], None] | None = None) -> Snapshot:
+    """What is in a worktree: also while other files stand in it. `git` is from `scratch`, `check` as for `take_snapshot`."""
     known = _written_down(git, tree)
-    return take_snapshot(git, tree.included) if known is None else Snapshot(tree=known, nested=())
+    return take_snapshot(git, tree.included, check) if known is None else Snapshot(tree=known, nested=())
 
 
 def put_back(tree: Worktree) -> None:

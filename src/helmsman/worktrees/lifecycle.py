@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base.git import Git, find_git, is_bare
 from helmsman.base.patches import one_at_a_time
 from helmsman.errors import InvalidInput, WorktreeError
-from helmsman.settings import WORKTREES, ensure_state_dir
+from helmsman.settings import WORKSPACES, WORKTREES, ensure_state_dir
 from helmsman.worktrees.including import include
 from helmsman.worktrees.lending import is_lent_here, put_back
 from helmsman.worktrees.records import (
@@ -106,9 +106,9 @@ def create(directory: Path, state_dir: Path, on_note: Callable[[str], None] | No
         write_record(tree)
         with one_at_a_time(tree.main_git):
             main.run_unviewed("worktree", "add", "--quiet", "--no-checkout", "-b", tree.branch, str(path), base)
-        tree.own_git.run("read-tree", "--reset", "-u", "--no-recurse-submodules", "HEAD")  # writes the files
+        write_files(tree.own_git, pointers=main.work_tree.parent == state_dir.absolute() / WORKSPACES)
         included = include(tree)
-        tree = replace(tree, directory=_made_inside(tree.directory, path), included=included.files)
+        tree = replace(tree, directory=made_inside(tree.directory, path), included=included.files)
         write_record(tree)
     except BaseException:
         discard(tree)
@@ -174,7 +174,15 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_SLUG_LENGTH].strip("-") or "repository"
 
 
-def _made_inside(directory: Path, path: Path) -> Path:
+def write_files(git: Git, *, pointers: bool) -> None:
+    """Have in a new working tree what its HEAD has. With `pointers` those of git-lfs stay what they are: their objects did
+    not come along.
+    """
+    git = git.with_variables(GIT_LFS_SKIP_SMUDGE="1") if pointers else git
+    git.run("read-tree", "--reset", "-u", "--no-recurse-submodules", "HEAD")
+
+
+def made_inside(directory: Path, path: Path) -> Path:
     """The directory, made if git does not have it (it is empty or ignored); the worktree itself where it leads elsewhere."""
     if not directory.resolve().is_relative_to(path.resolve()):
         return path
@@ -198,9 +206,9 @@ def discard(tree: Worktree) -> Discarded:
         WorktreeError: Something in it cannot be removed; its record stays, so that it can be tried again.
     """
     commits, files = lost_commits(tree), changed_files(tree) or ()
-    _remove_folder(tree.path)
+    remove_folder(tree.path)
     with one_at_a_time(tree.main_git):
-        _remove_folder(tree.git_dir)
+        remove_folder(tree.git_dir)
         with suppress(OSError):
             tree.git_dir.parent.rmdir()  # git's own folder for worktrees, if this was the last
         kept = _remove_branch(tree)
@@ -210,7 +218,7 @@ def discard(tree: Worktree) -> Discarded:
     return Discarded(worktree=tree, commits=commits, files=files, branch_kept=kept)
 
 
-def _remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove a folder also where it holds folders that nobody may write to, as package caches do."""
     if not folder.is_dir():
         return

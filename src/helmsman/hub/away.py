@@ -1,0 +1,235 @@
+"""Work on another machine with a tree of this one: the tree is brought there, and what was done to it is brought back.
+
+It travels through the hub's own interface, in small pieces, each of which may be sent again. What is known of it here is
+written down before the work begins (`helmsman.worktrees.returning`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.base.surroundings import from_here
+from helmsman.base.temporary import temporary_directory
+from helmsman.capabilities.changes import AppliedSession, SessionDiff
+from helmsman.capabilities.shown_diffs import ShownDiffs
+from helmsman.errors import HelmsmanError, InvalidInput, WorkspaceIncomplete, WorkspaceTooLarge, WorktreeError
+from helmsman.settings import ensure_state_dir
+from helmsman.worktrees.packing import Limits, packing
+from helmsman.worktrees.returning import (
+    Away,
+    apply_result,
+    diff_of_result,
+    find_away,
+    forget_away,
+    take_result,
+    write_away,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.hub.client import HubClient
+    from helmsman.model.inputs import PathLike
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.worktrees import Discarded, TreeDiff, Unsaved
+    from helmsman.worktrees.packing import PackedTree, Packer, Parts
+    from helmsman.worktrees.placing import Placed, Result
+
+log = logging.getLogger(__name__)
+
+_PIECE: Final = 256 * 1024
+
+
+class AwayWork:
+    """What is done on another machine with trees of this one. `Helmsman.workspaces` has it."""
+
+    def __init__(self, hub: HubClient, host: str, settings: Settings) -> None:
+        self._hub = hub
+        self._host = host
+        self._state_dir = settings.state_dir.absolute()
+        self._limits = Limits.of(settings)
+        self._shown = ShownDiffs()
+
+    async def start(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Session:
+        """Bring a tree there, and begin a session in a worktree of it."""
+        named = dict(named)
+        bring: PathLike = named.pop("bring")
+        if named.get("cwd") is not None or named.get("idempotency_key") is not None:
+            raise InvalidInput(
+                "`bring` names the directory: leave out cwd, and idempotency_key, with it.", parameter="bring"
+            )
+        away, placed = await self._bring(from_here(bring).resolve())
+        named |= {"cwd": str(placed.directory), "worktree": True}
+        try:
+            session: Session = await self._hub.call("start", arguments, named)
+        except HelmsmanError as error:
+            if error.code != "outcome_unknown":
+                await self._drop(away)
+            raise
+        session.notes += tuple(placed.workspace.notes)
+        await self._write(replace(away, session_id=session.id, task_id=session.task_id))
+        return session
+
+    async def diff(self, session_id: str, *, viewer: str | None = None) -> SessionDiff:
+        """What a session there has changed in a tree of this machine by now.
+
+        Raises:
+            InvalidInput: It does not work with one.
+            WorktreeError: What it changed cannot be brought back.
+        """
+        away, notes = await self._fetched(self.find(session_id))
+        diff = await anyio.to_thread.run_sync(diff_of_result, away)
+        diff = replace(diff, nested=(*diff.nested, *notes))
+        self._shown.show(viewer, session_id, diff.patch)
+        return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
+
+    async def apply(
+        self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
+    ) -> AppliedSession:
+        """Bring what a session there changed into the tree here that it was sent: all of it, or nothing. As
+        `extras.changes.apply` does for worktrees of this machine.
+
+        Raises:
+            DiffChanged: The changes are not those that were looked at. Nothing was touched.
+            SessionBusy: It is still at work.
+            DirtyTree: The tree has uncommitted changes that were not sent, and `allow_dirty` is not set.
+            ApplyConflict: The changes do not fit. Nothing was touched.
+            WorktreeError: Git cannot do it. Nothing was touched.
+        """
+        away = self.find(session_id)
+        expected = digest if digest is not None else self._shown.last(viewer, session_id)
+        ended = await self._call("settle", away.session_id)
+        away, _ = await self._fetched(away)
+
+        def check(diff: TreeDiff) -> None:
+            self._shown.check(f"session {session_id}", diff.patch, expected)
+
+        applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))
+        return AppliedSession(
+            session_id=session_id,
+            repository=away.repository,
+            files=applied.files,
+            how=applied.how,
+            digest=applied.diff.digest,
+            stat=applied.diff.stat,
+            ended=ended,
+        )
+
+    async def unsaved(self, session_id: str) -> Unsaved:
+        """What `discard` would lose: all that was changed there, for it may not have been applied."""
+        found: Unsaved = await self._hub.call("extras.changes.unsaved", (self.find(session_id).session_id,), {})
+        return found
+
+    async def discard(self, session_id: str, **named: Any) -> Discarded:
+        """Drop what a session there made of a tree of this machine, here and there. As `extras.changes.discard`."""
+        away = self.find(session_id)
+        gone: Discarded = await self._hub.call("extras.changes.discard", (away.session_id,), named)
+        await self._drop(away)
+        return gone
+
+    def find(self, session_id: str) -> Away:
+        """What is known here of a session there.
+
+        Raises:
+            InvalidInput: Nothing.
+        """
+        found = [away for away in find_away(self._state_dir, session_id) if away.host == self._host]
+        if len(found) != 1:
+            raise InvalidInput(f"Session {session_id} on {self._host} does not work with a tree of this machine.")
+        return found[0]
+
+    # --- there -------------------------------------------------------------------------------------------------------
+
+    async def _bring(self, directory: Path) -> tuple[Away, Placed]:
+        with ExitStack() as stack:
+            packer: Packer = await anyio.to_thread.run_sync(
+                stack.enter_context, packing(directory, self._state_dir, self._limits)
+            )
+            try:
+                candidates = await anyio.to_thread.run_sync(packer.candidates)
+                known = await self._call("known", packer.workspace.repository, candidates)
+                packed = await anyio.to_thread.run_sync(lambda: packer.pack(known, from_remote=True))
+                try:
+                    placed = await self._send(*packed)
+                except WorkspaceIncomplete:  # it has not what we thought, or cannot fetch it
+                    packed = await anyio.to_thread.run_sync(packer.pack)
+                    placed = await self._send(*packed)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(packer.forget)
+                raise
+            away = Away(
+                id=placed.workspace.id,
+                host=self._host,
+                repository=packer.work_tree,
+                git_dir=packer.git_dir,
+                base=placed.workspace.commit,
+                state_dir=self._state_dir,
+                sent_at=datetime.now(UTC),
+            )
+            await self._write(away)
+            return away, placed
+
+    async def _send(self, workspace: PackedTree, parts: Parts) -> Placed:
+        for part, path in (("bundle", parts.bundle), ("included", parts.included)):
+            if path is not None:
+                async with await anyio.open_file(path, "rb") as file:
+                    offset = 0
+                    while piece := await file.read(_PIECE):
+                        await self._call("put", workspace.id, part, offset, piece)
+                        offset += len(piece)
+        placed: Placed = await self._call("place", workspace)
+        return placed
+
+    # --- and back ----------------------------------------------------------------------------------------------------
+
+    async def _fetched(self, away: Away) -> tuple[Away, tuple[str, ...]]:
+        """With what there is of it now."""
+        if away.session_id is None:
+            raise InvalidInput(f"Nothing was begun with what was sent to {away.host}, as far as is known here.")
+        result: Result = await self._call("result", away.session_id)
+        if result.base != away.base:
+            raise WorktreeError(f"What {away.host} has is not what was sent there. Look at it there: helmsman --host.")
+        if result.digest is None or result.commit == away.result:
+            return await anyio.to_thread.run_sync(take_result, away, result.commit, None), result.notes
+        place = ensure_state_dir(self._state_dir)
+        with temporary_directory(place, "result") as folder:
+            bundle = Path(folder) / "bundle"
+            digest, size = hashlib.sha256(), 0
+            async with await anyio.open_file(bundle, "wb") as file:
+                while piece := await self._call("read", away.id, size):
+                    size += len(piece)
+                    if size > self._limits.total:
+                        raise WorkspaceTooLarge(
+                            f"What {away.host} sends back is more than {self._limits.total} bytes. Set workspace_limit_mb.",
+                            limit=self._limits.total,
+                        )
+                    digest.update(piece)
+                    await file.write(piece)
+            if digest.hexdigest() != result.digest:
+                raise WorktreeError(f"What {away.host} sent back is not whole: it is being changed. Try again.")
+            return await anyio.to_thread.run_sync(take_result, away, result.commit, bundle), result.notes
+
+    async def _drop(self, away: Away) -> None:
+        try:
+            await self._call("remove", away.id)
+        except HelmsmanError as error:
+            log.warning("what was sent to %s stays there: %s", away.host, error)
+        await anyio.to_thread.run_sync(forget_away, away)
+
+    async def _write(self, away: Away) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(write_away, away)
+
+    async def _call(self, verb: str, *arguments: Any) -> Any:
+        return await self._hub.call(f"extras.workspaces.{verb}", arguments, {})

@@ -1,0 +1,303 @@
+"""A working tree, packed for another machine.
+
+What travels is a commit: HEAD where nothing is changed, else a snapshot of the tree on top of it, made through an index of
+our own. HEAD, index, branches and files are only read. The commit is kept by a reference outside of branches and tags
+(`refs/helmsman/away/…`), for what comes back builds on it. How it gets there depends on what the other side has: nothing is
+sent if it knows the commit or can fetch it from where it was pushed to, else a bundle of what it lacks.
+
+Ignored files stay here, but for those that `.worktreeinclude` names. What cannot travel is said: the content of submodules,
+other repositories in the tree, objects of git-lfs, a history that is too long or not all here. No program that the
+repository names is run. All of it blocks; call it in threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import stat
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from helmsman.base.git import Git, find_git, is_bare
+from helmsman.base.patches import named, shown
+from helmsman.base.snapshot import take_snapshot
+from helmsman.base.temporary import temporary_directory
+from helmsman.errors import InvalidInput, WorkspaceTooLarge
+from helmsman.settings import ensure_state_dir
+from helmsman.worktrees.bundles import digest_of, write_bundle
+from helmsman.worktrees.including import pack_included
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from helmsman.settings import Settings
+
+AWAY: Final = "refs/helmsman/away"
+MB: Final = 1024 * 1024
+_MOST_CANDIDATES: Final = 60
+_LARGEST_NAMED: Final = 3
+_SLUG_LENGTH: Final = 40
+_SUBMODULE: Final = "160000"
+REFERENCES: Final = {"core.logAllRefUpdates": "false"}
+AUTHOR: Final = {"user.name": "Helmsman", "user.email": "helmsman@localhost", "commit.gpgSign": "false"}
+_SSH_PLACE: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:(?!/?/)[^\s:][^\s]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much may travel: in all, and of one file that is new or changed, in bytes."""
+
+    total: int
+    file: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        return cls(total=settings.workspace_limit_mb * MB, file=settings.workspace_file_limit_mb * MB)
+
+    def check(self, root: Path, paths: Collection[str]) -> None:
+        """Refuse files of a working tree that are too large, before they are read.
+
+        Raises:
+            WorkspaceTooLarge: One is, or all together are.
+        """
+        sizes = {path: _size(f"{root}/{path}") for path in paths}
+        if max(sizes.values(), default=0) > self.file:
+            raise _too_large(sizes, self.file, "of one new or changed file", "workspace_file_limit_mb")
+        if sum(sizes.values()) > self.total:
+            raise _too_large(sizes, self.total, "in all", "workspace_limit_mb")
+
+    def refuse(self, git: Git, tree: str) -> WorkspaceTooLarge:
+        """What to say of a tree that is more than may travel."""
+        listed = (entry.partition("\t") for entry in git.names("ls-tree", "-r", "-l", "-z", tree))
+        sizes = {path: int(size) for about, _, path in listed if (size := about.split()[-1]).isdecimal()}
+        return _too_large(sizes, self.total, "in all", "workspace_limit_mb")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedTree:
+    """A working tree on its way. `commit` is its content; `repository` tells the repositories of all machines apart, so
+    that what was sent once is not sent again. `directory` is where in the tree the work was asked for.
+
+    Without a bundle (`digest` is None) the other side has the commit, or fetches `branch` of `remote`. `included` is the
+    digest of the archive of ignored files, if there is one. `notes` say what does not travel.
+    """
+
+    id: str
+    name: str
+    repository: str
+    object_format: str
+    commit: str
+    directory: str = ""
+    remote: str | None = None
+    branch: str | None = None
+    digest: str | None = None
+    included: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The files of a packed workspace, where there are any."""
+
+    bundle: Path | None
+    included: Path | None
+
+
+class Packer:
+    """A working tree that is about to be packed. Made by `packing`, and of use in its block."""
+
+    def __init__(self, git: Git, folder: Path, directory: Path, limits: Limits) -> None:
+        self._git = git
+        self._folder = folder
+        self._limits = limits
+        self.work_tree = git.work_tree
+        self.git_dir = git.git_dir
+        own = replace(git.with_settings(AUTHOR), index=folder / "index")
+        head = git.text("rev-parse", "--verify", "HEAD")
+        snapshot = take_snapshot(own, check=partial(limits.check, git.work_tree))
+        self._tree = snapshot.tree
+        self._own = own
+        notes = (
+            _note(snapshot.nested, "repositories of their own inside this one"),
+            _note(_submodules(own), "submodules; they are empty there"),
+            _note(own.names("ls-files", "-z", "--", ":(attr:filter=lfs)"), "objects of git-lfs, only pointers"),
+        )
+        is_clean = snapshot.tree == git.text("rev-parse", "--verify", f"{head}^{{tree}}")
+        is_cut = git.text("rev-parse", "--is-shallow-repository") == "true" or _is_partial(git)
+        remote, branch = _pushed_to(git, head) if is_clean else (None, None)
+        self._is_cut, self._has_history = is_cut, True
+        commit = head if is_clean else self._commit(head)
+        inside = directory.resolve().relative_to(git.work_tree.resolve())
+        self.workspace = PackedTree(
+            id=uuid.uuid4().hex[:12],
+            name=re.sub(r"[^A-Za-z0-9_-]+", "-", git.work_tree.name)[:_SLUG_LENGTH].strip("-") or "repository",
+            repository=_fingerprint(git),
+            object_format=git.text("rev-parse", "--show-object-format"),
+            commit=commit,
+            directory="" if inside == Path() else inside.as_posix(),
+            remote=remote,
+            branch=branch,
+            notes=tuple(note for note in notes if note),
+        )
+        self._keep()
+
+    def candidates(self) -> list[str]:
+        """Commits to ask the other side for: what it has of these need not be sent."""
+        recent = ("rev-list", f"--max-count={_MOST_CANDIDATES}", self.workspace.commit)
+        sent = ("for-each-ref", f"--count={_MOST_CANDIDATES}", "--sort=-creatordate", "--format=%(objectname)", AWAY)
+        told = (self._git.run(*asked).output.decode().split() for asked in (recent, sent))
+        return list(dict.fromkeys(name for names in told for name in names))
+
+    def pack(self, known: Collection[str] = (), *, from_remote: bool = False) -> tuple[PackedTree, Parts]:
+        """Write the files that travel; what the `known` commits have is not in them. With `from_remote` none is written
+        where the other side can fetch the commit.
+
+        Raises:
+            WorkspaceTooLarge: It is more than may travel.
+            WorktreeError: Something cannot be read.
+        """
+        workspace = self.workspace
+        bundle, archive = self._folder / "bundle", self._folder / "included"
+        for file in (bundle, archive):
+            file.unlink(missing_ok=True)
+        included = pack_included(self._git, archive)
+        has_it = workspace.commit in known or (from_remote and workspace.remote is not None)
+        if not has_it:
+            workspace = self._bundled(bundle, known)
+            workspace = replace(workspace, remote=None, branch=None, digest=digest_of(bundle))
+        parts = Parts(None if has_it else bundle, archive if included.files else None)
+        notes = (*workspace.notes, *((included.note,) if included.note else ()))
+        digest = None if parts.included is None else digest_of(archive)
+        return replace(workspace, included=digest, notes=notes), parts
+
+    def forget(self) -> None:
+        """It does not travel after all."""
+        self._git.with_settings(REFERENCES).run("update-ref", "-d", f"{AWAY}/{self.workspace.id}/base")
+
+    def _bundled(self, bundle: Path, known: Collection[str]) -> PackedTree:
+        there = [one for one in self.candidates() if one in known]
+        limit = self._limits.total
+        if self._is_cut:
+            self._leave_history("this clone does not have all of it")
+        if write_bundle(self._git, self.workspace.commit, there, bundle, limit):
+            return self.workspace
+        self._leave_history(f"it is more than {limit // MB} MB")
+        if write_bundle(self._git, self.workspace.commit, there, bundle, limit):
+            return self.workspace
+        raise self._limits.refuse(self._git, self._tree)
+
+    def _leave_history(self, why: str) -> None:
+        if self._has_history:
+            self._has_history = False
+            notes = (*self.workspace.notes, f"The history of this repository does not travel: {why}.")
+            self.workspace = replace(self.workspace, commit=self._commit(), notes=notes)
+            self._keep()
+
+    def _keep(self) -> None:
+        name, commit = f"{AWAY}/{self.workspace.id}/base", self.workspace.commit
+        self._git.with_settings(REFERENCES).run("update-ref", name, commit)
+
+    def _commit(self, *parents: str) -> str:
+        arguments = [word for parent in parents for word in ("-p", parent)]
+        return self._own.text("commit-tree", "-m", "What was in the working tree", *arguments, self._tree)
+
+
+@contextmanager
+def packing(directory: Path, state_dir: Path, limits: Limits) -> Iterator[Packer]:
+    """Pack the working tree around a directory, in the block. Blocks.
+
+    Raises:
+        InvalidInput: There is none, or it has no commit.
+        WorkspaceTooLarge: It is more than may travel.
+        WorktreeError: Something in it cannot be read.
+    """
+    state_dir = ensure_state_dir(state_dir.absolute())
+    git = find_git(directory, state_dir)
+    if git is None:
+        what = "a bare repository" if is_bare(directory) else "not in the working tree of a git repository"
+        raise InvalidInput(f"{directory} is {what}, so it cannot be brought to another machine. Name a repository.")
+    if git.commit("HEAD") is None:
+        raise InvalidInput(f"The repository {git.work_tree} has no commit yet, and so cannot travel. Commit first.")
+    with git.viewed() as seen, temporary_directory(state_dir, "workspace") as folder:
+        yield Packer(seen, Path(folder), directory, limits)
+
+
+def is_fetchable(remote: str) -> bool:
+    """Whether another machine may be told to fetch from there: over the network, encrypted, and no program is named."""
+    try:
+        parts = urlsplit(remote)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    if any(not one.isprintable() for one in remote) or parts.password:
+        return False
+    if parts.scheme in ("https", "ssh") and "://" in remote:
+        return host[:1].isalnum() and not (parts.scheme == "https" and parts.username)
+    return "::" not in remote and _SSH_PLACE.fullmatch(remote) is not None
+
+
+def _pushed_to(git: Git, head: str) -> tuple[str, str] | tuple[None, None]:
+    """A remote that has a commit, as far as is known here, and the branch there."""
+    told = git.names("config", "-z", "--get-regexp", r"^remote\..*\.url$") if _has_remotes(git) else []
+    urls = {key[len("remote.") : -len(".url")]: value for key, _, value in (entry.partition("\n") for entry in told)}
+    listed = ("for-each-ref", "--format=%(refname)", f"--contains={head}", "refs/remotes")
+    for reference in git.run(*listed).output.decode("utf-8", "surrogateescape").splitlines() if urls else ():
+        for name, url in urls.items():
+            branch = reference.removeprefix(f"refs/remotes/{name}/")
+            if branch not in (reference, "HEAD") and is_fetchable(place := _without_login(url)):
+                return place, branch
+    return None, None
+
+
+def _has_remotes(git: Git) -> bool:
+    return git.run("config", "--get-regexp", r"^remote\..*\.url$", accept=(0, 1)).code == 0
+
+
+def _without_login(url: str) -> str:
+    """A name or a token in an address is for this machine."""
+    return re.sub(r"^https://[^/@]*@", "https://", url)
+
+
+def _fingerprint(git: Git) -> str:
+    """What tells this repository from all others, also those of other machines."""
+    here = f"{platform.node()}\0".encode() + os.fsencode(os.path.realpath(git.common_dir))
+    return hashlib.sha256(here).hexdigest()[:24]
+
+
+def _is_partial(git: Git) -> bool:
+    return any((git.common_dir / "objects" / "pack").glob("*.promisor"))
+
+
+def _submodules(git: Git) -> list[str]:
+    entries = (entry.partition("\t") for entry in git.names("ls-files", "-s", "-z"))
+    return [path for about, _, path in entries if about.startswith(_SUBMODULE)]
+
+
+def _note(paths: Collection[str], what: str) -> str | None:
+    return f"Not sent: {named(sorted(paths))} ({what})." if paths else None
+
+
+def _size(path: str) -> int:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _too_large(sizes: dict[str, int], limit: int, what: str, setting: str) -> WorkspaceTooLarge:
+    largest = sorted(sizes.items(), key=lambda one: -one[1])[:_LARGEST_NAMED]
+    told = ", ".join(f"{shown(path)} ({size / MB:.1f} MB)" for path, size in largest)
+    return WorkspaceTooLarge(
+        f"This tree is too large to travel: {told}. At most {limit // MB} MB {what} are sent. Name what is not needed in "
+        f".gitignore, or set {setting}.",
+        files=[{"path": shown(path), "bytes": size} for path, size in largest],
+        limit=limit,
+    )

@@ -1,0 +1,280 @@
+"""A working tree that came from another machine, placed here; and what was done to it, packed for the way back.
+
+Each repository of another machine has a bare one of ours (`workspace-stores`), so that what came once need not come again.
+Nothing but Helmsman writes there, and a bundle cannot name a reference. A workspace is a working tree of it, with a commit
+checked out and on no branch (`workspaces`). Sessions work in worktrees of that, as they do in those of any repository.
+
+What another machine says of a workspace is checked before it is used for a path or given to git. All of it blocks; call it
+in threads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.files import replace_file
+from helmsman.base.git import Git, init_bare
+from helmsman.base.patches import one_at_a_time
+from helmsman.base.snapshot import scratch
+from helmsman.base.values import decoded, encoded
+from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
+from helmsman.settings import WORKSPACES, ensure_state_dir
+from helmsman.worktrees.bundles import check_whole, digest_of, take_bundle, write_bundle
+from helmsman.worktrees.changes import check_present
+from helmsman.worktrees.including import unpack_included
+from helmsman.worktrees.lending import snapshot_of
+from helmsman.worktrees.lifecycle import made_inside, remove_folder, write_files
+from helmsman.worktrees.packing import AUTHOR, MB, REFERENCES, Limits, PackedTree, Parts, is_fetchable
+from helmsman.worktrees.records import read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from helmsman.worktrees.records import Worktree
+
+_STORES: Final = "workspace-stores"
+_RECORDS: Final = "workspace-records"
+_PLACED: Final = "refs/helmsman/workspaces"
+_FETCHED: Final = "refs/helmsman/fetched"
+PROTOCOLS: Final = "https:ssh"
+_UNUSED_SECONDS: Final = 30 * 24 * 3600
+_ID: Final = re.compile(r"[0-9a-f]{12}")
+_HEX: Final = re.compile(r"[0-9a-f]{24}")
+_OBJECT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_BRANCH: Final = re.compile(r"[^-\s][^\s]{0,200}")
+_MOST_ASKED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A workspace that is here. `directory` is where to work in it."""
+
+    workspace: PackedTree
+    path: Path
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of a workspace: a commit on top of what it was, with the agent's own below it. `base` is what it was.
+
+    Without a `digest` nothing was changed. `notes` say what is not in it.
+    """
+
+    commit: str
+    base: str
+    digest: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+# --- placed ----------------------------------------------------------------------------------------------------------
+
+
+def known_commits(state_dir: Path, repository: str, commits: Collection[str]) -> list[str]:
+    """Which of these commits of another machine's repository are here."""
+    asked = [commit for commit in list(commits)[:_MOST_ASKED] if _OBJECT.fullmatch(commit)]
+    store = state_dir / _STORES / _checked(_HEX, repository)
+    if not (store / "HEAD").is_file() or not asked:
+        return []
+    git = Git(work_tree=store, git_dir=store, place=state_dir)
+    lines = "".join(f"{commit}\n" for commit in asked).encode()
+    told = git.run("cat-file", "--batch-check", stdin=lines).output.decode().splitlines()
+    return [line.split()[0] for line in told if line.split()[1:2] == ["commit"]]
+
+
+def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
+    """Have a workspace here. One that is here already is what it is.
+
+    Raises:
+        InvalidInput: It is described by what cannot be.
+        WorkspaceIncomplete: It builds on commits that are not here, or cannot be fetched.
+        WorktreeError: A part of it is not what it should be, or git says no.
+    """
+    state_dir = ensure_state_dir(state_dir.absolute())
+    _check(workspace)
+    stores = state_dir / _STORES
+    stores.mkdir(mode=0o700, exist_ok=True)
+    git = init_bare(stores / workspace.repository, workspace.object_format, state_dir)
+    folder = f"{workspace.name}-{workspace.id}"
+    path = state_dir / WORKSPACES / folder
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with one_at_a_time(git):
+        known = placed(state_dir, workspace.id)
+        if known is not None:
+            return known
+        for file, digest in (parts.bundle, workspace.digest), (parts.included, workspace.included):
+            if (file is None) != (digest is None) or (file is not None and digest_of(file) != digest):
+                raise WorktreeError(f"Workspace {workspace.id} did not arrive whole. Send it again.")
+        _fetch(git, workspace, parts)
+        git.with_settings(REFERENCES).run("update-ref", f"{_PLACED}/{workspace.id}", workspace.commit)
+        own = Git(work_tree=path, git_dir=git.git_dir / "worktrees" / folder, place=state_dir)
+        _remove(own)
+        try:
+            options = ("--quiet", "--detach", "--no-checkout")
+            git.run_unviewed("worktree", "add", *options, str(path), workspace.commit)
+            write_files(own, pointers=True)
+            if parts.included is not None:
+                unpack_included(parts.included, path, state_dir)
+            found = Placed(workspace=workspace, path=path, directory=made_inside(path / workspace.directory, path))
+            replace_file(_record(state_dir, workspace.id), json.dumps(encoded(found)))
+        except BaseException:
+            _remove(own)
+            raise
+    return found
+
+
+def placed(state_dir: Path, workspace_id: str) -> Placed | None:
+    """A workspace that is here."""
+    try:
+        found = decoded(json.loads(_record(state_dir, workspace_id).read_bytes()))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError):
+        return None
+    return found if isinstance(found, Placed) and found.path.is_dir() else None
+
+
+def came_from_elsewhere(tree: Worktree) -> bool:
+    """Whether what a worktree was made of came from another machine."""
+    return tree.repository.parent == tree.state_dir / WORKSPACES
+
+
+def workspace_of(tree: Worktree) -> Placed | None:
+    """The workspace that a worktree was made of."""
+    if not came_from_elsewhere(tree):
+        return None
+    found = tree.repository.name.rpartition("-")[2]
+    return placed(tree.state_dir, found) if _ID.fullmatch(found) else None
+
+
+def remove_workspace(state_dir: Path, workspace_id: str) -> None:
+    """Remove a workspace. Worktrees of sessions are not part of it; what is gone already is no error.
+
+    Raises:
+        WorktreeError: Something cannot be removed.
+    """
+    found = placed(state_dir, workspace_id)
+    if found is not None:
+        store = state_dir / _STORES / found.workspace.repository
+        git = Git(work_tree=store, git_dir=store, place=state_dir)
+        with one_at_a_time(git):
+            _remove(Git(work_tree=found.path, git_dir=store / "worktrees" / found.path.name, place=state_dir))
+            with suppress(WorktreeError):
+                git.with_settings(REFERENCES).run("update-ref", "-d", f"{_PLACED}/{workspace_id}")
+    _record(state_dir, workspace_id).unlink(missing_ok=True)
+
+
+def remove_unused(state_dir: Path) -> None:
+    """Remove workspaces that are old and of which no worktree is left, and what arrived and was never placed."""
+    used = {tree.repository for tree in read_records(state_dir)}
+    since = time.time() - _UNUSED_SECONDS
+    for file in (state_dir / _RECORDS).glob("*"):
+        with suppress(OSError, WorktreeError, InvalidInput):
+            if file.stat().st_mtime < since:
+                found = placed(state_dir, file.stem) if file.suffix == ".json" else None
+                if found is None:
+                    file.unlink()
+                elif found.path not in used:
+                    remove_workspace(state_dir, found.workspace.id)
+
+
+def arriving(state_dir: Path, workspace_id: str, part: str) -> Path:
+    """Where a part of a workspace is while it arrives, or until it is fetched."""
+    if part not in ("bundle", "included", "result"):
+        raise InvalidInput(f"A workspace has no part {part!r:.100}.")
+    return _records(state_dir) / f"{_checked(_ID, workspace_id)}.{part}"
+
+
+def _fetch(git: Git, workspace: PackedTree, parts: Parts) -> None:
+    """Have the commit in the store, with all that it needs."""
+    commit = workspace.commit
+    if parts.bundle is not None:
+        take_bundle(git, parts.bundle, commit)
+    elif workspace.remote is not None and not known_commits(git.place, workspace.repository, [commit]):
+        asks_nobody = git.with_variables(
+            GIT_ALLOW_PROTOCOL=PROTOCOLS, GIT_ASKPASS="", SSH_ASKPASS_REQUIRE="never", GIT_LFS_SKIP_SMUDGE="1"
+        )
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
+        wanted = f"+refs/heads/{workspace.branch}:{_FETCHED}/{workspace.id}"
+        strictly = asks_nobody.with_settings({**REFERENCES, "fetch.fsckObjects": "true"})
+        with suppress(WorktreeError):
+            strictly.run("fetch", *options, "--", workspace.remote, wanted)
+    if not git.has(f"{commit}^{{commit}}"):
+        raise WorkspaceIncomplete(f"Commit {commit} is not here, and cannot be fetched. Send it.", missing=[commit])
+    check_whole(git, commit)
+    git.with_settings(REFERENCES).run("update-ref", "-d", f"{_FETCHED}/{workspace.id}")
+
+
+def _remove(git: Git) -> None:
+    remove_folder(git.work_tree)
+    remove_folder(git.git_dir)
+
+
+def _check(workspace: PackedTree) -> None:
+    _checked(_ID, workspace.id)
+    _checked(_HEX, workspace.repository)
+    _checked(_NAME, workspace.name)
+    _checked(_OBJECT, workspace.commit)
+    _checked(re.compile("sha1|sha256"), workspace.object_format)
+    inside = PurePosixPath(workspace.directory)
+    if inside.is_absolute() or ".." in inside.parts or ".git" in inside.parts or "\0" in workspace.directory:
+        raise InvalidInput(f"{workspace.directory!r:.200} is no directory of a workspace.")
+    if workspace.remote is not None:
+        if not is_fetchable(workspace.remote):
+            raise InvalidInput("A workspace can be fetched by https and ssh only. Send a bundle.")
+        _checked(_BRANCH, workspace.branch or "")
+
+
+def _checked(pattern: re.Pattern[str], value: str) -> str:
+    if not pattern.fullmatch(str(value)):
+        raise InvalidInput(f"{value!r:.100} cannot be part of a workspace.")
+    return value
+
+
+def _records(state_dir: Path) -> Path:
+    folder = ensure_state_dir(state_dir) / _RECORDS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _record(state_dir: Path, workspace_id: str) -> Path:
+    return _records(state_dir) / f"{_checked(_ID, workspace_id)}.json"
+
+
+# --- and back --------------------------------------------------------------------------------------------------------
+
+
+def pack_result(tree: Worktree, into: Path, limits: Limits) -> Result:
+    """Pack what is in a worktree now, committed or not, for the machine that its content came from. `into` is written
+    where anything was changed.
+
+    Raises:
+        WorkspaceTooLarge: It is more than may travel.
+        WorktreeError: It is gone, or cannot be read.
+    """
+    check_present(tree)
+    into.unlink(missing_ok=True)
+    with scratch(tree.own_git.with_settings(AUTHOR)) as own:
+        snapshot = snapshot_of(own, tree, partial(limits.check, tree.path))
+        notes = [f"Not in it: {name}, a repository of its own." for name in snapshot.nested]
+        head = own.commit("HEAD") or tree.base
+        is_committed = own.text("rev-parse", "--verify", f"{head}^{{tree}}") == snapshot.tree
+        commit = head if is_committed else _commit(own, snapshot.tree, head)
+        if commit == tree.base:
+            return Result(commit=commit, base=tree.base, notes=tuple(notes))
+        if not write_bundle(own, commit, [tree.base], into, limits.total):
+            notes.append(f"The commits that were made are not in it: they are more than {limits.total // MB} MB.")
+            commit = _commit(own, snapshot.tree, tree.base)
+            if not write_bundle(own, commit, [tree.base], into, limits.total):
+                raise limits.refuse(own, snapshot.tree)
+        return Result(commit=commit, base=tree.base, digest=digest_of(into), notes=tuple(notes))
+
+
+def _commit(git: Git, tree: str, parent: str) -> str:
+    return git.text("commit-tree", "-m", "What was in the working tree", "-p", parent, tree)

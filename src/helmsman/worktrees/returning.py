@@ -1,0 +1,213 @@
+"""Work that is done on another machine with a tree of this one: what is known of it here, and its result brought back.
+
+The result is a commit in this repository, kept by a reference beside that of what was sent (`refs/helmsman/away/…`). The
+difference of the two is what is shown and what is applied: merged with what the tree has by now, among git's objects, before
+a file is touched. Changes that were not committed when the tree was sent are part of what was sent; they are no reason to
+refuse it, as long as they are still the same. All of it blocks; call it in threads.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.files import replace_file
+from helmsman.base.git import Git
+from helmsman.base.patches import (
+    Conflicts,
+    exchange_trees,
+    left_out_by_sparse_checkout,
+    named,
+    one_at_a_time,
+    refuse_repositories,
+    shown,
+)
+from helmsman.base.snapshot import index_files, scratch
+from helmsman.base.values import decoded, encoded
+from helmsman.errors import DirtyTree, WorktreeError
+from helmsman.settings import ensure_state_dir
+from helmsman.worktrees.applying import Applied, merged
+from helmsman.worktrees.bundles import take_bundle
+from helmsman.worktrees.changes import TreeDiff, compare
+from helmsman.worktrees.packing import AWAY, REFERENCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+_FOLDER: Final = "away"
+_SUBMODULE: Final = "160000"
+_SHORTEST: Final = 8
+"""Less than that of an id may mean a session of this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """Work on another machine with a tree of this one. `base` is what was sent, `result` what came back last, if anything.
+
+    `session_id` and `task_id` are those of the other machine, once they are known.
+    """
+
+    id: str
+    host: str
+    repository: Path
+    git_dir: Path
+    base: str
+    state_dir: Path
+    sent_at: datetime
+    result: str | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+
+    @property
+    def git(self) -> Git:
+        return Git(work_tree=self.repository, git_dir=self.git_dir, place=self.state_dir)
+
+
+# --- what is known ---------------------------------------------------------------------------------------------------
+
+
+def write_away(away: Away) -> None:
+    """Write down that work is done elsewhere, or what is known of it by now.
+
+    Raises:
+        WorktreeError: It cannot be written.
+    """
+    try:
+        folder = ensure_state_dir(away.state_dir) / _FOLDER
+        folder.mkdir(mode=0o700, exist_ok=True)
+        replace_file(folder / f"{away.id}.json", json.dumps(encoded(away)))
+    except OSError as error:
+        raise WorktreeError(f"What is done elsewhere cannot be written down: {error}. Make room.") from error
+
+
+def all_away(state_dir: Path) -> Iterator[Away]:
+    """All work that is done elsewhere with trees of this machine; what cannot be understood is left out."""
+    for file in sorted((state_dir / _FOLDER).glob("*.json")):
+        with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, ImportError):
+            found = decoded(json.loads(file.read_bytes()))
+            if isinstance(found, Away) and found.id == file.stem:
+                yield replace(found, state_dir=state_dir)
+
+
+def find_away(state_dir: Path, reference: str) -> tuple[Away, ...]:
+    """Those that are meant by the id of a session, the beginning or end of it, or the id of a task or workspace."""
+    found = tuple(all_away(state_dir))
+    exact = tuple(one for one in found if reference in (one.session_id, one.task_id, one.id))
+    if exact or len(reference) < _SHORTEST:
+        return exact
+    return tuple(
+        one
+        for one in found
+        if (one.session_id or "").startswith(reference) or (one.session_id or "").endswith(reference)
+    )
+
+
+def forget_away(away: Away) -> None:
+    """Forget it: what was sent and what came back is kept no longer."""
+    if away.git_dir.is_dir():
+        with suppress(WorktreeError):
+            for name in ("base", "result"):
+                away.git.with_settings(REFERENCES).run("update-ref", "-d", f"{AWAY}/{away.id}/{name}")
+    (away.state_dir / _FOLDER / f"{away.id}.json").unlink(missing_ok=True)
+
+
+# --- what came back --------------------------------------------------------------------------------------------------
+
+
+def take_result(away: Away, commit: str, bundle: Path | None) -> Away:
+    """Have what came back in the repository; without a bundle it is here already.
+
+    Raises:
+        WorktreeError: It is damaged, or something else.
+    """
+    git = away.git
+    if not away.git_dir.is_dir():
+        raise WorktreeError(f"The repository {away.repository} is gone, so nothing can be brought back to it.")
+    if bundle is not None:
+        take_bundle(git, bundle, commit)
+    elif git.commit(commit) != commit:
+        raise WorktreeError(f"What came back for {away.repository} is not whole. Try again.")
+    git.with_settings(REFERENCES).run("update-ref", f"{AWAY}/{away.id}/result", commit)
+    away = replace(away, result=commit)
+    write_away(away)
+    return away
+
+
+def diff_of_result(away: Away) -> TreeDiff:
+    """What was changed elsewhere, as far as it came back.
+
+    Raises:
+        WorktreeError: Git cannot read it.
+    """
+    with away.git.viewed() as git:
+        return compare(git, away.base, away.result or away.base)
+
+
+def apply_result(away: Away, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None) -> Applied:
+    """Bring what came back into the working tree: all of it, or nothing. As `helmsman.worktrees.apply`.
+
+    Raises:
+        DirtyTree: The tree has uncommitted changes that were not sent. Untracked files do not count unless they are in the
+            way.
+        ApplyConflict: The changes do not fit. Nothing was touched.
+        WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
+    """
+    if not away.repository.is_dir() or not away.git.has("HEAD^{commit}"):
+        raise WorktreeError(f"{away.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
+    with one_at_a_time(away.git), scratch(away.git) as git:
+        head, base, result = (
+            git.text("rev-parse", "--verify", f"{one}^{{tree}}")
+            for one in ("HEAD", away.base, away.result or away.base)
+        )
+        diff = compare(git, away.base, away.result or away.base)
+        if check is not None:
+            check(diff)
+        changed = _differing(git, base, result)
+        refuse_repositories(path for path, modes in changed.items() if _SUBMODULE in modes)
+        own = replace(git, index=None, objects=None)
+        uncommitted = {entry[3:] for entry in own.names("status", "--porcelain=v1", "-z", "-uno", "--no-renames")}
+        sparse = left_out_by_sparse_checkout(own)
+        looked_at: set[str] = set()
+        more = {*changed, *_differing(git, head, base), *uncommitted}
+        while True:
+            looked_at |= more
+            now = _tree_of(git, head, looked_at - sparse)
+            wanted = result if now == base else merged(git, base, now, result)
+            to_do = {*_differing(git, now, wanted)}
+            more = to_do - looked_at  # a merge may have it that a new file is elsewhere by now
+            if not more:
+                break
+        since = {*_differing(git, base, now)}
+        unexpected = sorted((uncommitted & since) - ({*changed} - to_do))
+        if unexpected and not allow_dirty:
+            raise DirtyTree(
+                f"The working tree {away.repository} has uncommitted changes that it did not have when it was sent: "
+                f"{named(unexpected)}. Nothing was touched. Commit or stash them, or allow a dirty tree.",
+                files=[shown(path) for path in unexpected],
+            )
+        conflicts = Conflicts()
+        for path in to_do & since & {*_differing(git, head, now)}:
+            tracked = path in uncommitted
+            conflicts.reasons[path] = "uncommitted changes in it" if tracked else "an untracked file is in its place"
+        if conflicts.reasons:
+            raise conflicts.error(away.repository)
+        files = compare(git, now, wanted).files
+        exchange_trees(git, now, wanted)
+        return Applied(files=files, how="clean" if now == base else "three-way", diff=diff)
+
+
+def _tree_of(git: Git, head: str, paths: Collection[str]) -> str:
+    """HEAD with what the working tree has at these paths, as a tree."""
+    git.run("read-tree", head)
+    index_files(git, paths)
+    return git.text("write-tree")
+
+
+def _differing(git: Git, before: str, after: str) -> dict[str, list[str]]:
+    """The paths on which two trees differ, with the modes of both."""
+    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
+    return {path: about.removeprefix(":").split(" ")[:2] for about, path in zip(raw[::2], raw[1::2], strict=True)}
