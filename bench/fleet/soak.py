@@ -1,4 +1,4 @@
-"""`python -m bench.fleet.soak`: a fleet on real Codex, in which machines, engines, doors and Postgres are killed or stopped at random.
+"""`python -m bench.fleet.soak`: a fleet on real Codex, with machines, engines and Postgres killed or stopped at random.
 
 Every task's command writes into a journal outside of the database when it begins, and every 0.1 s that it lives. At the end:
 `lost`: acknowledged, and not ended; `twice`: two processes worked on a task at once; `untrue`: the result is not what the
