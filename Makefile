@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo test test-all cover matrix bench bench-check bench-fleet fuzz soak soak-fleet lint types audit format goldens images reference architecture constraints clean
+.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix bench bench-check bench-fleet fuzz soak soak-fleet lint types audit format goldens images reference architecture constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ setup: $(VENV)/.dev ## Make a virtual environment with everything in it
 
 demo: $(VENV)/.runtime ## Real Codex on a scripted model: a command, a change, an approval; no account needed
 	@$(BIN)/helmsman demo $(DEMO)
+
+demo-fleet: $(VENV)/.dev ## A Postgres, three workers as three machines, twenty tasks, one machine killed: all done, none twice
+	@$(BIN)/python scripts/demo_fleet.py $(DEMO)
 
 # Without the npm registry this fails, and the tests with those clients are skipped.
 $(CLIENTS)/installed.json: scripts/fetch_clients.py | $(VENV)/.dev

@@ -12,12 +12,13 @@ import logging
 import os
 import sys
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeAlias, cast
 
 from helmsman.base.concurrency import require_asyncio
-from helmsman.errors import NotOpen
+from helmsman.errors import InvalidSetting, NotOpen
 from helmsman.hub.verbs import VERBS
 from helmsman.model.events import EngineGone, TurnEnded
+from helmsman.model.inputs import refuse_placement
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.errors import BudgetExceeded
-    from helmsman.hub.client import HubClient
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
@@ -40,6 +40,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Holder: TypeAlias = "Callable[[Session, str, Callable[[], Awaitable[None]]], Awaitable[bool]]"
+
+
+class Elsewhere(Protocol):
+    """Who has the service in place of a Helmsman: the user's hub, or a fleet for a door of that."""
+
+    listeners: list[Callable[[Session, Event], None]]
+
+    @property
+    def sessions(self) -> Mapping[str, Session]: ...
+
+    async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Have one of the verbs done."""
+        ...
+
+    def part(self, path: str) -> Any:
+        """What stands on the verbs: `tasks` or `extras`."""
+        ...
 
 
 class Helmsman(Steering):
@@ -76,7 +93,7 @@ class Helmsman(Steering):
             room=room,
         )
         self._may_ask_hub = self._is_alone and self.settings.detach and not agents and not inside and os.name == "posix"
-        self._hub: HubClient | None = None
+        self._hub: Elsewhere | None = None
         self._life: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
 
@@ -147,6 +164,14 @@ class Helmsman(Steering):
                 for note in self.settings.ignored:
                     log.warning("%s", note)
                 return self
+        if self.settings.fleet_url is not None and (self._is_door or self._is_alone):
+            if self._shared.open_fleet is None:
+                raise InvalidSetting(
+                    "A fleet is reached through the hub, and this Helmsman does without (HELMSMAN_DETACH=0, --bound, "
+                    "inside, or agents of its own). Leave that out, or unset HELMSMAN_FLEET_URL to have it done here."
+                )
+            self._hub = await self._exit.enter_async_context(self._shared.open_fleet(self))
+            return self
         return await super().__aenter__()
 
     async def __aexit__(self, *exc: Any) -> None:
@@ -159,7 +184,7 @@ class Helmsman(Steering):
     def tasks(self) -> Tasks:
         """All tasks: those of this Helmsman, those of others on this machine, and those in the cloud."""
         if self._hub is not None:
-            return cast("Tasks", _Part(self._hub, "tasks"))
+            return cast("Tasks", self._hub.part("tasks"))
         from helmsman.capabilities.all_tasks import Tasks
 
         return Tasks(self, env=self._env)
@@ -168,7 +193,7 @@ class Helmsman(Steering):
     def extras(self) -> Extras:
         """What Codex can do beyond start and say."""
         if self._hub is not None:
-            return cast("Extras", _Part(self._hub, "extras"))
+            return cast("Extras", self._hub.part("extras"))
         from helmsman.capabilities import Extras
 
         return Extras(self, self.tasks)
@@ -188,7 +213,7 @@ class Helmsman(Steering):
 
     @property
     def asks_hub(self) -> bool:
-        """Whether the user's hub has the service."""
+        """Whether somebody else has the service: the user's hub, or a fleet."""
         return self._hub is not None
 
     async def goes_on_alone(self) -> bool:
@@ -250,20 +275,6 @@ class Helmsman(Steering):
         return any(part.asks(session, event) for part in (extras.budgets, extras.plans, extras.limits))
 
 
-class _Part:
-    """What stands on a Helmsman in a hub: whatever it is asked for, the hub does."""
-
-    def __init__(self, hub: HubClient, path: str) -> None:
-        self._hub = hub
-        self._path = path
-
-    def __getattr__(self, name: str) -> _Part:
-        return _Part(self._hub, f"{self._path}.{name}")
-
-    async def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return await self._hub.call(self._path, arguments, named)
-
-
 def _in_hub(name: str) -> Callable[..., Any]:
     """A verb that the hub does, where there is one."""
     here = getattr(Steering, name)
@@ -272,6 +283,7 @@ def _in_hub(name: str) -> Callable[..., Any]:
     def verb(self: Helmsman, *arguments: Any, **named: Any) -> Awaitable[Any]:
         done_here = here(self, *arguments, **named)  # a wrong argument is an error of the call itself
         if self._hub is None:
+            refuse_placement(named.get("placement"))
             return cast("Awaitable[Any]", done_here)
         done_here.close()
         return self._hub.call(name, arguments, named)

@@ -41,7 +41,7 @@ from helmsman.base.given_values import (
     whole_number,
 )
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.base.surroundings import current
+from helmsman.base.surroundings import FLEET_URL, current
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 
@@ -119,6 +119,8 @@ class Settings:
     allowed_roots: tuple[Path, ...] = ()
     codex_remote: str | None = None
     codex_remote_token: str | None = field(default=None, repr=False)
+    fleet_url: str | None = field(default=None, repr=False)
+    """It may hold a password."""
     files: tuple[ConfigFile, ...] = ()
     user_file: Path | None = None
     """Where the user's own file is, or would be."""
@@ -379,6 +381,14 @@ def _address(given: Given) -> str:
     return engine_address(given.value.strip()).geturl()
 
 
+def _database(given: Given) -> str:
+    """The address is never shown: it may hold a password."""
+    value = given.value.strip() if isinstance(given.value, str) else ""
+    if not value.startswith(("postgresql://", "postgres://")):
+        raise InvalidSetting(f"{given.name} is no address of a fleet. Use postgresql://USER@HOST/DATABASE.")
+    return value
+
+
 # --- what a project's file can do ------------------------------------------------------------------------------------
 
 
@@ -463,6 +473,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "a `codex app-server` to connect to instead of starting one: ws://127.0.0.1:PORT or wss://HOST:PORT; its token is "
         f"in {REMOTE_TOKEN}",
         _address,
+        only_yours,
+    ),
+    "fleet_url": _Setting(
+        FLEET_URL,
+        None,
+        "the fleet that new work is given to: postgresql://USER@HOST/DATABASE, as `helmsman fleet init` has set it up",
+        _database,
         only_yours,
     ),
     "codex_home": _Setting("CODEX_HOME", None, "Codex's home", existing_directory, only_yours),

@@ -24,7 +24,7 @@ import anyio.to_thread
 
 from helmsman.base.processes import CHILD_MARK, kill, with_variable
 from helmsman.base.redaction import redact
-from helmsman.base.surroundings import umask_in
+from helmsman.base.surroundings import for_others, umask_in
 from helmsman.errors import EngineStartFailed
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ async def open_child(
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**(os.environ if env is None else env), MARK: mark},
+                env={**for_others(os.environ if env is None else env), MARK: mark},
                 cwd=cwd,
                 start_new_session=True,
                 umask=umask_in(os.environ if env is None else env),

@@ -297,7 +297,9 @@ def _run(
     if program is None:
         raise WorktreeError("There is no git on PATH, and this needs it. Install git.")
     environment = {
-        name: value for name, value in known.items() if not name.startswith("GIT_") or name in _KEPT_VARIABLES
+        name: value
+        for name, value in surroundings.for_others(known).items()
+        if not name.startswith("GIT_") or name in _KEPT_VARIABLES
     }
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
     environment["LANGUAGE"] = "en"  # what git says is read; other programs keep their encoding

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 UMASK: Final = "HELMSMAN_UMASK"
 """How a door tells the hub, among its variables, which modes its files are to have. Octal."""
+FLEET_URL: Final = "HELMSMAN_FLEET_URL"
+"""The address of a fleet's database, often with a password. It is for Helmsman alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,11 @@ def umask_in(env: Mapping[str, str]) -> int:
         return int(env[UMASK], 8) & 0o777
     except (KeyError, ValueError):
         return -1
+
+
+def for_others(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables for a program that is started for whoever has these: an agent, git, a command of a repository."""
+    return {name: value for name, value in env.items() if name != FLEET_URL}
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from helmsman.base.shown_text import one_line
+from helmsman.base.surroundings import FLEET_URL
 from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import print_json
-from helmsman.errors import FleetNotReady, InvalidSetting
+from helmsman.cli.output import counted, print_json
+from helmsman.errors import FleetNotReady, InvalidInput, InvalidSetting
 
-FLEET_URL: Final = "HELMSMAN_FLEET_URL"
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from helmsman.fleet.client import FleetClient, Machine
+
+ResultT = TypeVar("ResultT")
 _MARKS: Final = {"ok": "ok", "warning": "!", "wrong": "✗"}
 
 
@@ -36,8 +42,8 @@ def fleet_url() -> str:
     Raises:
         InvalidSetting: It is not set.
     """
-    url = os.environ.get(FLEET_URL)
-    if not url:
+    url = settings_of_command().fleet_url
+    if url is None:
         raise InvalidSetting(f"{FLEET_URL} is not set. It is the address of the fleet: postgresql://USER@HOST/DATABASE")
     return url
 
@@ -75,3 +81,92 @@ def _init(url: str | None, as_json: bool) -> int:
         "The fleet is ready. Start `helmsman worker` on its machines, and set HELMSMAN_FLEET_URL there and here."
     )
     return ExitCode.OK
+
+
+def _ask(do: Callable[[FleetClient], Awaitable[ResultT]]) -> ResultT:
+    with_fleet()
+    import anyio
+
+    from helmsman.fleet.client import FleetClient
+
+    async def ask() -> ResultT:
+        async with FleetClient(fleet_url()) as client:
+            return await do(client)
+
+    return anyio.run(ask)
+
+
+@cli_command("status", "Show the machines of the fleet, and what waits.", "helmsman fleet status", group=command)
+def _status(as_json: bool) -> int:
+    """Show the machines of the fleet with their load, and how many tasks wait in which queue."""
+
+    async def look(client: FleetClient) -> tuple[Sequence[Machine], Mapping[str, int]]:
+        return await client.machines(), await client.waiting()
+
+    machines, waiting = _ask(look)
+    if as_json:
+        print_json({"machines": [machine.as_dict() for machine in machines], "waiting": dict(waiting)})
+        return ExitCode.OK
+    for machine in machines:
+        state = "draining" if machine.is_draining else "up" if machine.is_alive else "silent"
+        has = "  ".join(filter(None, (", ".join(sorted(machine.agents)), ", ".join(machine.labels), machine.version)))
+        click.echo(f"{machine.name:<20} {state:<9} {machine.running} of {machine.capacity} running  {one_line(has)}")
+    if not machines:
+        click.echo("No machine is part of the fleet. Start `helmsman worker` on one.", err=True)
+    for queue, count in waiting.items():
+        click.echo(f"{counted(count, 'task')} waiting for {queue}")
+    return ExitCode.OK
+
+
+@cli_command("drain", "Have a machine take nothing more.", "helmsman fleet drain build-1", group=command)
+@click.argument("machine")
+def _drain(machine: str, as_json: bool) -> int:
+    """Have a machine take nothing more. Its worker ends when what it runs has ended."""
+    if not _ask(lambda client: client.drain(machine)):
+        raise InvalidInput(f"There is no machine {machine} in the fleet. `helmsman fleet status` shows them.")
+    if as_json:
+        print_json({"machine": machine, "isDraining": True})
+    else:
+        click.echo(f"{machine} takes nothing more, and ends when nothing runs there.", err=True)
+    return ExitCode.OK
+
+
+@cli_command("doctor", "Check the fleet.", "helmsman fleet doctor", group=command)
+def _doctor(as_json: bool) -> int:
+    """Look at the database, the machines and what waits. The exit code is 1 if something is wrong."""
+
+    async def look(client: FleetClient) -> list[tuple[str, str, str]]:
+        from helmsman.fleet.setup import check_database
+
+        found = [(one.verdict, one.name, one.text) for one in await check_database(client.database)]
+        return [*found, *_looked_at(await client.machines(), await client.waiting())]
+
+    checks = _ask(look)
+    if as_json:
+        print_json({"checks": [{"name": name, "verdict": verdict, "text": text} for verdict, name, text in checks]})
+    else:
+        for verdict, name, text in checks:
+            click.echo(f"  {_MARKS[verdict]:<3} {name}: {one_line(text)}")
+    return ExitCode.FAILED if any(verdict == "wrong" for verdict, _, _ in checks) else ExitCode.OK
+
+
+def _looked_at(machines: Sequence[Machine], waiting: Mapping[str, int]) -> list[tuple[str, str, str]]:
+    from helmsman.fleet.rows import serves
+
+    alive = [machine for machine in machines if machine.is_alive]
+    found = [
+        ("warning", "machines", f"{one.name} has been silent for {one.seen_seconds_ago:.0f} s. Look at its worker.")
+        for one in machines
+        if not one.is_alive
+    ]
+    if alive:
+        found.append(("ok", "machines", f"{len(alive)} up, room for {sum(one.capacity for one in alive)} at once"))
+    else:
+        found.append(("wrong", "machines", "None is up, so nothing is done. Start `helmsman worker` on one."))
+    versions = sorted({one.version for one in alive})
+    if len(versions) > 1:
+        found.append(("warning", "versions", f"{', '.join(versions)} work together. Upgrade the older ones."))
+    for queue, count in waiting.items():
+        if not any(serves(queue, name=one.name, agents=one.agents, labels=one.labels) for one in alive):
+            found.append(("wrong", "queues", f"{counted(count, 'task')} waiting for {queue}, which no machine takes."))
+    return found

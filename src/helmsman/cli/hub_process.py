@@ -8,17 +8,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import AsyncIterator, Callable, Collection
     from pathlib import Path
 
     from helmsman.base.processes import Process
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub, Serve
+    from helmsman.sessions.session import Verbs
     from helmsman.settings import ConfigFile
-    from helmsman.steering.shared import Shared
+    from helmsman.steering.shared import OpenFleet, Shared
     from helmsman.tasks.calls import CallLog
 
     MakeServe = Callable[[Shared, CallLog], Serve]
@@ -84,6 +86,7 @@ async def _run(state: str) -> None:
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
     owner = Owner(hub.epoch, start_command(state))
     async with Shared(state_dir, owner=owner, fence=fence, files=_agents_files(state_dir)) as shared:
+        shared.open_fleet = _open_fleet(shared)
         hub.on_stop = lambda: shared.need_engines(none=True)
         calls = CallLog(shared.ledger)
         shared.tasks.start_soon(_forget_gone, calls, state_dir)
@@ -108,6 +111,32 @@ async def _run(state: str) -> None:
                 HANDOVER: serve_handover(shared.ledger.write),
             }
         )
+
+
+def _open_fleet(shared: Shared) -> OpenFleet:
+    """What opens a fleet: imported when the first door comes that has one."""
+    opener: OpenFleet | None = None
+
+    @asynccontextmanager
+    async def open_fleet(helm: Verbs) -> AsyncIterator[Any]:
+        nonlocal opener
+        if opener is None:
+            import anyio.to_thread
+
+            from helmsman.cli.fleet import with_fleet
+
+            with_fleet()
+
+            def load() -> OpenFleet:
+                from helmsman.fleet.door import fleet_opener
+
+                return fleet_opener(shared)
+
+            opener = await anyio.to_thread.run_sync(load)
+        async with opener(helm) as fleet:
+            yield fleet
+
+    return open_fleet
 
 
 def _agents_files(state_dir: Path) -> tuple[ConfigFile, ...]:

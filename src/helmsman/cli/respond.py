@@ -152,7 +152,7 @@ def show_all(*, as_json: bool) -> int:
 
 async def asking_sessions(helm: Helmsman) -> dict[str, tuple[Session, str]]:
     """All sessions that ask something, with what each is to do, the one that waits longest first."""
-    working, _ = await helm.tasks.list(status=["working"], origin="local", limit=_MOST)
+    working, _ = await helm.tasks.list(status=["working"], limit=_MOST)
     asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
     return {
         task.session_id: (await helm.session(task.session_id), task.instruction)

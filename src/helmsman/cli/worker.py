@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -68,6 +69,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
     url = fleet_url()
     state_dir = load_settings().state_dir / DIRECTORY
     settings = load_settings({"state_dir": state_dir / "service", "max_sessions": capacity, "detach": True})
+    settings = replace(settings, fleet_url=None)  # what is done here is done by this machine
     log_to_stderr(_LOG, settings.log_level)
     name = name or re.sub(r"[^a-z0-9._-]", "-", platform.node().lower())[:40] or "machine"
     options = WorkerOptions(

@@ -87,6 +87,7 @@ class FleetDraft:
     Attributes:
         spec: What the machine needs to run it (`helmsman.tasks.spec.TurnSpec.as_dict`), and what else it is to know.
         session_id: The session that it goes on with: its tasks run one after another, in this order.
+        lane: The same by its lane, also before any machine has begun it.
         host: The one machine that may run it; else any that has the agent and all of `labels` does.
         priority: From 1, which comes first, to 1000.
         delay: It begins so many seconds from now, not before.
@@ -99,6 +100,7 @@ class FleetDraft:
     spec: Mapping[str, Any]
     directory: str | None = None
     session_id: str | None = None
+    lane: str | None = None
     model: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     idempotency_key: str | None = None
@@ -142,6 +144,20 @@ class Machine:
     started: datetime
     seen_seconds_ago: float
     is_alive: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """As doors show it."""
+        return {
+            "name": self.name,
+            "isAlive": self.is_alive,
+            "isDraining": self.is_draining,
+            "running": self.running,
+            "capacity": self.capacity,
+            "labels": list(self.labels),
+            "agents": sorted(self.agents),
+            "version": self.version,
+            "seenSecondsAgo": round(self.seen_seconds_ago, 1),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,9 +273,10 @@ class FleetClient:
         priority, queue = draft.priority, queue_of(draft.agent, draft.labels, draft.host)
         with enqueuer.engine.begin() as connection:
             lane, waits = task_id, False
-            if draft.session_id is not None:
-                before = connection.execute(_BEFORE, {"session": draft.session_id}).first()
-                lane = draft.session_id if before is None else before.lane
+            if (named := draft.lane or draft.session_id) is not None:
+                known = {"session": draft.session_id, "lane": draft.lane}
+                before = connection.execute(_BEFORE, known).first()
+                lane = named if before is None else before.lane
                 lock_lane(connection, lane)
                 waits = is_busy(connection, lane)
                 if draft.host is None and before is not None and before.is_there:
@@ -552,7 +569,7 @@ _BEFORE: Final = sa.text(
     """
     select task.lane, worker.name, worker.id is not null and not worker.draining as is_there
     from helmsman.tasks task left join helmsman.workers worker on worker.name = split_part(task.worker, '~', 1)
-    where task.session_id = :session order by task.number desc limit 1
+    where task.session_id = :session or task.lane = :lane order by task.number desc limit 1
     """
 )
 """Where the last turn of a session was."""

@@ -41,6 +41,10 @@ _CLAIM: Final = """
     with claimed as (
         update helmsman.tasks mine set
             epoch = epoch + 1, worker = %(worker)s, status = 'working', input_required = false,
+            session_id = coalesce(session_id, (
+                select before.session_id from helmsman.tasks before
+                where before.lane = mine.lane and before.session_id is not null order by before.number desc limit 1
+            )),
             begun_at = coalesce(begun_at, clock_timestamp()), updated_at = clock_timestamp(), revision = revision + 1
         where id = %(task)s and status in ('pending', 'working')
             and exists (select from helmsman.workers where id = %(worker)s)

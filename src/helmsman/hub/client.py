@@ -280,6 +280,10 @@ class HubClient:
                 for copied in self._copies.values():
                     self._offer_questions(copied)
 
+    def part(self, path: str) -> _Part:
+        """What stands on the verbs."""
+        return _Part(self, path)
+
     async def _reached(self) -> Peer:
         while self._peer is None or self._peer.closed is not None:
             if self._lost is not None:
@@ -450,6 +454,20 @@ class HubClient:
 
         with scope:
             await ask_handler(handler, session, question, answer, give_up)
+
+
+class _Part:
+    """What stands on a Helmsman in a hub: whatever it is asked for, the hub does."""
+
+    def __init__(self, hub: HubClient, path: str) -> None:
+        self._hub = hub
+        self._path = path
+
+    def __getattr__(self, name: str) -> _Part:
+        return _Part(self._hub, f"{self._path}.{name}")
+
+    async def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return await self._hub.call(self._path, arguments, named)
 
 
 class _HubGone(Exception):

@@ -22,6 +22,7 @@ from helmsman.model.options import (
     DEFAULT_AGENT,
     WRITES,
     ApprovalPolicy,
+    Placement,
     SandboxMode,
     SessionOptions,
     TurnInput,
@@ -248,6 +249,19 @@ def require_place(session_id: str, place: str | None) -> None:
             f"The directory of session {session_id}, {place}, does not exist any more. Make it again, or start a new "
             "session.",
             parameter="session_id",
+        )
+
+
+def refuse_placement(placement: Placement | None) -> None:
+    """Where there is no fleet, nobody can say where or when.
+
+    Raises:
+        InvalidInput: Somebody does.
+    """
+    if placement not in (None, Placement()):
+        raise InvalidInput(
+            "Machines, labels, priorities, delays and deadlines are for a fleet. Set HELMSMAN_FLEET_URL, or leave them out.",
+            parameter="placement",
         )
 
 

@@ -52,6 +52,27 @@ DEFAULT_AGENT: Final = "codex"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where and when a fleet does something: `helm.start(…, placement=Placement(machine="build-1"))`.
+
+    Attributes:
+        machine: The one machine that may do it; else any that has the agent and all of `labels`.
+        priority: From 1, which comes first, to 1000.
+        delay: It begins so many seconds from now, not before.
+        deadline: It is stopped so many seconds from now, wherever it is.
+        on_machine_loss: What becomes of its turn when its machine dies. By itself it goes on, or asks where it could do what
+            nobody sees in its tree.
+    """
+
+    machine: str | None = None
+    labels: tuple[str, ...] = ()
+    priority: int | None = None
+    delay: float | None = None
+    deadline: float | None = None
+    on_machine_loss: Literal["continue", "ask", "fail"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
     """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides.
 

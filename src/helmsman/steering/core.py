@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Engine, Installed, PastTurn, SessionInfo
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.model.options import SessionOptions, TurnInput, TurnKind
+    from helmsman.model.options import Placement, SessionOptions, TurnInput, TurnKind
     from helmsman.notices.store import NoticeStore
     from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, ToolRunner, WhenBusy
@@ -116,6 +116,7 @@ class Steering(Turns):
         max_cost_usd: float | None = None,
         tools: Sequence[ClientTool | ToolDefinition] = (),
         on_limit: OnLimit | None = None,
+        placement: Placement | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
@@ -127,7 +128,7 @@ class Steering(Turns):
         silence of its turns replace those of the settings. The turn is stopped when it has cost more than `max_cost_usd`.
         `tools` are functions of this program that the agent may call, in all turns of the session.
         `on_limit` says what becomes of it when the account's usage limit is reached: `ask`, `wait` or `fail`; it too
-        replaces what the settings say, for all turns of the session.
+        replaces what the settings say, for all turns of the session. `placement` is for a fleet: where, and when.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -152,11 +153,8 @@ class Steering(Turns):
         opener = start_session(checked, on_question, worktrees_in=worktrees_in, tools=runners)
 
         async def begin() -> Session:
-            note = (
-                ()
-                if min_remaining_percent is None
-                else await self.check_remaining(min_remaining_percent, checked.agent)
-            )
+            least = min_remaining_percent
+            note = () if least is None else await self.check_remaining(least, checked.agent)
             session = await self._new_session(
                 checked,
                 turn,
@@ -328,6 +326,7 @@ class Steering(Turns):
         max_cost_usd: float | None = None,
         tools: Sequence[ClientTool | ToolDefinition] = (),
         on_limit: OnLimit | None = None,
+        placement: Placement | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """The next message of a session: ours, an earlier process's, or one a person made in the terminal.

@@ -11,7 +11,7 @@ import json
 import logging
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import anyio
 
@@ -30,6 +30,7 @@ from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from helmsman.tasks.database import Fence
 
 log = logging.getLogger(__name__)
+
+OpenFleet: TypeAlias = "Callable[[Verbs], AbstractAsyncContextManager[Any]]"
+"""Opens a fleet for a door, which asks it for everything from then on (`helmsman.service.Elsewhere`)."""
 
 _LINGER_SECONDS: Final = 60.0
 _ELSEWHERE_SECONDS: Final = 1.0
@@ -89,6 +93,8 @@ class Shared:
         self.registering = set[str]()
         """The sessions whose turn somebody else began, and is about to be a task."""
         """What is being begun, or could not be registered, by its idempotency key."""
+        self.open_fleet: OpenFleet | None = None
+        """Opens the fleet of a door that has one. None where doors cannot reach any."""
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._engines: dict[str, EngineHolder] = {}

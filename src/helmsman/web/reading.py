@@ -163,7 +163,7 @@ class Reading:
         """The sessions with a turn under way, here or in another process, newest first."""
         ids = [session.id for session in self._helm.sessions.values() if session.state.is_running]
         try:
-            registered, _ = await self._helm.tasks.list(status=("pending", "working"), origin="local", limit=1000)
+            registered, _ = await self._helm.tasks.list(status=("pending", "working"), limit=1000)
         except HelmsmanError:
             registered = []
         ids = list(dict.fromkeys([*ids, *(task.session_id for task in registered if task.session_id is not None)]))

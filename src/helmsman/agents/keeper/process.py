@@ -32,7 +32,7 @@ from helmsman.agents.keeper.log import Log
 from helmsman.agents.keeper.places import LOG_NAME, SPILL, forget, has_record, is_draining, try_claim, write_content
 from helmsman.agents.keeper.successor import Successor
 from helmsman.base.processes import running_process
-from helmsman.base.surroundings import umask_in
+from helmsman.base.surroundings import for_others, umask_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -189,7 +189,7 @@ class Keeper:
             )
         child = subprocess.Popen(
             self._order["argv"],
-            env={**self._order["env"], MARK: str(self._directory)},
+            env={**for_others(self._order["env"]), MARK: str(self._directory)},
             cwd=self._order.get("cwd", self._directory),
             stdin=subprocess.DEVNULL if on_pipe is None else subprocess.PIPE,
             stdout=subprocess.DEVNULL if on_pipe is None else subprocess.PIPE,

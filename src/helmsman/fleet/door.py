@@ -1,0 +1,367 @@
+"""A door of a fleet: what it asks for is done by the fleet's machines, and looked at, answered and stopped from here.
+
+It stands where the user's hub stands for a program (`helmsman.service.Elsewhere`), so no front door knows of it. What this
+machine has of its own (its sessions and tasks, worktrees, accounts, schedules) stays there, and is asked of a Helmsman
+without a fleet: sessions and tasks of both are in one list.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.protocol import PastTurn
+from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
+from helmsman.fleet.attempts import ON_LOSS
+from helmsman.fleet.client import FleetDraft
+from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
+from helmsman.fleet.door_parts import FleetExtras, FleetTasks
+from helmsman.fleet.link import FleetLink
+from helmsman.model.answered_by import PROGRAM
+from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
+from helmsman.model.handover_text import own_words
+from helmsman.model.inputs import changed_options, session_options, turn_input
+from helmsman.model.options import Placement
+from helmsman.service import Helmsman
+from helmsman.tasks.calls import call_key
+from helmsman.tasks.model import MAX_COST, options_to_keep
+from helmsman.tasks.spec import TurnSpec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.model.answered_by import AnsweredBy
+    from helmsman.model.events import Event
+    from helmsman.model.inputs import PathLike
+    from helmsman.model.options import SessionOptions, TurnInput, TurnKind
+    from helmsman.sessions.session import QuestionHandler, Session, WhenBusy
+    from helmsman.steering.shared import OpenFleet, Shared
+    from helmsman.tasks.model import Task
+
+_LIST_LIMIT: Final = 50
+_EVENTS: Final = 1000
+
+
+def fleet_opener(shared: Shared) -> OpenFleet:
+    """Opens fleets for the doors of a hub: one connection to each, for as long as the hub lives."""
+    links: dict[str, FleetLink] = {}
+
+    @asynccontextmanager
+    async def open_fleet(helm: Helmsman) -> AsyncIterator[FleetDoor]:
+        url = helm.settings.fleet_url
+        assert url is not None
+        link = links.get(url)
+        if link is None or link.failed is not None:
+            link = links[url] = FleetLink(url, helm.settings, shared.tasks)
+            shared.tasks.start_soon(link.run)
+        await link.opened.wait()
+        if link.failed is not None:
+            raise link.failed.again()
+        async with Helmsman(replace(helm.settings, fleet_url=None), env=helm.environment, shared=shared) as own:
+            yield FleetDoor(helm, own, link)
+
+    return open_fleet  # type: ignore[return-value]
+
+
+class FleetDoor:
+    """What one door asks of its fleet. `own` is the Helmsman of this machine."""
+
+    def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink) -> None:
+        self._helm = helm
+        self.own = own
+        self.link = link
+        tasks = FleetTasks(self, own)
+        self._parts: dict[str, Any] = {"tasks": tasks, "extras": FleetExtras(self, own, tasks)}
+        self.listeners = _Listeners(own, link)
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        return {**self.own.sessions, **self.link.sessions}
+
+    def part(self, path: str) -> Any:
+        return self._parts[path]
+
+    async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Have a verb done: by the fleet if it begins something or is about one of its sessions, else on this machine."""
+        if verb in ("start", "list", "session"):
+            return await getattr(self, verb)(*arguments, **named)
+        if verb in _ABOUT_SESSIONS and arguments and is_fleets(str(arguments[0])):
+            if verb not in _DONE_BY_FLEETS:
+                raise refusal(verb)
+            return await getattr(self, verb)(*arguments, **named)
+        return await getattr(self.own, verb)(*arguments, **named)
+
+    # --- begin -------------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        prompt: str,
+        *,
+        cwd: PathLike | None = None,
+        images: Sequence[PathLike] = (),
+        output_schema: Mapping[str, Any] | None = None,
+        effort: str | None = None,
+        on_question: QuestionHandler | None = None,
+        worktree: bool = False,
+        min_remaining_percent: float | None = None,
+        idempotency_key: str | None = None,
+        on_task: Callable[[str], None] | None = None,
+        kind: TurnKind | None = None,
+        limits: Any = None,
+        max_cost_usd: float | None = None,
+        tools: Sequence[Any] = (),
+        on_limit: str | None = None,
+        placement: Placement | None = None,
+        **options: Any,
+    ) -> Session:
+        """A new session, accepted by the fleet: it is stored with all that is needed to run it, and runs when a machine
+        has room.
+        """
+        if min_remaining_percent is not None:
+            raise InvalidInput(
+                "A fleet's machines have accounts of their own. Leave min_remaining_percent out.",
+                parameter="min_remaining_percent",
+            )
+        settings = self._helm.settings
+        checked = session_options(
+            cwd if cwd is not None else ".",
+            options,  # type: ignore[arg-type]
+            self._helm.allowed_roots,
+            default_agent=settings.default_agent,
+            defaults=settings,
+        )
+        turn = turn_input(prompt, output_schema=output_schema, effort=effort, kind=kind)
+        _refuse_what_stays_here(images, tools)
+        draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd, worktree=worktree)
+        return await self._accepted(draft, on_question, on_task)
+
+    async def say(
+        self,
+        session_id: str,
+        message: str,
+        *,
+        images: Sequence[PathLike] = (),
+        output_schema: Mapping[str, Any] | None = None,
+        effort: str | None = None,
+        when_busy: WhenBusy = "error",
+        on_question: QuestionHandler | None = None,
+        on_task: Callable[[str], None] | None = None,
+        limits: Any = None,
+        max_cost_usd: float | None = None,
+        tools: Sequence[Any] = (),
+        on_limit: str | None = None,
+        placement: Placement | None = None,
+        **options: Any,
+    ) -> Session:
+        """The next message of a session of the fleet. It runs when those before it have ended."""
+        session = await self.session(session_id)
+        if session.state.is_running and when_busy == "steer":
+            await self.link.steer(session.id, message)
+        if session.state.is_running and when_busy == "error":
+            raise SessionBusy(
+                f"A turn is running in session {session.id}. Wait for its end, or send this with whenBusy queue."
+            )
+        turn = turn_input(message, output_schema=output_schema, effort=effort)
+        _refuse_what_stays_here(images, tools)
+        known = session.options
+        changed = changed_options(known, options)  # type: ignore[arg-type]
+        checked = session_options(known.cwd, changed, self._helm.allowed_roots) if options else known
+        draft = self._draft(turn, checked, placement, None, max_cost_usd)
+        lane = lane_of(session.id)
+        first = (await self.link.lanes.of_lanes([lane]))[lane][0]
+        draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: first.directory})
+        session.options = checked
+        return await self._accepted(draft, on_question, on_task)
+
+    def _draft(
+        self,
+        turn: TurnInput,
+        options: SessionOptions,
+        placement: Placement | None,
+        key: str | None,
+        max_cost_usd: float | None,
+        *,
+        worktree: bool = False,
+    ) -> FleetDraft:
+        spec = TurnSpec(turn=turn, options=options, worktree=worktree).as_dict()
+        if spec is None:
+            raise InvalidInput(
+                "An option looks as if it held a secret, and what a fleet is asked for is stored. Put secrets into the "
+                "configuration of the machines."
+            )
+        if key is None and (called := call_key.get()) is not None:
+            key = called.take()
+        wanted = placement or Placement()
+        if wanted.on_machine_loss is not None:
+            spec[ON_LOSS] = wanted.on_machine_loss
+        extra: dict[str, Any] = {} if wanted.priority is None else {"priority": wanted.priority}
+        place = None if options.cwd is None else str(options.cwd)
+        return FleetDraft(
+            agent=options.agent,
+            instruction=own_words(turn.text) or "",
+            spec=spec,
+            directory=place,
+            model=options.model,
+            metadata={
+                "options": options_to_keep(options),
+                PLACE: place,
+                **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
+            },
+            idempotency_key=key,
+            delay=wanted.delay,
+            deadline=wanted.deadline,
+            labels=tuple(wanted.labels),
+            host=wanted.machine,
+            **extra,
+        )
+
+    async def _accepted(
+        self, draft: FleetDraft, on_question: QuestionHandler | None, on_task: Callable[[str], None] | None
+    ) -> Session:
+        task = await self.link.client.enqueue(draft)
+        if on_task is not None:
+            on_task(task.id)
+        found = await self.link.lanes.find(task.id)
+        assert found is not None
+        session = await self.link.session(str(found.session_id))
+        if on_question is not None:
+            session.on_question = on_question
+            self.link.offer_questions(session)
+        return session
+
+    # --- go on -------------------------------------------------------------------------------------------------------
+
+    async def steer(self, session_id: str, text: str) -> None:
+        await self.link.steer(session_id, text)
+
+    async def interrupt(self, session_id: str) -> Session:
+        return await self.link.interrupt(session_id)
+
+    async def respond(
+        self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
+    ) -> Session:
+        return await self.link.respond(session_id, question_id, answers, by=by)
+
+    async def give_up(self, session_id: str, question_id: str) -> None:
+        """A handler of a program has failed: the question waits for another answer."""
+
+    # --- look --------------------------------------------------------------------------------------------------------
+
+    async def session(self, session_id: str) -> Session:
+        """A session of the fleet, or of this machine; also by what its agent calls it."""
+        if is_fleets(session_id):
+            session = await self.link.session(session_id)
+        elif session_id in self.own.sessions:
+            return await self.own.session(session_id)
+        else:
+            try:
+                return await self.own.session(session_id)
+            except SessionNotFound:
+                lane = await self.link.lanes.lane_of_agents(session_id)
+                if lane is None:
+                    raise
+                session = await self.link.session(session_id_of(lane))
+        await self.refuse_outside(session.task_ids[:1])
+        return session
+
+    async def task(self, task_id: str) -> Task:
+        """A task of the fleet as it is."""
+        task = await self.link.lanes.find(task_id)
+        if task is None:
+            raise TaskNotFound(f"There is no task {task_id} in the fleet any more.")
+        return task
+
+    async def refuse_outside(self, task_ids: Sequence[str]) -> None:
+        """Make sure that this door may look at what was begun for a directory."""
+        if self._helm.allowed_roots:
+            for task_id in task_ids:
+                if (task := await self.link.lanes.find(task_id)) is not None:
+                    await self.own.tasks.local.refuse_outside(task)
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        """All turns of a session, oldest first, by what its machines have told."""
+        lane = lane_of(session_id)
+        turns: list[PastTurn] = []
+        for task in (await self.link.lanes.of_lanes([lane]))[lane]:
+            items: dict[str, Any] = {}
+            turn_id, offset = task.turn_id or task.id, 0
+            while True:
+                page = await self.link.client.events(task.id, offset, _EVENTS)
+                for event in page.events:
+                    if isinstance(event, ItemStarted | ItemUpdated | ItemEnded) and event.agent_id is None:
+                        items[event.item.id] = event.item
+                if page.offset == offset or page.is_over:
+                    break
+                offset = page.offset
+            if items or task.turn_id is not None:
+                turns.append(PastTurn(id=turn_id, status=task.status, items=tuple(items.values())))
+        return tuple(turns)
+
+    async def list(
+        self,
+        *,
+        directory: PathLike | None = None,
+        query: str | None = None,
+        limit: int = _LIST_LIMIT,
+        cursor: str | None = None,
+        include_archived: bool = False,
+        agent: str | None = None,
+    ) -> tuple[list[SessionInfo], str | None]:
+        """Sessions of the fleet and of this machine, newest first, and the cursor of the next page."""
+        place = None if directory is None else str(directory)
+
+        async def fleets(count: int, at: str | None) -> tuple[list[SessionInfo], str | None]:
+            found, after = await self.link.lanes.sessions(
+                query=query, agent=agent, directory=place, limit=count, cursor=at
+            )
+            return found, after
+
+        async def own(count: int, at: str | None) -> tuple[list[SessionInfo], str | None]:
+            return await self.own.list(
+                directory=directory,
+                query=query,
+                limit=count,
+                cursor=at,
+                include_archived=include_archived,
+                agent=agent,
+            )
+
+        return await merged({"fleet": fleets, "own": own}, limit, cursor, lambda info: info.updated_at)
+
+
+_ABOUT_SESSIONS: Final = frozenset({"say", "steer", "interrupt", "respond", "give_up", "fork", "history"})
+_DONE_BY_FLEETS: Final = _ABOUT_SESSIONS - {"fork"}
+
+
+def refusal(what: str) -> Unsupported:
+    """That something cannot be done with a session of a fleet."""
+    return Unsupported(f"{what} does not work on a session of a fleet: what it needs is on the machine that runs it.")
+
+
+def _refuse_what_stays_here(images: Sequence[PathLike], tools: Sequence[Any]) -> None:
+    if images:
+        raise InvalidInput("Images do not travel to a fleet. Put them into the repository.", parameter="images")
+    if tools:
+        raise InvalidInput("A fleet's machines cannot call functions of this program.", parameter="tools")
+
+
+class _Listeners(list["Callable[[Session, Event], None]"]):
+    """Whoever listens here hears of the sessions of the fleet and of this machine."""
+
+    def __init__(self, own: Helmsman, link: FleetLink) -> None:
+        super().__init__()
+        self._own = own
+        self._link = link
+        self._stops: dict[Any, Callable[[], None]] = {}
+
+    def append(self, listener: Callable[[Session, Event], None]) -> None:
+        super().append(listener)
+        self._stops[listener] = self._own.listen(listener)
+        self._link.listeners.append(listener)
+
+    def remove(self, listener: Callable[[Session, Event], None]) -> None:
+        super().remove(listener)
+        self._stops.pop(listener)()
+        self._link.listeners.remove(listener)

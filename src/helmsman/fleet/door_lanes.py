@@ -1,0 +1,216 @@
+"""The sessions of a fleet: each is a lane, the tasks that run one after another.
+
+A lane has the name of its first task, so that a session has an id before any machine has begun it; what its agent calls it
+is known later, and is in the tasks. Doors know it by the id that is made of the lane's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from helmsman.agents.protocol import SessionInfo
+from helmsman.errors import InvalidInput
+from helmsman.fleet.rows import task_of
+from helmsman.tasks.spec import TurnSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from psycopg.rows import DictRow
+
+    from helmsman.fleet.client import FleetClient
+    from helmsman.tasks.model import Task, TaskStatus
+
+ValueT = TypeVar("ValueT")
+Page = tuple[list[ValueT], str | None]
+
+_TASK: Final = "T-fleet-"
+_SESSION: Final = "fleet-"
+PLACE: Final = "place"
+"""Where the work of a task came from: the directory on the machine of the door. Its own is where it is done."""
+
+
+def session_id_of(lane: str) -> str:
+    """The id by which doors know the session of a lane."""
+    return _SESSION + lane.removeprefix(_TASK)
+
+
+def lane_of(session_id: str) -> str:
+    """The lane of a session of a fleet."""
+    return _TASK + session_id.removeprefix(_SESSION)
+
+
+def is_fleets(session_id: str) -> bool:
+    """Whether an id is one that a fleet's session has."""
+    return session_id.startswith(_SESSION)
+
+
+def as_doors_see(row: DictRow) -> Task:
+    """A task as on one machine: its session is the one that doors know, and its directory the one that they gave."""
+    task = task_of(row)
+    place = task.metadata.get(PLACE, task.directory)
+    fleet = {**task.metadata["fleet"], "agentsSession": task.session_id}
+    metadata = {**task.metadata, "fleet": {key: value for key, value in fleet.items() if value is not None}}
+    return replace(task, session_id=session_id_of(row["lane"]), directory=place, metadata=metadata)
+
+
+class Lanes:
+    """What doors ask of a fleet's tables beyond what its client has."""
+
+    def __init__(self, client: FleetClient) -> None:
+        self._database = client.database
+
+    async def _all(self, sql: Any, values: Mapping[str, Any]) -> list[DictRow]:
+        return await self._database.soon(lambda: self._database.all(sql, values))
+
+    async def find(self, reference: str) -> Task | None:
+        """A task by its id or alias."""
+        rows = await self._all(
+            "select * from helmsman.tasks where id = %(ref)s or alias = %(ref)s order by number desc limit 1",
+            {"ref": reference.replace("\0", "")},
+        )
+        return as_doors_see(rows[0]) if rows else None
+
+    async def tasks(
+        self,
+        *,
+        status: Iterable[TaskStatus] | None,
+        agent: str | None,
+        directory: str | None,
+        limit: int,
+        cursor: str | None,
+    ) -> tuple[list[Task], str | None]:
+        """Tasks, newest first, and the cursor of the next page."""
+        rows = await self._all(
+            """
+            select * from helmsman.tasks
+            where (%(status)s::text[] is null or status = any(%(status)s)) and (%(agent)s::text is null or agent = %(agent)s)
+                and (%(directory)s::text is null or coalesce(metadata ->> 'place', directory) = %(directory)s)
+                and (%(before)s::bigint is null or number < %(before)s)
+            order by number desc limit %(limit)s
+            """,
+            {
+                "status": None if status is None else list(status),
+                "agent": agent,
+                "directory": directory,
+                "before": _number(cursor),
+                "limit": limit + 1,
+            },
+        )
+        following = str(rows[limit - 1]["number"]) if len(rows) > limit else None
+        return [as_doors_see(row) for row in rows[:limit]], following
+
+    async def sessions(
+        self, *, query: str | None, agent: str | None, directory: str | None, limit: int, cursor: str | None
+    ) -> tuple[list[SessionInfo], str | None]:
+        """Sessions, the one first that was last asked for something, and the cursor of the next page."""
+        rows = await self._all(
+            """
+            select last.number, last.lane, last.agent, last.model, last.updated_at, first.instruction, first.created_at,
+                coalesce(first.metadata ->> 'place', first.directory) as directory
+            from helmsman.tasks last join helmsman.tasks first on first.id = last.lane
+            where not exists (select from helmsman.tasks later where later.lane = last.lane and later.number > last.number)
+                and (%(agent)s::text is null or last.agent = %(agent)s)
+                and (%(directory)s::text is null or coalesce(first.metadata ->> 'place', first.directory) = %(directory)s)
+                and (%(query)s::text is null or position(lower(%(query)s) in lower(first.instruction)) > 0)
+                and (%(before)s::bigint is null or last.number < %(before)s)
+            order by last.number desc limit %(limit)s
+            """,
+            {"agent": agent, "directory": directory, "query": query, "before": _number(cursor), "limit": limit + 1},
+        )
+        following = str(rows[limit - 1]["number"]) if len(rows) > limit else None
+        return [
+            SessionInfo(
+                session_id=session_id_of(row["lane"]),
+                agent=row["agent"],
+                updated_at=row["updated_at"],
+                created_at=row["created_at"],
+                directory=row["directory"],
+                first_prompt=row["instruction"],
+                model=row["model"],
+                source="fleet",
+            )
+            for row in rows[:limit]
+        ], following
+
+    async def of_lanes(self, lanes: Sequence[str]) -> dict[str, list[Task]]:
+        """The tasks of each of these, oldest first."""
+        found: dict[str, list[Task]] = {lane: [] for lane in lanes}
+        rows = await self._all(
+            "select * from helmsman.tasks where lane = any(%(lanes)s) order by number", {"lanes": list(lanes)}
+        )
+        for row in rows:
+            found[row["lane"]].append(as_doors_see(row))
+        return found
+
+    async def lane_of_agents(self, session_id: str) -> str | None:
+        """The lane of a session by the id that its agent gave it."""
+        rows = await self._all(
+            "select lane from helmsman.tasks where session_id = %(id)s order by number limit 1", {"id": session_id}
+        )
+        return str(rows[0]["lane"]) if rows else None
+
+    async def asking(self) -> list[str]:
+        """The lanes in which something waits for an answer."""
+        rows = await self._all(
+            "select distinct lane from helmsman.tasks where status = 'working' and input_required", {}
+        )
+        return [str(row["lane"]) for row in rows]
+
+    async def since(self, number: int | None) -> tuple[int, list[str]]:
+        """The number of the newest task, and the lanes of those after the given one."""
+        rows = await self._all(
+            "select number, lane from helmsman.tasks where number > %(number)s or %(number)s is null "
+            "order by number desc limit case when %(number)s is null then 1 else 10000 end",
+            {"number": number},
+        )
+        newest = max((int(row["number"]) for row in rows), default=number or 0)
+        return newest, [] if number is None else [str(row["lane"]) for row in rows]
+
+    async def spec(self, task_id: str) -> TurnSpec | None:
+        """What a task was to do, and how."""
+        rows = await self._all("select spec from helmsman.tasks where id = %(id)s", {"id": task_id})
+        return TurnSpec.kept(rows[0]["spec"]) if rows else None
+
+    async def usages(self) -> list[Task]:
+        """All tasks that have used something."""
+        rows = await self._all("select * from helmsman.tasks where usage is not null order by number", {})
+        return [as_doors_see(row) for row in rows]
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before, or none.")
+    return int(cursor)
+
+
+async def merged(
+    sources: Mapping[str, Callable[[int, str | None], Awaitable[Page[ValueT]]]],
+    limit: int,
+    cursor: str | None,
+    age: Callable[[ValueT], Any],
+) -> Page[ValueT]:
+    """One page of what several have, newest first, and the cursor of the next: that of each which has more."""
+    begin: dict[str, str | None] = dict.fromkeys(sources)
+    if cursor is not None:
+        try:
+            given = json.loads(cursor)
+            begin = {name: given[name] for name in sources if name in given}
+        except (ValueError, TypeError):
+            raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before.") from None
+    pages = {name: await sources[name](limit, at) for name, at in begin.items()}
+    every = [(name, one) for name, (page, _) in pages.items() for one in page]
+    shown = sorted(every, key=lambda named: age(named[1]), reverse=True)[:limit]
+    following: dict[str, str | None] = {}
+    for name, (page, after) in pages.items():
+        used = sum(one == name for one, _ in shown)
+        if used == len(page):
+            if after is not None:
+                following[name] = after
+        else:
+            following[name] = (await sources[name](used, begin[name]))[1] if used else begin[name]
+    return [one for _, one in shown], json.dumps(following) if following else None

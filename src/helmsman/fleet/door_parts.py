@@ -1,0 +1,270 @@
+"""What stands on the verbs of a fleet's door: its tasks beside those of this machine, and what its sessions did."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.base.files import refuse_outside
+from helmsman.base.patches import apply_patch, diff_digest
+from helmsman.capabilities import Extras
+from helmsman.capabilities.all_tasks import TaskResults, Tasks
+from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
+from helmsman.capabilities.local_tasks import LocalTasks
+from helmsman.capabilities.usage import UsageReports
+from helmsman.errors import InvalidInput, SessionBusy
+from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
+from helmsman.tasks.registry import TurnUsage
+from helmsman.worktrees.patch_stat import files_of, stat_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from helmsman.fleet.door import FleetDoor
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
+    from helmsman.worktrees import Discarded, Unsaved
+
+_CANDIDATES: Final = 50
+
+
+class _DoorsTasks(LocalTasks):
+    """Tasks that are turns of sessions: what is begun here the fleet does, the rest is looked for where it is."""
+
+    def __init__(self, door: FleetDoor, own: Helmsman) -> None:
+        super().__init__(own)
+        self._door = door
+        self._own = own
+
+    async def run(self, instruction: str, **options: Any) -> str:
+        return str((await self._door.start(instruction, **options)).task_id)
+
+    async def follow_up(self, session_id: str, message: str, **options: Any) -> str:
+        if not is_fleets(session_id):
+            return await super().follow_up(session_id, message, **options)
+        options.pop("idempotency_key", None)
+        return str((await self._door.say(session_id, message, **options)).task_id)
+
+    async def now(self, task: Task) -> Task:
+        return await super().now(task) if task.origin != "fleet" else await self._door.task(task.id)
+
+    def session_of(self, task: Task) -> Session | None:
+        if task.origin != "fleet":
+            return super().session_of(task)
+        session = self._door.link.sessions.get(task.session_id or "")
+        return session if session is not None and session.state.is_running else None
+
+    async def follow(self, task: Task) -> Session | None:
+        if task.origin != "fleet":
+            return await super().follow(task)
+        session = await self._door.session(str(task.session_id))
+        return session if session.state.is_running and session.task_ids[-1] == task.id else None
+
+
+class FleetTasks(Tasks):
+    """The tasks of the fleet, and those of this machine and in the cloud."""
+
+    def __init__(self, door: FleetDoor, own: Helmsman) -> None:
+        super().__init__(cast("Steering", own), env=own.environment)
+        self.local = _DoorsTasks(door, own)
+        self._door = door
+        self._lanes = door.link.lanes
+        self._client = door.link.client
+
+    async def find(self, reference: str) -> Task:
+        task = None if reference.startswith(("T-local-", "T-cloud-")) else await self._lanes.find(reference)
+        if task is None:
+            return await super().find(reference)
+        await self.local.refuse_outside(task)
+        return task
+
+    async def get(self, reference: str) -> Task:
+        task = await self.find(reference)
+        return task if task.origin == "fleet" else await super().get(reference)
+
+    async def list(
+        self,
+        *,
+        status: Collection[TaskStatus] | None = None,
+        origin: TaskOrigin | None = None,
+        agent: str | None = None,
+        directory: str | Path | None = None,
+        limit: int = _CANDIDATES,
+        cursor: str | None = None,
+    ) -> tuple[list[Task], str | None]:
+        place = None if directory is None else str(directory)
+        here = super().list
+
+        async def fleets(count: int, at: str | None) -> tuple[list[Task], str | None]:
+            found, after = await self._lanes.tasks(status=status, agent=agent, directory=place, limit=count, cursor=at)
+            return list(await self.local.inside(found)), after
+
+        async def own(count: int, at: str | None) -> tuple[list[Task], str | None]:
+            return await here(status=status, origin=origin, agent=agent, directory=directory, limit=count, cursor=at)
+
+        wanted = {"fleet": fleets, "own": own} if origin is None else {"fleet": fleets} if origin == "fleet" else {}
+        if not wanted:
+            return await own(limit, cursor)
+        return await merged(wanted, limit, cursor, lambda task: task.created_at)
+
+    async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
+        fleets = [one for one in session_ids if is_fleets(one)]
+        found = await super().of_sessions([one for one in session_ids if not is_fleets(one)])
+        lanes = await self._lanes.of_lanes([lane_of(one) for one in fleets]) if fleets else {}
+        for one in fleets:
+            found[one] = tuple(reversed(await self.local.inside(lanes[lane_of(one)])))
+        return found
+
+    async def wait(self, task: Task, *, timeout: float | None = None) -> Task:
+        if task.origin != "fleet":
+            return await super().wait(task, timeout=timeout)
+        await self._client.until(task.id, lambda now: not now.is_running or now.input_required, timeout=timeout)
+        return await self.find(task.id)
+
+    async def cancel(self, task: Task, *, reason: str | None = None) -> tuple[Task, str]:
+        if task.origin != "fleet":
+            return await super().cancel(task, reason=reason)
+        await self.local.refuse_outside(task)
+        if not (await self.find(task.id)).is_running:
+            return await self.find(task.id), "Stopped nothing: it was not running any more."
+        await self._client.cancel(task.id, reason)
+        now = await self.find(task.id)
+        machine = now.metadata["fleet"].get("machine")
+        return now, f"Stopped it on {machine}." if machine else "Stopped nothing: it had not begun."
+
+    async def results(self, task: Task, *, attempt: int = 1) -> TaskResults:
+        if task.origin != "fleet":
+            return await super().results(task, attempt=attempt)
+        task = await self.find(task.id)
+        outcome = await self._client.outcome(task.id)
+        return TaskResults(
+            task=task,
+            output=outcome.output or task.result,
+            diff=outcome.diff,
+            files=outcome.files,
+            commands=outcome.commands,
+            tests=outcome.tests,
+            report=outcome.report,
+            cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
+        )
+
+
+class _DoorsChanges(Changes):
+    """What sessions changed, wherever they worked."""
+
+    def __init__(self, door: FleetDoor, own: Helmsman, tasks: Tasks) -> None:
+        super().__init__(own, tasks)
+        self._door = door
+
+    async def _changed(self, session_id: str) -> SessionDiff:
+        if not is_fleets(session_id):
+            return await super()._changed(session_id)
+        patch, _ = await self._patch(session_id)
+        files = files_of(patch)
+        diff = worktrees.TreeDiff(patch=patch.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
+        return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
+
+    async def _patch(self, session_id: str) -> tuple[str, Task]:
+        """What the last turn that changed something changed."""
+        session = await self._door.session(session_id)
+        tasks = (await self._door.link.lanes.of_lanes([lane_of(session.id)]))[lane_of(session.id)]
+        for task in reversed(tasks):
+            if (patch := (await self._door.link.client.outcome(task.id)).diff) is not None:
+                return patch, task
+        return session.state.diff or "", tasks[-1]
+
+    async def apply(
+        self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
+    ) -> AppliedSession:
+        if not is_fleets(session_id):
+            return await super().apply(session_id, allow_dirty=allow_dirty, digest=digest, viewer=viewer)
+        session = await self._door.session(session_id)
+        if session.state.is_running:
+            raise SessionBusy(f"Session {session_id} is still at work. Nothing was touched. Wait for it.")
+        patch, task = await self._patch(session_id)
+        place = Path(task.directory or "")
+        if not patch:
+            raise InvalidInput(f"Session {session_id} changed nothing that could be applied.", parameter="sessionId")
+        if not await anyio.to_thread.run_sync(place.is_dir):
+            raise InvalidInput(f"{place}, where this was asked for, is not on this machine. Apply it there.")
+        refuse_outside(place, self._helm.settings.allowed_roots, "session_id")
+        content = patch.encode("utf-8", "surrogateescape")
+        self.shown.check(f"session {session_id}", content, digest or self.shown.last(viewer, session_id))
+        bring = partial(apply_patch, place, patch, allow_dirty=allow_dirty, state_dir=self._helm.settings.state_dir)
+        applied = await anyio.to_thread.run_sync(bring)
+        files = files_of(patch)
+        return AppliedSession(
+            session_id=session_id,
+            repository=applied.repository,
+            files=files,
+            how="three-way" if applied.three_way else "clean",
+            digest=diff_digest(content),
+            stat=stat_of(files),
+            ended=(),
+        )
+
+    async def unsaved(self, session_id: str) -> Unsaved:
+        return await super().unsaved(_of_this_machine(session_id))
+
+    async def discard(self, session_id: str, *, losing: Unsaved | None = None) -> Discarded:
+        return await super().discard(_of_this_machine(session_id), losing=losing)
+
+
+def _of_this_machine(session_id: str) -> str:
+    if is_fleets(session_id):
+        raise InvalidInput(
+            f"Session {session_id} has no worktree here: the machine that runs it removes what it no longer needs.",
+            parameter="sessionId",
+        )
+    return session_id
+
+
+class _DoorsUsage(UsageReports):
+    """What was spent here and in the fleet."""
+
+    def __init__(self, door: FleetDoor, own: Helmsman, tasks: Tasks) -> None:
+        super().__init__(own, tasks.prices)
+        self._door = door
+
+    async def _tasks(self) -> Sequence[TurnUsage]:
+        fleets: Iterable[Task] = await self._door.link.lanes.usages()
+        return [
+            *await super()._tasks(),
+            *(
+                TurnUsage(
+                    agent=task.agent,
+                    session_id=task.session_id,
+                    turn_id=task.turn_id,
+                    directory=task.directory,
+                    model=task.model,
+                    created_at=task.created_at,
+                    usage=task.usage,
+                )
+                for task in fleets
+                if task.usage is not None
+            ),
+        ]
+
+
+class FleetExtras(Extras):
+    """Of this machine, but for what is known of a fleet's sessions."""
+
+    def __init__(self, door: FleetDoor, own: Helmsman, tasks: FleetTasks) -> None:
+        super().__init__(own, tasks)
+        self._door = door
+        self._own = own
+
+    @cached_property
+    def changes(self) -> Changes:
+        return _DoorsChanges(self._door, self._own, self._tasks)
+
+    @cached_property
+    def usage(self) -> UsageReports:
+        return _DoorsUsage(self._door, self._own, self._tasks)

@@ -1,0 +1,434 @@
+"""The sessions of a fleet as a machine's doors hold them: copies, kept true by what the fleet's machines store.
+
+One for each hub and fleet. A session is all tasks of a lane, one after another; its id is known before any machine has begun
+it. Whoever asks for one here gets it as it is now, and from then on its events follow, for as long as it runs. Sessions that
+ask something are here without anybody having asked for them: every door is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.approvals.deadline import LONGEST_SECONDS, Deadline, TimeLeft
+from helmsman.base.concurrency import OnceEach
+from helmsman.errors import (
+    AnswerInvalid,
+    FleetUnavailable,
+    HelmsmanError,
+    QuestionNotOpen,
+    SessionNotFound,
+    Unsupported,
+)
+from helmsman.fleet.client import FleetClient
+from helmsman.fleet.door_lanes import Lanes, lane_of, session_id_of
+from helmsman.model.answered_by import PROGRAM, TURN_ENDED
+from helmsman.model.events import (
+    Event,
+    Failure,
+    Notice,
+    QuestionAsked,
+    QuestionClosed,
+    TurnEnded,
+    TurnRequested,
+)
+from helmsman.model.options import SessionOptions
+from helmsman.sessions.desk import ask_handler
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
+from helmsman.sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.model.answered_by import AnsweredBy
+    from helmsman.model.inputs import PathLike
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import WhenBusy
+    from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.5
+"""How often, at most, it is looked for questions and messages of sessions that nobody here has asked for."""
+_AWAY_SECONDS: Final = 1.0
+_TOLD_SECONDS: Final = 10.0
+"""For so long whoever answers or stops waits until this machine has heard what came of it."""
+_AWAY: Final = "The fleet's database cannot be reached just now. What runs goes on, and is told when it is back."
+
+
+class _Followed:
+    """A session, and how far it is told here."""
+
+    def __init__(self, session: Session, lane: str) -> None:
+        self.session = session
+        self.lane = lane
+        self.task: Task | None = None
+        """The one that is told now, or was told last."""
+        self.offset = 0
+        self.is_followed = False
+        self.asking: dict[str, anyio.CancelScope] = {}
+        self.own_questions: set[str] = set()
+        """Those that its machine asks, and not its agent."""
+
+
+class FleetLink:
+    """Run it in a task (`run`); `opened` is set once it is of use, or has failed."""
+
+    def __init__(self, url: str, settings: Settings, tasks: TaskGroup) -> None:
+        self.client = FleetClient(url)
+        self.lanes = Lanes(self.client)
+        self.sessions: dict[str, Session] = {}
+        self.listeners: list[Callable[[Session, Event], None]] = []
+        self.opened = anyio.Event()
+        self.failed: HelmsmanError | None = None
+        self._settings = settings
+        self._tasks = tasks
+        self._known: dict[str, _Followed] = {}
+        self._loading = OnceEach[_Followed]()
+        self._newest: int | None = None
+
+    async def run(self) -> None:
+        """Be connected, for as long as the hub lives."""
+        try:
+            async with self.client:
+                self.opened.set()
+                await self._watch()
+        except HelmsmanError as error:
+            self.failed = error
+        finally:
+            self.opened.set()
+            for session in self.sessions.values():
+                session.feed.close()
+
+    async def _watch(self) -> None:
+        """Have here what asks something, and go on with what others have gone on with."""
+        while True:
+            try:
+                for lane in {*await self.lanes.asking(), *self._with_own_questions()}:
+                    await self.session(session_id_of(lane))
+                    await self._look_at_questions(self._known[lane])
+                self._newest, newer = await self.lanes.since(self._newest)
+                for lane in newer:
+                    if (known := self._known.get(lane)) is not None:
+                        self._follow_soon(known)
+            except HelmsmanError as error:
+                log.info("the fleet is not watched just now: %s", error)
+                await anyio.sleep(_AWAY_SECONDS)
+            await anyio.sleep(_LOOK_SECONDS)
+            await self.client.changes()
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    async def session(self, session_id: str) -> Session:
+        """A session by the id that doors know, as it is now.
+
+        Raises:
+            SessionNotFound: There is none.
+            FleetUnavailable: Nobody can tell.
+        """
+        lane = lane_of(session_id)
+        known = await self._loading.get(lane, lambda: self._load(lane))
+        await self.catch_up(known.session)
+        return known.session
+
+    async def catch_up(self, session: Session) -> None:
+        """Go on with a session that others may have gone on with since."""
+        known = self._known[lane_of(session.id)]
+        if not known.is_followed:
+            await self._read(known)
+
+    async def _load(self, lane: str) -> _Followed:
+        tasks = (await self.lanes.of_lanes([lane]))[lane]
+        if not tasks:
+            raise SessionNotFound(f"There is no session {session_id_of(lane)} in the fleet. List the sessions.")
+        spec = await self.lanes.spec(tasks[-1].id)
+        options = SessionOptions(agent=tasks[-1].agent) if spec is None else spec.options
+        begun = [task for task in tasks if not task.is_running][:-1]
+        state = SessionState(
+            session_id_of(lane),
+            directory=tasks[0].directory,
+            model=tasks[-1].model,
+            earlier_turns=len(begun),
+        )
+        session = Session(state, Feed(self._settings.event_buffer_size), self, options, self.listeners)
+        session.is_copy, session.created_at = True, tasks[0].created_at
+        known = _Followed(session, lane)
+        known.task = begun[-1] if begun else None
+        self._known[lane], self.sessions[session.id] = known, session
+        return known
+
+    async def _read(self, known: _Followed) -> None:
+        """Tell all that is stored by now, and follow what is not over."""
+        if known.is_followed:
+            return
+        known.is_followed = True
+        try:
+            is_over = await self._tell_stored(known)
+        except BaseException:
+            known.is_followed = False
+            raise
+        if is_over:
+            known.is_followed = False
+        else:
+            self._tasks.start_soon(self._follow, known)
+
+    async def _tell_stored(self, known: _Followed) -> bool:
+        """Tell what there is; whether nothing more is to come."""
+        while True:
+            task = await self._next(known)
+            if task is None:
+                return True
+            while True:
+                before = known.offset
+                page = await self.client.events(task.id, known.offset)
+                known.offset = page.offset
+                self._tell(known, page.events)
+                if page.is_over:
+                    await self._end(known, task)
+                    break
+                if page.offset == before:
+                    await self._set_clocks(known, task)
+                    return False
+
+    async def _next(self, known: _Followed) -> Task | None:
+        """The task that is to be told now; None where all of them are."""
+        tasks = (await self.lanes.of_lanes([known.lane]))[known.lane]
+        ids = [task.id for task in tasks]
+        known.session.task_ids[:] = ids
+        at = -1 if known.task is None else ids.index(known.task.id)
+        if known.task is not None and known.session.state.is_running:
+            return tasks[at]
+        if at + 1 == len(tasks):
+            return None
+        task = known.task = tasks[at + 1]
+        known.offset = 0
+        self._apply(known, TurnRequested(session_id=known.session.id, text=task.instruction))
+        return task
+
+    def _follow_soon(self, known: _Followed) -> None:
+        if not known.is_followed:
+            known.is_followed = True
+            self._tasks.start_soon(self._follow, known)
+
+    async def _follow(self, known: _Followed) -> None:
+        """Tell what happens in a session, until nothing is left to do in it."""
+        is_away = False
+        try:
+            while True:
+                try:
+                    task = await self._next(known)
+                    if task is None:
+                        return
+                    async for page in self.client.follow(task.id, known.offset):
+                        is_away, known.offset = False, page.offset
+                        self._tell(known, page.events)
+                        if any(isinstance(event, QuestionAsked) for event in page.events):
+                            await self._set_clocks(known, task)
+                    await self._end(known, task)
+                except FleetUnavailable:
+                    if not is_away:
+                        is_away = True
+                        self._apply(known, Notice(session_id=known.session.id, kind="engine", message=_AWAY))
+                    await anyio.sleep(_AWAY_SECONDS)
+        except Exception:
+            log.exception("session %s is not followed any more", known.session.id)
+        finally:
+            known.is_followed = False
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _tell(self, known: _Followed, events: Sequence[Any]) -> None:
+        for event in events:
+            if isinstance(event, Event):
+                self._tell_event(known, event)
+            elif isinstance(event, dict):
+                self._tell_fact(known, event)
+
+    def _tell_event(self, known: _Followed, event: Event) -> None:
+        session = known.session
+        if isinstance(event, TurnRequested) and session.state.turn_id is None:
+            return  # it was told when the task was accepted
+        if isinstance(event, TurnEnded) and event.agent_id is None:
+            return  # it has ended when all of it has stopped, and that is in the task
+        event = replace(event, session_id=session.id)
+        if isinstance(event, QuestionAsked):
+            event = replace(event, question=replace(event.question, session_id=session.id))
+        self._apply(known, event)
+
+    def _tell_fact(self, known: _Followed, fact: Mapping[str, Any]) -> None:
+        """What the fleet itself has to say of a task."""
+        session = known.session
+        if fact.get("fleet") == "attempt" and int(fact.get("epoch", 1)) > 1:
+            text = known.task.instruction if known.task is not None else ""
+            for question_id in list(session.state.questions):
+                closed = QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
+                self._apply(known, closed)
+            self._apply(known, TurnRequested(session_id=session.id, text=text))
+            lost = f"The machine that ran it was lost. {fact.get('machine')} goes on with it."
+            self._apply(known, Notice(session_id=session.id, kind="engine", message=lost))
+
+    async def _end(self, known: _Followed, task: Task) -> None:
+        task = known.task = await self.client.get(task.id)
+        outcome, failure = {"completed": ("completed", None), "canceled": ("interrupted", None)}.get(
+            task.status, ("failed", _failure(task))
+        )
+        self._apply(
+            known,
+            TurnEnded(
+                session_id=known.session.id,
+                turn_id=known.session.state.turn_id,
+                outcome=outcome,  # type: ignore[arg-type]
+                failure=failure,
+                final_message=task.result,
+            ),
+        )
+
+    def _apply(self, known: _Followed, event: Event) -> None:
+        known.session.apply(event)
+        self.offer_questions(known.session)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def _set_clocks(self, known: _Followed, task: Task) -> None:
+        """How long the machine that asks still waits for an answer."""
+        session = known.session
+        if not session.state.questions:
+            return
+        now, clock = datetime.now(UTC), time.monotonic()
+        for asked in await self.client.questions(task.id):
+            deadline = session.deadlines.get(asked.question.id)
+            if deadline is not None and asked.expires_at is not None:
+                left = max(0.0, (asked.expires_at - now).total_seconds())
+                timeout = (asked.expires_at - asked.asked_at).total_seconds()
+                deadline.change(TimeLeft(left=left, at=clock, end=clock + LONGEST_SECONDS, leases={}, timeout=timeout))
+
+    def _with_own_questions(self) -> list[str]:
+        return [lane for lane, known in self._known.items() if known.own_questions]
+
+    async def _look_at_questions(self, known: _Followed) -> None:
+        """What a machine itself asks, before it begins a turn, is in no event of that."""
+        session, task = known.session, known.task
+        if task is None:
+            return
+        open_ = {asked.question.id: asked.question for asked in await self.client.questions(task.id)}
+        for question_id in known.own_questions - open_.keys():
+            known.own_questions.discard(question_id)
+            closed = QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(PROGRAM))
+            self._apply(known, closed)
+        for question_id, question in open_.items():
+            if question_id not in session.state.questions and session.state.turn_id is None:
+                known.own_questions.add(question_id)
+                asked = replace(question, session_id=session.id)
+                self._apply(known, QuestionAsked(session_id=session.id, question=asked))
+        await self._set_clocks(known, task)
+
+    def offer_questions(self, session: Session) -> None:
+        """Have a session's handler asked what is open, and cancel it where somebody else has answered."""
+        known, opened = self._known[lane_of(session.id)], session.state.questions
+        for question_id in session.deadlines.keys() - opened.keys():
+            del session.deadlines[question_id]
+            if (scope := known.asking.pop(question_id, None)) is not None:
+                scope.cancel()
+        for question in opened.values():
+            if question.id not in session.deadlines:
+                left = TimeLeft.new(self._settings.approval_timeout, time.monotonic())
+                session.deadlines[question.id] = Deadline(left)
+            if session.on_question is not None and question.id not in known.asking:
+                known.asking[question.id] = anyio.CancelScope()
+                self._tasks.start_soon(self._ask_handler, known, question)
+
+    async def _ask_handler(self, known: _Followed, question: Question) -> None:
+        session, scope = known.session, known.asking.get(question.id)
+        if session.on_question is None or scope is None:
+            return
+
+        async def answer(words: Sequence[str], by: AnsweredBy) -> None:
+            await self.respond(session.id, question.id, words, by=by)
+
+        async def give_up() -> None:
+            log.warning("question %s waits for another answer", question.id)
+
+        with scope:
+            await ask_handler(session.on_question, session, question, answer, give_up)
+
+    # --- verbs of a session ------------------------------------------------------------------------------------------
+
+    async def respond(
+        self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
+    ) -> Session:
+        """Answer a question: once, whichever machine's doors answer it too.
+
+        Raises:
+            QuestionNotOpen: No such question, or it was answered already.
+            AnswerInvalid: The answer does not fit.
+        """
+        session = await self.session(session_id)
+        known = self._known[lane_of(session_id)]
+        if known.task is None or not session.state.is_running:
+            raise QuestionNotOpen(f"Session {session_id} asks nothing. Look at its status.")
+        await self.client.answer(known.task.id, question_id, answers, by)
+        with anyio.move_on_after(_TOLD_SECONDS):
+            while question_id in session.state.questions:
+                with anyio.move_on_after(_LOOK_SECONDS):
+                    await session.feed.changed()
+                    continue
+                for asked in await self.client.questions(known.task.id):
+                    if asked.question.id == question_id and asked.refused is not None:
+                        raise AnswerInvalid(asked.refused)
+        return session
+
+    async def interrupt(self, session_id: str) -> Session:
+        """Stop what a session is doing, and drop what waits in it. Returns when it has stopped."""
+        session = await self.session(session_id)
+        lane = lane_of(session_id)
+        for task in reversed((await self.lanes.of_lanes([lane]))[lane]):
+            if task.is_running:
+                await self.client.cancel(task.id)
+        await self._until_told(session)
+        return session
+
+    async def _until_told(self, session: Session) -> None:
+        """Wait until it is told here that a session has stopped."""
+        await self.catch_up(session)
+        with anyio.move_on_after(_TOLD_SECONDS):
+            while session.state.is_running:
+                await session.feed.changed()
+
+    async def say(
+        self, session_id: str, message: str, *, images: Sequence[PathLike] = (), when_busy: WhenBusy = "error"
+    ) -> Session:
+        raise Unsupported(f"Say it to session {session_id} through a Helmsman: `helm.say`.")
+
+    async def steer(self, session_id: str, text: str) -> None:
+        """A message into the running turn does not travel."""
+        raise Unsupported(
+            f"Session {session_id} runs on another machine, and a message cannot be put into its turn. Queue it, or "
+            "interrupt the session first."
+        )
+
+    def on_event(self, session: Session, event: Event) -> None:
+        raise AssertionError(f"no engine here runs {session.id}, of which {event} is told")
+
+    async def give_answer(
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path]
+    ) -> None:
+        await self.respond(session.id, question_id, answers, by=by)
+
+
+def _failure(task: Task) -> Failure:
+    error = task.error or {}
+    return Failure(
+        code=str(error.get("code", "unknown")),
+        message=str(error.get("message") or task.note or "Nobody can tell what became of it."),
+        retryable=bool(error.get("retryable")),
+    )

@@ -1,0 +1,98 @@
+"""A fleet through the doors of a machine that runs none of its work: library, command line and MCP, each by its own hub."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from helmsman import Helmsman
+from helmsman.model.options import Placement
+from helmsman.settings import load_settings
+from helmsman.testing import run, say
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from tests.fleet.conftest import Fleet
+
+pytestmark = pytest.mark.anyio
+SECONDS = 60
+ASKING: Any = {"sandbox": "workspace-write", "approval_policy": "untrusted"}
+FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
+
+
+def door_env(fleet: Fleet, name: str = "laptop") -> dict[str, str]:
+    """A machine with a home and a state directory of its own, and the address of the fleet."""
+    home = fleet.templates.new_home(fleet.binary, fleet.folder / name)
+    return {**home.env, "HELMSMAN_FLEET_URL": fleet.url, "HELMSMAN_HUB_IDLE_MS": "0"}
+
+
+async def helmsman(env: dict[str, str], *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+    def call() -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "helmsman", *arguments], env=env, capture_output=True, text=True, timeout=SECONDS
+        )
+        assert done.returncode in codes, done.stdout + done.stderr
+        return done.stdout
+
+    return await anyio.to_thread.run_sync(call)
+
+
+async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at_from_any_machine(
+    fleet: Fleet, model: ScriptedModel
+) -> None:
+    await fleet.worker("one")
+    model.on("work", run("touch made"), say("done"))
+    model.on("and then", say("more"))
+    env = door_env(fleet)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        session = await helm.start("work", cwd=fleet.directory, placement=Placement(priority=5), **ASKING)
+        with anyio.fail_after(SECONDS):
+            assert await session.wait(until="attention")
+        assert session.status == "awaiting_approval", fleet.logs()
+
+        other = door_env(fleet, "desktop")
+        asked = json.loads(await helmsman(other, "questions", "--json", codes=(5,)))["sessions"]
+        assert [one["sessionId"] for one in asked] == [session.id]
+        await helmsman(other, "respond", session.id, asked[0]["questions"][0]["id"], "approve")
+        with anyio.fail_after(SECONDS):
+            assert await session.wait(until="end")
+        assert (session.status, session.result) == ("done", "done"), fleet.logs()
+
+        again = await helm.say(session.id, "and then")
+        with anyio.fail_after(SECONDS):
+            assert await again.wait(until="end")
+        assert again.result == "more"
+
+        listed = json.loads(await helmsman(other, "tasks", "list", "--json"))["tasks"]
+        assert [(one["mode"], one["status"]) for one in listed] == [("fleet", "completed")] * 2
+        sessions = json.loads(await helmsman(other, "list", "--json"))["sessions"]
+        assert [(one["sessionId"], one["status"], one["directory"]) for one in sessions] == [
+            (session.id, "done", str(fleet.directory))
+        ]
+        report = await helm.extras.usage.report(group_by="session")
+        assert report.total.turns == 2
+        turns = await helm.history(session.id)
+        assert [len(turn.items) > 0 for turn in turns] == [True, True]
+
+
+async def test_what_runs_is_stopped_and_what_waits_never_begins(fleet: Fleet, model: ScriptedModel) -> None:
+    await fleet.worker("one")
+    model.on("work", run("sleep 60"), say("never"))
+    env = door_env(fleet)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        session = await helm.start("work", cwd=fleet.directory, **FULL)
+        waiting = await helm.say(session.id, "never", when_busy="queue")
+        assert waiting is session
+        await fleet.until(await fleet.client.get(session.task_ids[0]), "working")
+        await helm.interrupt(session.id)
+        assert session.status == "interrupted"
+        tasks, _ = await helm.tasks.list(origin="fleet")
+        assert [task.status for task in tasks] == ["canceled", "canceled"]
+        results = await helm.tasks.results(tasks[0])
+        assert results.task.id == tasks[0].id
