@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import psycopg
 
-from helmsman.fleet.client import FleetClient, FleetDraft
+from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
+from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.testing.postgres import Postgres
 

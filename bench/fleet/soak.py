@@ -26,8 +26,9 @@ import anyio
 
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.errors import HelmsmanError
-from helmsman.fleet.client import FleetClient, FleetDraft
+from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
+from helmsman.fleet.values import FleetDraft
 from helmsman.model.inputs import session_options
 from helmsman.model.options import TurnInput
 from helmsman.tasks.spec import TurnSpec
