@@ -1,7 +1,7 @@
 """A fleet on one machine, shown: `make demo-fleet`.
 
 A real Postgres, three workers as three machines (each with a home and a state directory of its own), twenty tasks of a real
-Codex on a scripted model. One worker is killed with everything on it while it works. At the end all tasks are done. Each task
+Codex on a scripted model. One worker is killed with everything on it while it works. At the end all are done. Each task
 writes into a file outside of the database when it begins and for as long as it works: that says that none was done twice at
 once, and none was done again that had ended.
 """
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def _overlap(journal: Path, number: int) -> bool:
             first, _ = spans.get(pid, (float(at), 0.0))
             spans[pid] = first, float(at)
     ordered = sorted(spans.values())
-    return any(later[0] <= earlier[1] for earlier, later in zip(ordered, ordered[1:], strict=False))
+    return any(later[0] <= earlier[1] for earlier, later in pairwise(ordered))
 
 
 def _tell(text: str) -> None:
