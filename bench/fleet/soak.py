@@ -1,4 +1,4 @@
-"""`python -m bench.fleet.soak`: a fleet on real Codex, in which machines, engines, doors and Postgres are killed or stopped at random.
+"""`python -m bench.fleet.soak`: a fleet on real Codex, with machines, engines and Postgres killed or stopped at random.
 
 Every task's command writes into a journal outside of the database when it begins, and every 0.1 s that it lives. At the end:
 `lost`: acknowledged, and not ended; `twice`: two processes worked on a task at once; `untrue`: the result is not what the
@@ -26,8 +26,9 @@ import anyio
 
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.errors import HelmsmanError
-from helmsman.fleet.client import FleetClient, FleetDraft
+from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
+from helmsman.fleet.values import FleetDraft
 from helmsman.model.inputs import session_options
 from helmsman.model.options import TurnInput
 from helmsman.tasks.spec import TurnSpec
