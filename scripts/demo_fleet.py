@@ -60,7 +60,8 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
             home.use_model(model.base_url, codex_version(binary))
             home.keep_quiet(codex_version(binary))
         environments = {
-            name: {**home.env, "HELMSMAN_FLEET_URL": url, "CODEX_CLI_PATH": str(binary)} for name, home in homes.items()
+            name: {**home.env, "HELMSMAN_DETACH": "1", "HELMSMAN_FLEET_URL": url, "CODEX_CLI_PATH": str(binary)}
+            for name, home in homes.items()
         }
         exits.callback(_end, workers)
         for name in ("north", "east", "south"):
