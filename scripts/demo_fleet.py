@@ -88,6 +88,9 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
         for task in done:
             machine = str(task.metadata["fleet"].get("machine"))
             places[machine] = places.get(machine, 0) + 1
+    for task in done:
+        if task.status != "completed":
+            _tell(f"{task.instruction} is {task.status}: {task.note or (task.error or {}).get('message')}")
     completed = sum(task.status == "completed" for task in done)
     twice = sum(_overlap(journal, number) for number in range(1, tasks + 1))
     _tell(f"{completed} of {tasks} done: " + ", ".join(f"{count} on {name}" for name, count in sorted(places.items())))
