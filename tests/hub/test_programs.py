@@ -466,7 +466,6 @@ async def test_an_answer_that_a_dead_hub_wrote_down_and_did_not_give_brings_its_
     session = await helm.start("work", cwd=git_repo)
     await ended(session)
     client = hub_of(helm)
-    assert client is not None
     dead = client._peer
     client._copies.clear()  # as if the answer had not come
     await kill_hub(in_hub.state_dir)
@@ -568,7 +567,6 @@ async def test_a_message_that_an_earlier_hub_has_sent_is_not_sent_again(
     await ended(session)
     await session.say("more")
     client = hub_of(helm)
-    assert client is not None
     number = await forget_answer(client, in_hub.state_dir)
     assert await client._ask(await client._reached(), number, "say", (session.id, "more"), {}) is session
     await gate.reached()
@@ -590,7 +588,6 @@ async def test_a_fork_that_an_earlier_hub_may_have_made_is_not_made_again(
     await ended(session)
     await helm.fork(session.id)
     client = hub_of(helm)
-    assert client is not None
     number = await forget_answer(client, in_hub.state_dir)
     with pytest.raises(OutcomeUnknown):
         await client._ask(await client._reached(), number, "fork", (session.id,), {})

@@ -23,7 +23,7 @@ from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from helmsman.fleet.door import FleetDoor
     from helmsman.service import Helmsman
@@ -260,6 +260,11 @@ class FleetExtras(Extras):
         super().__init__(own, tasks)
         self._door = door
         self._own = own
+
+    async def fleet(self) -> Mapping[str, Any] | None:
+        client = self._door.link.client
+        machines = [machine.as_dict() for machine in await client.machines()]
+        return {"machines": machines, "waiting": dict(await client.waiting())}
 
     @cached_property
     def changes(self) -> Changes:
