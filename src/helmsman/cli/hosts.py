@@ -18,7 +18,7 @@ from helmsman.cli.output import print_json, print_list, print_result
 from helmsman.cli.tables import Column
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
 from helmsman.hub.hosts import HostFailed, HostWay, checked_host, hosts_file, known_hosts
-from helmsman.hub.launch import HubFailed
+from helmsman.hub.launch import HubFailed, is_newer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,11 +160,14 @@ def _checked(host: OtherHost) -> dict[str, Any]:
         return about | {"ok": False, "error": failed.as_dict()}
     notes = []
     if way.version != __version__:
-        notes.append(f"Helmsman is {way.version} there and {__version__} here. Have the same on both.")
+        where = "here" if is_newer(way.version, __version__) else f"on {host.name}"
+        update = f"Update it {where}: pipx upgrade codex-helmsman"
+        notes.append(f"Helmsman is {way.version} there and {__version__} here. {update}")
     there = [one for one in agents if one["installed"]]
     if not there:
-        notes.append("No agent is installed there.")
-    notes += [f"{one['agent']} has no login there, as far as one sees." for one in there if "login" not in one]
+        notes.append("No agent is installed there. Install one there, for example: npm install -g @openai/codex")
+    unknown = [one["agent"] for one in there if "login" not in one]
+    notes += [f"{agent} has no login there, as far as one sees. Log in on that machine." for agent in unknown]
     kept = ("agent", "version", "login", "isDefault")
     shown = [{key: one[key] for key in kept if key in one} for one in there]
     return about | {"ok": code == 0, "version": way.version, "agents": shown, "notes": notes}

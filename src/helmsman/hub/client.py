@@ -257,7 +257,6 @@ class HubClient:
         raise HostUnreachable(f"The hub on {self._host} says nothing. Look at it there: helmsman hub log")
 
     def _nonsense(self) -> HostUnreachable:
-        """Another machine says what no hub would."""
         return HostUnreachable(
             f"{self._host} gives an answer that makes no sense. Have the same version of Helmsman on both machines; look "
             "there with `helmsman doctor`."
@@ -265,7 +264,6 @@ class HubClient:
 
     @property
     def _host(self) -> str:
-        """What the machine is called whose hub it is."""
         return self._way.host.name if isinstance(self._way, HostWay) else "This machine"
 
     @property
@@ -504,7 +502,6 @@ class HubClient:
         except Exception:
             if not isinstance(self._way, HostWay):
                 raise
-            log.info("news of %s make no sense", self._host, exc_info=True)
             if self._answering is not None:
                 self._answering.give_up(EngineProtocolError(f"{self._host} tells what makes no sense."))
 
