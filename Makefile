@@ -20,7 +20,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Helmsman needs Python 3.11 or newer. Name one: make PYTHON=python3.12 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[codex]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[codex,fleet]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

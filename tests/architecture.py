@@ -23,6 +23,7 @@ ROOMS = (
         "service",
         "hub",
         "capabilities",
+        "fleet",
         "steering",
         "notices",
         "schedules",

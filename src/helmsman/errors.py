@@ -264,6 +264,25 @@ class RegistryTooNew(RegistryUnavailable):
     retryable = False
 
 
+class FleetUnavailable(HelmsmanError):
+    """The database of the fleet cannot be reached; what runs on its machines goes on."""
+
+    code = "fleet_unavailable"
+    retryable = True
+
+
+class FleetNotReady(HelmsmanError):
+    """The database has no tables of a fleet, or tables that this version cannot use, or it is not safe to use."""
+
+    code = "fleet_not_ready"
+
+
+class FleetRefused(HelmsmanError):
+    """No machine of the fleet can do what is asked for; nothing was begun."""
+
+    code = "fleet_refused"
+
+
 class OutcomeUnknown(HelmsmanError):
     """It was begun by a process that ended before it could tell what came of it; it is not done a second time."""
 

@@ -97,6 +97,9 @@ class User:
                 if key in message and value in (None, message[key]):
                     return str(message[key])
 
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     async def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
         await self._process.wait()

@@ -65,7 +65,7 @@ async def start_kept(
         "about": {**about, "place": str(directory)},
         **({} if ready_seconds is None else {"ready_seconds": ready_seconds}),
     }
-    await start_keeper(kept, order)
+    await start_keeper(kept, order, owner.leash)
     record = await anyio.to_thread.run_sync(read_record, kept)
     if record is None:
         forget(kept, socket_path(kept))

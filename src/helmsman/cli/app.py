@@ -32,7 +32,8 @@ _HEADINGS: Final = {
     ),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
-    "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub", "hosts"),
+    "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub"),
+    "Several machines": ("hosts", "fleet", "worker"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }
 """The commands under their headings, in the order of the help. Each is the `command` of the module of its name."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from helmsman.base.processes import Process
 
 TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
-TaskOrigin = Literal["local", "cloud"]
+TaskOrigin = Literal["local", "cloud", "fleet"]
 McpTaskStatus = Literal["working", "input_required", "completed", "cancelled"]
 
 ENDED: Final[frozenset[TaskStatus]] = frozenset({"completed", "failed", "canceled"})
@@ -376,7 +376,7 @@ _LOOKED_AT: Final = 2000
 """The name comes from the first words; a prompt may be a whole book."""
 
 _WORD: Final = re.compile(r"[a-z0-9]{2,}")
-_ID: Final = re.compile(r"\bt-(?:local|cloud)-[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID: Final = re.compile(r"\bt-(?:local|cloud|fleet)-[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HASH: Final = re.compile(r"(?=[a-f]*[0-9])[0-9a-f]{6,}")
 _FILLERS: Final = frozenset(
     [

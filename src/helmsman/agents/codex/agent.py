@@ -159,6 +159,7 @@ class CodexAgent(Agent):
             state_dir=settings.state_dir,
             env=env,
             idle=settings.engine_idle,
+            **({} if self._owner is None else {"owner": self._owner}),
         )
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:

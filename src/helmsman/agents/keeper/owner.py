@@ -16,15 +16,21 @@ if TYPE_CHECKING:
 
     from anyio.abc import UNIXSocketStream
 
+    from helmsman.agents.keeper.leash import Leash
+
 _SECONDS: Final = 10.0
 _READ_BYTES: Final = 256 * 1024
 
 
 class Owner(NamedTuple):
-    """Who opens what is kept: a hub's epoch, and the command that starts its successor. One that is no hub has neither."""
+    """Who opens what is kept: a hub's epoch, and the command that starts its successor. One that is no hub has neither.
+
+    What a worker of a fleet opens is on its `leash`.
+    """
 
     epoch: int = 0
     successor: tuple[str, ...] = ()
+    leash: Leash | None = None
 
 
 class NotOurs(EngineLost):

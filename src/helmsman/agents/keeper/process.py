@@ -4,7 +4,7 @@ A process that outlives whoever wanted it still needs somebody who drains its st
 that it has started. The keeper starts it as its child, writes down who they are (`places`), and says through its standard
 output whether it came up; what it is to start it reads from its standard input. A child listens by itself, or is on a pipe
 and reached through the keeper (`pipe`). Then the keeper waits: until the child ends, until it is told to end it (SIGTERM),
-or until nobody has been attached and nothing has run for the idle time.
+until nobody has been attached and nothing has run for the idle time, or until its `leash` is cut.
 
 It belongs to nobody: it forks once more, so that whoever started it has no child to wait for. It starts before the first
 turn can, so it imports little, and the rest when the child is up. POSIX only.
@@ -37,6 +37,7 @@ from helmsman.base.surroundings import umask_in
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from helmsman.agents.keeper.leash import OnLeash
     from helmsman.agents.keeper.pipe import Pipe
     from helmsman.agents.keeper.watcher import Watcher
     from helmsman.base.processes import Process
@@ -129,6 +130,12 @@ class Keeper:
         self._below = Below(self._directory)
         self._successor = Successor(self._directory, order.get("successor", ()), self._log.write)
         self._pipe: Pipe | None = None
+        self._leash: OnLeash | None = None
+        if (said := order.get("leash")) is not None:
+            from helmsman.agents.keeper.leash import OnLeash
+
+            self._leash = OnLeash(said)
+        self._cut_because: str | None = None
 
     def run(self, report: int) -> None:
         """Start the child, say how that went, and look after it until its end."""
@@ -140,6 +147,8 @@ class Keeper:
             _report(report, {"ready": False, "stderr": f"Error: {error}"})
             forget(self._directory, self._socket)
             return
+        if self._leash is not None:
+            self._leash.watch(lambda reason: self._cut(child, reason))
         try:
             self._write_record(child)
             came_up = self._wait_until_it_is_up(child)
@@ -155,7 +164,9 @@ class Keeper:
         finally:
             self._end(child)
             self._say_farewell(child)
-            if not self._told_to_end and child.returncode:
+            if self._cut_because is not None:
+                self._log.write(f"keeper: it was killed, because {self._cut_because}\n".encode())
+            if child.returncode and (self._cut_because is not None or not self._told_to_end):
                 with contextlib.suppress(OSError):
                     shutil.move(self._directory / LOG_NAME, self._directory.parent / LAST_LOG_NAME)
             forget(self._directory, self._socket)
@@ -301,7 +312,7 @@ class Keeper:
                         return
                 next_look = time.monotonic() + self._idleness.until_next_look()
             self._wait(child, min(next_look, next_list, next_needed) - time.monotonic())
-        if self._told_to_end:
+        if self._told_to_end and self._cut_because is None:
             self._interrupt(child)
 
     @property
@@ -309,6 +320,14 @@ class Keeper:
         return self._pipe is not None and self._pipe.has_owner
 
     # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _cut(self, child: subprocess.Popen[bytes], reason: str) -> None:
+        """It may not go on, and there is no time to ask it to stop: somebody else may be about to. In the leash's thread."""
+        self._cut_because, self._told_to_end = reason, True
+        if child.returncode is None:
+            _signal_group(child.pid, signal.SIGKILL)
+        self._wakeup.send(bytes([signal.SIGCHLD]))  # the rest of its end is as always
+        self._below.sweep(frozenset(), time.sleep)
 
     def _interrupt(self, child: subprocess.Popen[bytes]) -> None:
         """A child that is terminated may wait for its turns, or lose them; interrupted, they are written down as such."""

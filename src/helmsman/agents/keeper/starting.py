@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -22,6 +22,8 @@ from helmsman.errors import EngineLost
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from helmsman.agents.keeper.leash import Leash
 
 START_TIMEOUT: Final = 60.0
 """How long the keeper may take to say whether its child came up: twice what it gives the child, and so much at least."""
@@ -39,8 +41,10 @@ _KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 _POLL: Final = 0.02
 
 
-async def start_keeper(directory: Path, order: Mapping[str, Any]) -> None:
+async def start_keeper(directory: Path, order: Mapping[str, Any], leash: Leash | None = None) -> None:
     """Have a keeper start a child with a directory of its own, which does not exist yet; see `process` for the order.
+
+    On a `leash` the child ends as soon as that is not renewed.
 
     Raises:
         EngineLost: It did not come up. Details: `exit_code`, `stderr`.
@@ -52,15 +56,20 @@ async def start_keeper(directory: Path, order: Mapping[str, Any]) -> None:
     except OSError as error:
         raise _did_not_start(f"There is no place for its socket: {error}") from error
     said = b""
-    with anyio.move_on_after(max(START_TIMEOUT, 2 * float(order.get("ready_seconds", 0)))):
+    order = {**order, "directory": str(directory), "socket": str(socket)}
+    with (
+        nullcontext((None, None)) if leash is None else leash.tied() as (tie, on_leash),
+        anyio.move_on_after(max(START_TIMEOUT, 2 * float(order.get("ready_seconds", 0)))),
+    ):
         # Not from the current directory (-P), where a repository could put a module of any name.
         process = await anyio.run_process(
             [sys.executable, "-P", "-m", "helmsman.agents.keeper.process"],
-            input=json.dumps({**order, "directory": str(directory), "socket": str(socket)}).encode(),
+            input=json.dumps({**order, "leash": on_leash}).encode(),
             stderr=subprocess.PIPE,
             cwd=directory,
             check=False,
             start_new_session=True,
+            pass_fds=() if tie is None else (tie,),
         )
         said = process.stdout or process.stderr
     try:

@@ -214,10 +214,16 @@ def _wanted(
         identity=identity,
         codex_home=str(codex_home.resolve()),
         env=environment,
-        env_digest=("" if is_shared(binary) else _ON_PIPE) + digest_of(environment),
+        env_digest=_prefix(binary, owner) + digest_of(environment),
         idle=idle,
         owner=owner,
     )
+
+
+def _prefix(binary: CodexBinary, owner: Owner) -> str:
+    """On a leash it is for no one but its holder, and ends with that one."""
+    leash = "" if owner.leash is None else f"leash:{owner.leash.id}:"
+    return leash + ("" if is_shared(binary) else _ON_PIPE)
 
 
 async def fits_engine(
@@ -228,9 +234,10 @@ async def fits_engine(
     state_dir: Path,
     env: Mapping[str, str] | None,
     idle: float,
+    owner: Owner = NOBODY,
 ) -> bool:
     """Whether `open_detached` would give this engine to whoever asks for it so."""
-    wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle, NOBODY)
+    wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle, owner)
     return wanted.fits(record)
 
 
@@ -371,7 +378,7 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
             "watcher": f"{_WATCHING}:ListeningCodex",
             "pipe": None,
         }
-    await start_keeper(directory, order)
+    await start_keeper(directory, order, wanted.owner.leash)
     record = read_record(directory)
     if record is None:
         raise EngineLost("It ended at once. Run `helmsman doctor` to find out why.")

@@ -1,0 +1,253 @@
+"""`python -m bench.fleet`: the figures of a fleet on this machine, as JSON and as the table of docs/fleet.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import psycopg
+
+from helmsman.fleet.client import FleetClient, FleetDraft
+from helmsman.fleet.setup import init_fleet
+from helmsman.model.answered_by import PROGRAM
+from helmsman.testing.postgres import Postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LEASE = 4.0
+_PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+
+
+def draft(**spec: Any) -> FleetDraft:
+    return FleetDraft(agent="codex", instruction="bench", spec=spec)
+
+
+@contextmanager
+def machines(
+    url: str, count: int, folder: Path, capacity: int = 4, lease: float = LEASE
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    for number in range(count):
+        place = Path(tempfile.mkdtemp(dir=folder))
+        arguments = [url, f"m{number}", str(place), str(lease), str(capacity)]
+        started.append(
+            subprocess.Popen([sys.executable, "-m", "bench.fleet.machine", *arguments], stdout=subprocess.PIPE)
+        )
+    try:
+        for one in started:
+            assert one.stdout is not None
+            assert one.stdout.readline() == b"ready\n"
+        yield started
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("delete from helmsman.workers")
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    at = lambda share: ordered[min(len(ordered) - 1, int(share * len(ordered)))]  # noqa: E731
+    return {"p50": round(at(0.5) * 1000, 1), "p95": round(at(0.95) * 1000, 1), "p99": round(at(0.99) * 1000, 1)}
+
+
+async def ended(client: FleetClient, task_id: str, seconds: float = 120) -> None:
+    _, has = await client.until(task_id, lambda task: not task.is_running, timeout=seconds)
+    assert has
+
+
+async def facts(client: FleetClient, task_id: str) -> list[tuple[dict[str, Any], float]]:
+    """What a task tells, each with when it was seen."""
+    seen: list[tuple[dict[str, Any], float]] = []
+    async for page in client.follow(task_id):
+        now = time.time()
+        seen += [(fact, now) for fact in page.events]
+    return seen
+
+
+async def enqueueing(url: str, count: int) -> dict[str, Any]:
+    """Three doors at once, each a process."""
+    doors = [
+        subprocess.Popen([sys.executable, "-m", "bench.fleet.door", url, str(count // 3)], **_PIPES) for _ in range(3)
+    ]
+    for door in doors:
+        assert door.stdout is not None
+        assert door.stdout.readline() == b"ready\n"
+    began = time.monotonic()
+    for door in doors:
+        assert door.stdin is not None
+        door.stdin.write(b"go\n")
+        door.stdin.flush()
+    for door in doors:
+        door.communicate()
+        assert door.returncode == 0
+    return {"enqueue per second, three doors": round(count / (time.monotonic() - began))}
+
+
+async def listing(url: str) -> dict[str, Any]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "insert into helmsman.tasks (id, alias, lane, agent, instruction, spec, queue, priority) "
+            "select 'T-' || n, 'a-' || n, 'T-' || n, 'codex', 'wait', '{}', 'elsewhere', 100 "
+            "from generate_series(1, 10000) n"
+        )
+        connection.execute("analyze helmsman.tasks")
+    async with FleetClient(url) as client:
+        await client.list(limit=50)
+        times = []
+        for _ in range(20):
+            began = time.monotonic()
+            await client.list(limit=50, status=["pending"])
+            times.append(time.monotonic() - began)
+        began = time.monotonic()
+        assert (await client.waiting())["elsewhere"] == 10_000
+        counted = time.monotonic() - began
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("delete from helmsman.tasks where queue = 'elsewhere'")
+    return {"list 50 of 10,000 queued": spread(times), "count them": round(counted * 1000, 1)}
+
+
+async def latencies(url: str, folder: Path, count: int) -> dict[str, Any]:
+    starts, events, answers, cancels = [], [], [], []
+    with machines(url, 4, folder, capacity=8):
+        async with FleetClient(url) as client, anyio.create_task_group() as tasks:
+
+            async def told(**spec: Any) -> None:
+                task = await client.enqueue(draft(**spec))
+                for fact, seen in await facts(client, task.id):
+                    if fact["fleet"] == "begun":
+                        starts.append(fact["at"] - task.created_at.timestamp())
+                    elif fact["fleet"] == "beat":
+                        events.append(seen - fact["at"])
+
+            async def asked() -> None:
+                task = await client.enqueue(draft(asks=True))
+                _, asks = await client.until(task.id, lambda task: task.input_required, timeout=60)
+                assert asks
+                given = time.time()
+                await client.answer(task.id, "q", ["yes"], PROGRAM)
+                answers.extend(
+                    fact["at"] - given for fact, _ in await facts(client, task.id) if fact["fleet"] == "answered"
+                )
+
+            async def canceled() -> None:
+                task = await client.enqueue(draft(seconds=60))
+                await client.until(task.id, lambda task: task.status == "working", timeout=60)
+                given = time.time()
+                await client.cancel(task.id)
+                cancels.extend(
+                    fact["at"] - given for fact, _ in await facts(client, task.id) if fact["fleet"] == "stopping"
+                )
+
+            for number in range(count):
+                kind = (told, asked, canceled)[number % 3]
+                tasks.start_soon(lambda kind=kind: kind(events=20, pause=0.05) if kind is told else kind())
+                await anyio.sleep(0.15)
+    return {
+        "start": spread(starts),
+        "event": spread(events),
+        "answer": spread(answers),
+        "cancel begins": spread(cancels),
+    }
+
+
+async def takeover(url: str, folder: Path, count: int) -> dict[str, Any]:
+    took = []
+    for _ in range(count):
+        with machines(url, 2, folder, capacity=1) as (one, two):
+            async with FleetClient(url) as client:
+                await anyio.sleep(1.6 * LEASE)
+                task = await client.enqueue(draft(seconds=30))
+                now, _ = await client.until(task.id, lambda task: task.status == "working", timeout=30)
+                victim = one if now.metadata["fleet"]["machine"] == "m0" else two
+                os.kill(victim.pid, signal.SIGKILL)
+                killed = time.monotonic()
+                await client.until(
+                    task.id,
+                    lambda task: task.status == "working" and task.metadata["fleet"]["attempt"] == 2,
+                    timeout=60,
+                )
+                took.append((time.monotonic() - killed) / LEASE)
+                await client.cancel(task.id)
+    return {
+        "takeover in leases": {"median": round(statistics.median(took), 2), "most": round(max(took), 2), "lease": LEASE}
+    }
+
+
+async def idle(url: str, folder: Path, seconds: float = 10) -> dict[str, Any]:
+    def count() -> int:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("select pg_stat_force_next_flush()")
+            row = connection.execute(
+                "select coalesce(sum(calls), 0) from pg_stat_statements join pg_database on oid = dbid "
+                "where datname = current_database()"
+            ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create extension if not exists pg_stat_statements")
+    with machines(url, 4, folder, lease=30):
+        await anyio.sleep(3)
+        before, began = count(), time.monotonic()
+        await anyio.sleep(seconds)
+        rate = (count() - before) / (time.monotonic() - began)
+        with psycopg.connect(url) as connection:
+            row = connection.execute(
+                "select count(*) from pg_stat_activity where datname = current_database()"
+            ).fetchone()
+            assert row is not None
+    return {"idle statements a second per worker": round(rate / 4, 1), "connections per idle worker": (row[0] - 1) / 4}
+
+
+async def growth(url: str, folder: Path, count: int) -> dict[str, Any]:
+    """How many tasks of 0.5 s are done in a second, four at once on each machine."""
+    rates = {}
+    for machines_there in (1, 2, 4, 8):
+        async with FleetClient(url) as client:
+            tasks = [await client.enqueue(draft(seconds=0.5)) for _ in range(count)]
+            with machines(url, machines_there, folder):
+                began = time.monotonic()
+                for task in tasks:
+                    await ended(client, task.id)
+                rates[machines_there] = round(count / (time.monotonic() - began), 1)
+    return {"tasks of 0.5 s a second, by machines": rates}
+
+
+async def measure(url: str, folder: Path, *, quick: bool) -> dict[str, Any]:
+    await init_fleet(url)
+    found: dict[str, Any] = {}
+    found |= await listing(url)
+    found |= await latencies(url, folder, 30 if quick else 150)
+    found |= await idle(url, folder, 5 if quick else 10)
+    found |= await takeover(url, folder, 1 if quick else 5)
+    found |= await growth(url, folder, 40 if quick else 120)
+    found |= await enqueueing(url, 100 if quick else 900)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer of each")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="helmsman-fleet-"))
+    with Postgres(folder, options=("-c", "shared_preload_libraries=pg_stat_statements")) as server:
+        found = anyio.run(lambda: measure(server.url(), folder, quick=arguments.quick))
+    print(json.dumps({"load": os.getloadavg(), "processors": os.cpu_count(), **found}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""A door that does nothing but put tasks into a fleet.
+
+python -m bench.fleet.door URL COUNT
+"""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+
+from helmsman.fleet.client import FleetClient, FleetDraft
+
+
+async def main(url: str, count: str) -> None:
+    async with FleetClient(url) as client:
+        await client.enqueue(FleetDraft(agent="codex", instruction="bench", spec={}))
+        print("ready", flush=True)
+        sys.stdin.readline()
+        limit = anyio.Semaphore(4)
+
+        async def put() -> None:
+            async with limit:
+                await client.enqueue(FleetDraft(agent="codex", instruction="bench", spec={}))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(int(count)):
+                tasks.start_soon(put)
+
+
+if __name__ == "__main__":
+    anyio.run(main, *sys.argv[1:])

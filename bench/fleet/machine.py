@@ -1,0 +1,116 @@
+"""A machine of a fleet that runs no agent: it does what a task says at once, and stamps what it tells with the time.
+
+    python -m bench.fleet.machine URL NAME DIRECTORY LEASE CAPACITY
+
+Queue, lease, claims, events, questions and cancels are those of a real worker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from helmsman.base.concurrency import sleep_until
+from helmsman.fleet.lease import DeclaredDead
+from helmsman.fleet.owned import NotOwner, OwnedTask
+from helmsman.fleet.pump import EventPump
+from helmsman.fleet.worker import DECLARED_DEAD, Worker, WorkerOptions
+from helmsman.model.questions import Prompt, Question
+
+
+class QuickRun:
+    """Stands for a running task where notifications go."""
+
+    def __init__(self) -> None:
+        self.woken = anyio.Event()
+
+    def wake(self) -> None:
+        self.woken.set()
+        self.woken = anyio.Event()
+
+    def let_go(self) -> None:
+        """Nothing is held."""
+
+    async def stop_turn(self) -> None:
+        """Nothing runs."""
+
+
+class QuickWorker(Worker):
+    async def _run(self, task_id: str) -> str:
+        owned = await self._database.keep_trying(lambda: OwnedTask.claim(self._database, task_id, self.id), "a task")
+        if owned is None:
+            return "ended"
+        run = QuickRun()
+        self._running[task_id] = run  # type: ignore[assignment]
+        pump, status = EventPump(owned), "fenced"
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(pump.run)
+                status = await self._do(owned, pump, run)
+                await pump.close()
+            await self._database.keep_trying(lambda: owned.finish({"status": status}), "a result")
+        except* NotOwner:
+            status = "fenced"
+        finally:
+            self._running.pop(task_id, None)
+            self._wake()
+        return status
+
+    async def _do(self, owned: OwnedTask, pump: EventPump, run: QuickRun) -> str:
+        spec: dict[str, Any] = owned.row["spec"]
+        pump.note("begun", at=time.time())
+        for _ in range(spec.get("events", 0)):
+            await anyio.sleep(spec["pause"])
+            pump.note("beat", at=time.time())
+        if spec.get("asks"):
+            question = Question(
+                id="q",
+                type="user_input",
+                session_id="s",
+                turn_id=None,
+                prompts=(Prompt(text="?", options=("yes", "no")),),
+            )
+            await owned.ask(question, 60)
+            while not (await owned.asked_of_us())["answers"]:
+                await sleep_until(run.woken, 5)
+            pump.note("answered", at=time.time())
+        until = time.monotonic() + spec.get("seconds", 0)
+        while (left := until - time.monotonic()) > 0:
+            await sleep_until(run.woken, min(left, 5))
+            if (await owned.asked_of_us())["cancel_asked"]:
+                pump.note("stopping", at=time.time())
+                return "canceled"
+        return "completed"
+
+
+class _NoHelm:
+    """What a worker asks of its service when it ends."""
+
+    class settings:  # noqa: N801
+        state_dir = Path("/nonexistent")
+
+
+async def main(url: str, name: str, directory: str, lease: str, capacity: str) -> int:
+    options = WorkerOptions(url=url, name=name, agents={"codex": ""}, capacity=int(capacity), lease=float(lease))
+    try:
+        async with QuickWorker(options, Path(directory)) as worker, anyio.create_task_group() as tasks:
+
+            async def announce() -> None:
+                await worker.ready.wait()
+                print("ready", flush=True)
+
+            tasks.start_soon(announce)
+            await worker.serve(_NoHelm())  # type: ignore[arg-type]
+    except* DeclaredDead:
+        os._exit(DECLARED_DEAD)
+    return 0
+
+
+if __name__ == "__main__":
+    code = anyio.run(main, *sys.argv[1:])
+    os._exit(code)

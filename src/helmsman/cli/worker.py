@@ -1,0 +1,141 @@
+"""`helmsman worker`: makes this machine one of a fleet."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import log_to_stderr
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.fleet import fleet_url, with_fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.fleet.worker import WorkerOptions
+    from helmsman.service import Helmsman
+    from helmsman.settings import Settings
+
+_LEAVE_SECONDS: Final = 20
+"""How long everything may take to end in order."""
+_DIE_SECONDS: Final = 5
+"""How long it may take to end where others have the work already."""
+_LOG: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@cli_command(
+    "worker",
+    "Make this machine one of a fleet.",
+    "helmsman worker",
+    "helmsman worker --name build-1 --capacity 8 --label gpu",
+    has_json=False,
+)
+@click.option("--name", metavar="NAME", help="What this machine is called in the fleet. Default: its host name.")
+@click.option(
+    "--capacity", type=click.IntRange(1, 1000), default=4, show_default=True, help="How many tasks it runs at once."
+)
+@click.option("--label", "labels", metavar="LABEL", multiple=True, help="Something that tasks can ask for. Repeatable.")
+@click.option(
+    "--agent", "agents", metavar="AGENT", multiple=True, help="An agent that it runs. Repeatable. Default: codex."
+)
+@click.option(
+    "--lease",
+    type=click.FloatRange(2, 600),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="After so long without a sign of life the others have its work.",
+)
+def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tuple[str, ...], lease: float) -> int:
+    """Take tasks of the fleet that HELMSMAN_FLEET_URL names, and run them on this machine.
+
+    Stopped (SIGTERM, Ctrl-C) it hands what runs over to the others. Exit code 75: the others took it for dead, and have its
+    work; start it again.
+    """
+    with_fleet()
+    import anyio
+
+    from helmsman.fleet.worker import DIRECTORY, WorkerOptions
+    from helmsman.settings import load_settings
+
+    url = fleet_url()
+    state_dir = load_settings().state_dir / DIRECTORY
+    settings = load_settings({"state_dir": state_dir / "service", "max_sessions": capacity, "detach": True})
+    log_to_stderr(_LOG, settings.log_level)
+    name = name or re.sub(r"[^a-z0-9._-]", "-", platform.node().lower())[:40] or "machine"
+    options = WorkerOptions(
+        url=url,
+        name=name,
+        agents=dict.fromkeys(agents or ("codex",), ""),
+        labels=labels,
+        capacity=capacity,
+        lease=lease,
+    )
+    code = anyio.run(_work, options, settings, state_dir)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of DBOS wait for the database, and would be waited for
+
+
+async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> int:
+    from helmsman.agents.registry import Owner
+    from helmsman.base.concurrency import background_tasks
+    from helmsman.cli.signals import exit_after, handle_signals
+    from helmsman.fleet.lease import DeclaredDead
+    from helmsman.fleet.worker import DECLARED_DEAD, Worker
+    from helmsman.service import Helmsman
+    from helmsman.steering.shared import Shared
+
+    exit_code = ExitCode.OK
+
+    def stop(code: ExitCode) -> None:
+        nonlocal exit_code
+        exit_code = code
+        exit_after(_LEAVE_SECONDS, code)
+        worker.stop()
+
+    async def announce() -> None:
+        await worker.ready.wait()
+        click.echo(f"{options.name} is part of the fleet: {options.capacity} at once.", err=True)
+
+    env = _environment_of_agents(options.url)
+    async with Worker(options, directory) as worker, background_tasks() as tasks:
+        await tasks.start(handle_signals, stop)
+        tasks.start_soon(announce)
+        try:
+            # Its agents are in keepers on a leash, and end when its lease does, whatever this process does.
+            shared = Shared(settings.state_dir, owner=Owner(leash=worker.leash), files=settings.files)
+            async with shared, Helmsman(settings, env=env, shared=shared) as helm:
+                await _check_agents(helm, options)
+                try:
+                    await worker.serve(helm)
+                except DeclaredDead:
+                    exit_after(_DIE_SECONDS, DECLARED_DEAD)
+                    raise
+        except DeclaredDead:
+            click.echo("The fleet took this machine for dead, and others have its work. Start it again.", err=True)
+            return DECLARED_DEAD
+        await worker.hand_over()
+    return exit_code
+
+
+def _environment_of_agents(url: str) -> Mapping[str, str]:
+    """Our environment without what is the fleet's: no agent is to reach its database."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HELMSMAN_", "PG")) and url not in value
+    }
+
+
+async def _check_agents(helm: Helmsman, options: WorkerOptions) -> None:
+    """Make sure that the agents are there, before anybody counts on it."""
+    for agent in options.agents:
+        await helm.installed(agent)

@@ -1,0 +1,92 @@
+"""A task whose machine was lost in the middle of its turn, begun again: whether, and with which words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+
+from helmsman.model.questions import Prompt, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from psycopg.rows import DictRow
+
+    from helmsman.tasks.spec import TurnSpec
+
+OnMachineLoss = Literal["continue", "ask", "fail"]
+"""What becomes of a turn that was cut off because its machine was lost."""
+
+ON_LOSS: Final = "onMachineLoss"
+"""The key of what its door wants, in the specification of a task."""
+ASKED: Final = "turnAsked"
+"""The key of the attempt that last had an agent asked for the turn, in the metadata; written before that is done."""
+CONTINUE, FAIL = "continue", "fail"
+
+_CUT: Final = (
+    "The machine that worked on this was lost in the middle of it, and you go on on another. Uncommitted changes may be "
+    "missing, and a command that was running may or may not have had its effect. Look at what is there before you go on. "
+)
+_HANDED_OVER: Final = (
+    "The machine that worked on this was stopped in order, and you go on on another. A command that ran was cut off. "
+    "Look at what is there before you go on. "
+)
+
+
+def was_cut(row: DictRow) -> bool:
+    """Whether an agent may have begun with the turn of a task in an earlier attempt."""
+    return ASKED in row["metadata"]
+
+
+def on_loss(row: DictRow, spec: TurnSpec) -> OnMachineLoss:
+    """Whether a turn that was cut off may go on: what its door says, else only where what it did stays in its tree."""
+    wanted = row["spec"].get(ON_LOSS)
+    if wanted in get_args(OnMachineLoss):
+        return cast("OnMachineLoss", wanted)
+    return "ask" if reaches_out(spec) else "continue"
+
+
+def reaches_out(spec: TurnSpec) -> bool:
+    """Whether a turn may have done what nobody can see in its tree: in the network, or anywhere on its machine."""
+    options = spec.options
+    table: Any = options.config.get("sandbox_workspace_write")
+    network = table.get("network_access") if isinstance(table, dict) else None
+    network = options.config.get("sandbox_workspace_write.network_access", network)
+    return options.writes == "anything" or options.unenforced or network is True or options.agent != "codex"
+
+
+def question_of(row: DictRow) -> Question:
+    """Whether it may go on, put to whoever follows the task."""
+    return Question(
+        id=f"machine-loss-{row['epoch']}",
+        type="user_input",
+        session_id=row["session_id"] or row["id"],
+        turn_id=None,
+        prompts=(
+            Prompt(
+                text="The machine that ran this task was lost in the middle of it. May it go on on another?",
+                options=(CONTINUE, FAIL),
+                key="machine_loss",
+                descriptions={
+                    CONTINUE: "The agent is told what happened, looks at what is there and goes on. What it did elsewhere "
+                    "(in the network, outside of its tree) may be done a second time.",
+                    FAIL: "The task ends as it is.",
+                },
+            ),
+        ),
+        details={"reason": row["note"] or ""},
+        asker="Helmsman",
+    )
+
+
+def words_for(row: DictRow, prompt: str, *, same_session: bool) -> str:
+    """What the agent is told that goes on."""
+    cut = _HANDED_OVER if row["is_handed_over"] else _CUT
+    if same_session:
+        return f"{cut}What you were asked for was:\n\n{prompt}"
+    return f"{cut}You do not see what was said before. What was asked for is:\n\n{prompt}"
+
+
+def loss_failure(row: DictRow) -> Mapping[str, Any]:
+    lost = row["note"] or "Its machine was lost."
+    text = f"{lost} It was cut off in the middle of its work. Look at it, then start it anew."
+    return {"status": "failed", "error": {"code": "machine_lost", "message": text, "retryable": True}}

@@ -1,0 +1,607 @@
+"""A fleet as a door sees it: put tasks in, look at them, follow them, answer what they ask, stop them.
+
+One for each process that uses a fleet. It holds few connections, one of which listens: whoever waits here is woken by what
+changes, and looks for itself now and then where a notification was lost with its connection.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import AsyncExitStack, suppress
+from dataclasses import field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
+
+import anyio
+import anyio.to_thread
+import psycopg
+import sqlalchemy as sa
+from psycopg.types.json import Jsonb
+
+from helmsman.base.concurrency import background_tasks, sleep_until
+from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.values import decoded, encoded
+from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
+from helmsman.fleet.database import Database, unavailable
+from helmsman.fleet.lanes import is_busy, lock_lane, queue_next
+from helmsman.fleet.queueing import Enqueuer
+from helmsman.fleet.rows import (
+    DEFAULT_PRIORITY,
+    DOORS,
+    FIRST_PRIORITY,
+    LAST_PRIORITY,
+    checked_name,
+    clean_text,
+    jsonb,
+    machine_of,
+    new_fleet_task,
+    queue_of,
+    serves,
+    task_of,
+)
+from helmsman.fleet.schema import require_schema
+from helmsman.model.questions import read_answers
+from helmsman.tasks.model import of_agents
+from helmsman.tasks.outcome import kept
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+
+    from psycopg.rows import DictRow
+
+    from helmsman.model.answered_by import AnsweredBy
+    from helmsman.model.questions import Question
+    from helmsman.tasks.model import Task, TaskStatus
+    from helmsman.tasks.outcome import TaskOutcome
+
+_LOOK_SECONDS: Final = 5.0
+"""Whoever waits looks this often, whatever is notified."""
+_PAGE: Final = 200
+_MACHINES_SECONDS: Final = 1.0
+"""For so long it is known which machines there are."""
+_LONGEST_DELAY: Final = 366 * 24 * 3600.0
+
+_ENQUEUE: Final = sa.text(
+    """
+    with accepted as (
+    insert into helmsman.tasks
+        (id, key, alias, lane, agent, instruction, directory, session_id, model, metadata, spec, queue, priority, labels,
+         host, not_before, deadline, is_queued)
+    values
+        (:id, :key, :alias, :lane, :agent, :instruction, :directory, :session_id, :model, cast(:metadata as jsonb),
+         cast(:spec as jsonb), :queue, :priority, :labels, :host,
+         clock_timestamp() + make_interval(secs => :delay), clock_timestamp() + make_interval(secs => :deadline), :is_queued)
+    on conflict do nothing
+    returning *
+    )
+    select *, extract(epoch from clock_timestamp())::float as now, pg_notify('helmsman_fleet', id) from accepted
+    """
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDraft:
+    """A task as a door describes it.
+
+    Attributes:
+        spec: What the machine needs to run it (`helmsman.tasks.spec.TurnSpec.as_dict`), and what else it is to know.
+        session_id: The session that it goes on with: its tasks run one after another, in this order.
+        host: The one machine that may run it; else any that has the agent and all of `labels` does.
+        priority: From 1, which comes first, to 1000.
+        delay: It begins so many seconds from now, not before.
+        deadline: It is stopped so many seconds from now, wherever it is.
+        bundles: What travels with it, by kind, stored before its id is given out.
+    """
+
+    agent: str
+    instruction: str
+    spec: Mapping[str, Any]
+    directory: str | None = None
+    session_id: str | None = None
+    model: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    idempotency_key: str | None = None
+    priority: int = DEFAULT_PRIORITY
+    delay: float | None = None
+    deadline: float | None = None
+    labels: tuple[str, ...] = ()
+    host: str | None = None
+    bundles: Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]] = field(default_factory=dict[str, Any])
+
+    def check(self) -> None:
+        """Make sure that it makes sense.
+
+        Raises:
+            InvalidInput: It does not.
+        """
+        if not FIRST_PRIORITY <= self.priority <= LAST_PRIORITY:
+            raise InvalidInput(
+                f"priority is {self.priority}. Use {FIRST_PRIORITY}, which comes first, to {LAST_PRIORITY}.",
+                parameter="priority",
+            )
+        for name, seconds in (("delay", self.delay), ("deadline", self.deadline)):
+            if seconds is not None and not (0 <= seconds <= _LONGEST_DELAY and math.isfinite(seconds)):
+                raise InvalidInput(f"{name} is {seconds}. Use seconds from now, up to a year.", parameter=name)
+        for label in self.labels:
+            checked_name(label, "A label")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One machine of a fleet, as it last said of itself."""
+
+    name: str
+    id: str
+    labels: tuple[str, ...]
+    agents: Mapping[str, Any]
+    capacity: int
+    running: int
+    version: str
+    is_draining: bool
+    started: datetime
+    seen_seconds_ago: float
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedInFleet:
+    """A question that waits for an answer. `refused` says why the last answer did not do."""
+
+    task: str
+    session_id: str | None
+    machine: str | None
+    asked_at: datetime
+    expires_at: datetime | None
+    question: Question
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEvents:
+    """What happened in a task from an offset on: `events` are `Event`s, or facts of the fleet's own as dictionaries."""
+
+    events: tuple[Any, ...]
+    offset: int
+    """Where to go on reading."""
+    is_over: bool
+    """Nothing will follow: the task has ended, and all of it has stopped."""
+
+
+class FleetClient:
+    """Use it as an async context manager."""
+
+    def __init__(self, url: str) -> None:
+        self.database = Database(url, name="helmsman door")
+        self._enqueuer: Enqueuer | None = None
+        self._changed: dict[str, anyio.Event] = {}
+        self._any_changed = anyio.Event()
+        self._exit = AsyncExitStack()
+        self._machines_seen: tuple[Sequence[Machine], float] = (), -math.inf
+        self._listening = anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as opening:
+            await opening.enter_async_context(self.database)
+            await self.database.soon(lambda: require_schema(self.database))
+            tasks = await opening.enter_async_context(background_tasks())
+            tasks.start_soon(self._listen)
+            self._exit = opening.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._exit.aclose()
+        if self._enqueuer is not None:
+            await anyio.to_thread.run_sync(self._enqueuer.close)
+
+    # --- begin -------------------------------------------------------------------------------------------------------
+
+    async def enqueue(self, draft: FleetDraft) -> Task:
+        """Accept a task: it is stored, with all that is needed to run it, before this returns.
+
+        The same idempotency key again gives the same task, from whichever machine.
+
+        Raises:
+            InvalidInput: Something makes no sense; nothing was accepted.
+            FleetRefused: No machine can ever run it; nothing was accepted.
+            FleetUnavailable: Nothing was accepted, for all that is known. Use an idempotency key to ask again.
+        """
+        draft.check()
+        if draft.idempotency_key is not None and (known := await self._with_key(draft)) is not None:
+            return known
+        await self._refuse_impossible(draft)
+        task_id, alias = new_fleet_task(draft.instruction)
+        try:
+            row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias)
+        except (sa.exc.OperationalError, sa.exc.InterfaceError):
+            try:  # a connection from before the database was restarted; what was accepted all the same is found by its id
+                row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias)
+            except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+                raise unavailable(error.orig or error) from error
+        if row is not None:
+            return task_of(row)
+        known = await self._with_key(draft) if draft.idempotency_key is not None else None
+        return known or await self.get(task_id)
+
+    async def _with_key(self, draft: FleetDraft) -> Task | None:
+        row = await self._one("select * from helmsman.tasks where key = %s", (draft.idempotency_key,))
+        return None if row is None else of_agents(task_of(row), draft.agent)
+
+    async def _refuse_impossible(self, draft: FleetDraft) -> None:
+        queue = queue_of(draft.agent, draft.labels, draft.host)
+        machines, at = self._machines_seen
+        if anyio.current_time() - at > _MACHINES_SECONDS:
+            machines = await self.machines()
+            self._machines_seen = machines, anyio.current_time()
+        if draft.host is not None:
+            host = next((machine for machine in machines if machine.name == draft.host), None)
+            names = ", ".join(machine.name for machine in machines) or "none"
+            if host is None:
+                raise FleetRefused(
+                    f"There is no machine {draft.host} in the fleet. Those there are: {names}.", parameter="host"
+                )
+            if draft.agent not in host.agents:
+                raise FleetRefused(f"{draft.host} does not run {draft.agent}. Leave the host out.", parameter="host")
+            return
+        if machines and not any(
+            serves(queue, name=machine.name, agents=machine.agents, labels=machine.labels) for machine in machines
+        ):
+            labels = f" and the labels {', '.join(draft.labels)}" if draft.labels else ""
+            raise FleetRefused(
+                f"No machine of the fleet has {draft.agent}{labels}. `helmsman fleet status` shows what they have."
+            )
+
+    def _put(self, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:
+        """The row of the new task; None where there is one with its key, or it was accepted before. Blocks."""
+        enqueuer = self._queue()
+        priority, queue = draft.priority, queue_of(draft.agent, draft.labels, draft.host)
+        with enqueuer.engine.begin() as connection:
+            lane, waits = task_id, False
+            if draft.session_id is not None:
+                before = connection.execute(_BEFORE, {"session": draft.session_id}).first()
+                lane = draft.session_id if before is None else before.lane
+                lock_lane(connection, lane)
+                waits = is_busy(connection, lane)
+                if draft.host is None and before is not None and before.is_there:
+                    queue = queue_of(draft.agent, host=before.name)  # its files are there; if it dies, another has it
+            row = connection.execute(
+                _ENQUEUE,
+                {
+                    "id": task_id,
+                    "key": draft.idempotency_key,
+                    "alias": alias,
+                    "lane": lane,
+                    "agent": draft.agent,
+                    "instruction": clean_text(draft.instruction),
+                    "directory": draft.directory,
+                    "session_id": draft.session_id,
+                    "model": draft.model,
+                    "metadata": _dumped(draft.metadata),
+                    "spec": _dumped(draft.spec),
+                    "queue": queue,
+                    "priority": priority,
+                    "labels": list(draft.labels),
+                    "host": draft.host,
+                    "delay": draft.delay,
+                    "deadline": draft.deadline,
+                    "is_queued": not waits,
+                },
+            ).first()
+            if row is None:
+                return None
+            accepted = dict(row._mapping)  # noqa: SLF001 - its public name has an underscore
+            for kind, (about, parts) in draft.bundles.items():
+                for number, part in enumerate(parts):
+                    connection.execute(
+                        _BUNDLE,
+                        {"task": task_id, "kind": kind, "part": number, "about": _dumped(about), "data": part},
+                    )
+            if not waits:
+                delay = draft.delay or None
+                if delay is not None:  # DBOS goes by the clock of whoever asks
+                    delay = max(0.001, delay + row.now - datetime.now(UTC).timestamp())
+                enqueuer.register(queue)
+                enqueuer.put(connection, task_id, queue, priority=priority, delay=delay)
+        return accepted
+
+    def _queue(self) -> Enqueuer:
+        if self._enqueuer is None:
+            self._enqueuer = Enqueuer(self.database.url)
+        return self._enqueuer
+
+    # --- look --------------------------------------------------------------------------------------------------------
+
+    async def get(self, reference: str) -> Task:
+        """A task by its id or its alias.
+
+        Raises:
+            TaskNotFound: There is none.
+        """
+        return task_of(await self._row(reference))
+
+    async def _row(self, reference: str) -> DictRow:
+        row = await self._one(
+            "select * from helmsman.tasks where id = %(ref)s or alias = %(ref)s order by number desc limit 1",
+            {"ref": clean_text(reference)},
+        )
+        if row is None:
+            raise TaskNotFound(f"There is no task {reference} in the fleet. List the tasks to see which there are.")
+        return row
+
+    async def list(
+        self,
+        *,
+        status: Collection[TaskStatus] | None = None,
+        agent: str | None = None,
+        session_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> tuple[list[Task], str | None]:
+        """Tasks, newest first, and the cursor of the next page."""
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+            raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before, or none.")
+        rows = await self._all(
+            """
+            select * from helmsman.tasks
+            where (%(status)s::text[] is null or status = any(%(status)s)) and (%(agent)s::text is null or agent = %(agent)s)
+                and (%(session)s::text is null or session_id = %(session)s)
+                and (%(before)s::bigint is null or number < %(before)s)
+            order by number desc limit %(limit)s
+            """,
+            {
+                "status": None if status is None else list(status),
+                "agent": agent,
+                "session": session_id,
+                "before": None if cursor is None else int(cursor),
+                "limit": limit + 1,
+            },
+        )
+        following = str(rows[limit - 1]["number"]) if len(rows) > limit else None
+        return [task_of(row) for row in rows[:limit]], following
+
+    async def outcome(self, reference: str) -> TaskOutcome:
+        """What a task did; nothing where it has not ended."""
+        row = await self._row(reference)
+        found = await self._one("select content from helmsman.outcomes where task = %s", (row["id"],))
+        return kept({} if found is None else found["content"])
+
+    async def machines(self) -> Sequence[Machine]:
+        """All machines that have a lease, by name."""
+        rows = await self._all(
+            "select *, extract(epoch from clock_timestamp() - seen)::float as age from helmsman.workers order by name"
+        )
+        return [
+            Machine(
+                name=row["name"],
+                id=row["id"],
+                labels=tuple(row["labels"]),
+                agents=row["agents"],
+                capacity=row["capacity"],
+                running=row["running"],
+                version=row["version"],
+                is_draining=row["draining"],
+                started=row["started"],
+                seen_seconds_ago=row["age"],
+                is_alive=row["age"] < row["lease"],
+            )
+            for row in rows
+        ]
+
+    async def waiting(self) -> dict[str, int]:
+        """How many tasks wait, by their queues."""
+        rows = await self._all(
+            "select queue, count(*) as waiting from helmsman.tasks where status = 'pending' group by queue order by queue"
+        )
+        return {row["queue"]: row["waiting"] for row in rows}
+
+    # --- follow ------------------------------------------------------------------------------------------------------
+
+    async def events(self, task_id: str, offset: int = 0, limit: int = _PAGE) -> FleetEvents:
+        """What is stored of what happened in a task, from an offset on. `limit` is of batches, not of events."""
+        row = await self._one("select stopped_at, id from helmsman.tasks where id = %s", (task_id,))
+        if row is None:
+            raise TaskNotFound(f"There is no task {task_id} in the fleet.")
+        rows = await self._all(
+            "select first, count, epoch, data from helmsman.events where task = %s and first + count > %s "
+            "order by first limit %s",
+            (task_id, offset, limit),
+        )
+        events: list[Any] = []
+        for batch in rows:
+            skipped = max(0, offset - batch["first"])
+            events += [_event(part) for part in batch["data"][skipped:]]
+            offset = batch["first"] + batch["count"]
+        return FleetEvents(
+            events=tuple(events), offset=offset, is_over=row["stopped_at"] is not None and len(rows) < limit
+        )
+
+    async def follow(self, task_id: str, offset: int = 0) -> AsyncIterator[FleetEvents]:
+        """What happens in a task, as it happens, until it is over. Readers may leave, and come back with their offset."""
+        while True:
+            changed = self._watch(task_id)
+            page = await self.events(task_id, offset)
+            if page.events or page.is_over:
+                yield page
+            if page.is_over:
+                return
+            if page.offset == offset:
+                await sleep_until(changed, _LOOK_SECONDS)
+            offset = page.offset
+
+    async def until(
+        self, task_id: str, is_it: Callable[[Task], bool], *, timeout: float | None = None
+    ) -> tuple[Task, bool]:
+        """A task once something is true of it, and whether it is; not, when the time is up."""
+        with anyio.move_on_after(timeout):
+            while True:
+                changed = self._watch(task_id)
+                task = await self.get(task_id)
+                if is_it(task):
+                    return task, True
+                await sleep_until(changed, _LOOK_SECONDS)
+        return await self.get(task_id), False
+
+    def _watch(self, task_id: str) -> anyio.Event:
+        """Set when something changes of a task. To be asked for before one looks."""
+        if len(self._changed) > 10_000:  # of tasks that nobody waits for any more
+            for event in self._changed.values():
+                event.set()
+            self._changed.clear()
+        return self._changed.setdefault(task_id, anyio.Event())
+
+    async def changes(self) -> None:
+        """Wait until something changes of any task, or for some seconds."""
+        await sleep_until(self._any_changed, _LOOK_SECONDS)
+
+    async def _listen(self) -> None:
+        while True:
+            with suppress(psycopg.Error):
+                async with self.database.listening(DOORS) as payloads:
+                    self._tell_all()  # what was notified while nobody listened
+                    self._listening.set()
+                    async for task_id in payloads:
+                        if (changed := self._changed.pop(task_id, None)) is not None:
+                            changed.set()
+                        self._any_changed.set()
+                        self._any_changed = anyio.Event()
+            await anyio.sleep(0.5)
+
+    def _tell_all(self) -> None:
+        changed, self._changed = self._changed, {}
+        for event in (*changed.values(), self._any_changed):
+            event.set()
+        self._any_changed = anyio.Event()
+
+    # --- answer ------------------------------------------------------------------------------------------------------
+
+    async def questions(self, task_id: str | None = None) -> Sequence[AskedInFleet]:
+        """What waits for an answer, oldest first."""
+        rows = await self._all(
+            """
+            select question.*, task.session_id, task.worker from helmsman.questions question
+            join helmsman.tasks task on task.id = question.task and task.epoch = question.epoch
+            where question.closed_at is null and question.answer is null and task.status = 'working'
+                and (%(task)s::text is null or question.task = %(task)s)
+            order by question.number
+            """,
+            {"task": task_id},
+        )
+        return [
+            AskedInFleet(
+                task=row["task"],
+                session_id=row["session_id"],
+                machine=machine_of(row["worker"]),
+                asked_at=row["asked_at"],
+                expires_at=row["expires_at"],
+                question=decoded(row["content"]),
+                refused=row["refused"],
+            )
+            for row in rows
+        ]
+
+    async def answer(self, task_id: str, question_id: str, answers: Sequence[str], by: AnsweredBy) -> None:
+        """Answer a question: once, whoever else answers it elsewhere. It is stored when this returns, and on its way.
+
+        Raises:
+            QuestionNotOpen: There is no such question, or it was answered already, or its engine is gone.
+            AnswerInvalid: The answer does not fit; nothing was sent.
+        """
+        asked = next((one for one in await self.questions(task_id) if one.question.id == question_id), None)
+        if asked is None:
+            raise QuestionNotOpen(
+                f"Question {question_id} of task {task_id} is not open: it was answered, or whoever asked it is gone."
+            )
+        read_answers(asked.question, answers)
+        if any(clean_text(answer) != answer for answer in answers):
+            raise AnswerInvalid("The answer has characters that are no valid text. Remove them.")
+        values = {"task": task_id, "question": question_id, "answer": Jsonb(list(answers)), "by": Jsonb(encoded(by))}
+        row = await self._one(_ANSWER, values)
+        if row is None:
+            raise QuestionNotOpen(f"Question {question_id} of task {task_id} was answered by somebody else just now.")
+
+    # --- stop --------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, reference: str, reason: str | None = None, *, timeout: float | None = 60.0) -> Task:
+        """Stop a task; returns when all of it has really stopped, or the time is up. One that has ended stays as it is."""
+        task_id = (await self._row(reference))["id"]
+        row = await self._one(_CANCEL, {"task": task_id, "reason": clean_text(reason)})
+        if row is not None and row["status"] == "canceled":
+            with suppress(
+                sa.exc.SQLAlchemyError
+            ):  # whoever takes it sees that it has ended; workers queue what follows it
+                await anyio.to_thread.run_sync(lambda: self._queue().forget([task_id]))
+                await anyio.to_thread.run_sync(lambda: queue_next(self._queue(), str(row["lane"])))
+        task, _ = await self.until(task_id, lambda task: not task.is_running, timeout=timeout)
+        return task
+
+    async def drain(self, name: str) -> bool:
+        """Have a machine take nothing more, and end when what it runs has ended; whether there is such a machine."""
+        sql = "update helmsman.workers set draining = true where name = %s returning helmsman.tell_worker(id, '')"
+        return await self._one(sql, (name,)) is not None
+
+    # --- the database ------------------------------------------------------------------------------------------------
+
+    async def _one(self, sql: LiteralString, values: Sequence[Any] | Mapping[str, Any] = ()) -> DictRow | None:
+        return await self.database.soon(lambda: self.database.one(sql, values))
+
+    async def _all(self, sql: LiteralString, values: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[DictRow]:
+        return await self.database.soon(lambda: self.database.all(sql, values))
+
+
+_BEFORE: Final = sa.text(
+    """
+    select task.lane, worker.name, worker.id is not null and not worker.draining as is_there
+    from helmsman.tasks task left join helmsman.workers worker on worker.name = split_part(task.worker, '~', 1)
+    where task.session_id = :session order by task.number desc limit 1
+    """
+)
+"""Where the last turn of a session was."""
+_BUNDLE: Final = sa.text(
+    "insert into helmsman.bundles (task, kind, part, epoch, about, data) "
+    "values (:task, :kind, :part, 0, cast(:about as jsonb), :data)"
+)
+_ANSWER: Final = """
+    with answered as (
+        update helmsman.questions question
+        set answer = %(answer)s, answered_by = %(by)s, answered_at = clock_timestamp(), refused = null
+        from helmsman.tasks task
+        where question.task = %(task)s and question.id = %(question)s and question.answer is null
+            and question.closed_at is null and task.id = question.task and task.epoch = question.epoch
+            and task.status = 'working'
+        returning task.id, task.worker
+    )
+    select helmsman.tell_worker(worker, id), pg_notify('helmsman_fleet', id) from answered
+"""
+_CANCEL: Final = """
+    with before as (select status from helmsman.tasks where id = %(task)s for update),
+    asked as (
+        update helmsman.tasks set
+            cancel_asked = true, cancel_reason = coalesce(cancel_reason, %(reason)s), updated_at = clock_timestamp(),
+            revision = revision + 1,
+            status = case when epoch = 0 then 'canceled' else helmsman.tasks.status end,
+            note = case when epoch = 0 then coalesce('It was cancelled: ' || %(reason)s, 'It was cancelled before it began.')
+                else note end,
+            completed_at = case when epoch = 0 then clock_timestamp() end,
+            stopped_at = case when epoch = 0 then clock_timestamp() end,
+            expires_at = case when epoch = 0 then clock_timestamp() + interval '30 days' end
+        from before where id = %(task)s and before.status in ('pending', 'working')
+        returning id, worker, lane, helmsman.tasks.status
+    )
+    select status, lane, pg_notify('helmsman_fleet', id),
+        case when worker is not null then helmsman.tell_worker(worker, id) end
+    from asked
+"""
+
+
+def _dumped(value: Mapping[str, Any]) -> str:
+    cleaned = jsonb(value)
+    assert cleaned is not None
+    return json.dumps(cleaned.obj)
+
+
+def _event(content: Any) -> Any:
+    """An event, or a fact of the fleet's own."""
+    try:
+        return decoded(content)
+    except (LookupError, TypeError, ValueError, AttributeError, ImportError):
+        return {"fleet": "unreadable"}  # of a worker with a newer version

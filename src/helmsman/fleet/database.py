@@ -1,0 +1,182 @@
+"""Connections to a fleet's Postgres: few, opened when needed, opened again when they were lost, and waits that end.
+
+A door is told at once that the database is away (`FleetUnavailable`, after a few tries). A worker has time: what it must
+store it stores when the database is back (`keep_trying`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, LiteralString, Self, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from helmsman.errors import FleetNotReady, FleetUnavailable, InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+log = logging.getLogger(__name__)
+
+SCHEMA: Final = "helmsman"
+_CONNECT_SECONDS: Final = 5
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+"""Between two tries: who waits for the database has it soon after it is back."""
+_DOOR_SECONDS: Final = 5.0
+"""So long a door tries before its caller is told that the database is away."""
+_GONE: Final = (psycopg.OperationalError, psycopg.InterfaceError)
+_DOWN: Final = ("connection refused", "starting up", "shutting down", "is not yet accepting", "no such file")
+"""What is said of a server that is not there for anybody, as opposed to one that only we cannot reach."""
+
+ResultT = TypeVar("ResultT")
+Connection = psycopg.AsyncConnection[DictRow]
+
+
+def checked_url(url: str) -> str:
+    """The address of a Postgres, as all that use it understand it.
+
+    Raises:
+        InvalidSetting: It is none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/"):
+        raise InvalidSetting(
+            "The address of a fleet has the form postgresql://USER@HOST/DATABASE. Put it into HELMSMAN_FLEET_URL."
+        )
+    return "postgresql" + url[url.index(":") :]
+
+
+class Database:
+    """A fleet's database for one process. Use it as an async context manager; nothing is connected before it is needed."""
+
+    def __init__(self, url: str, *, name: str = "helmsman", most: int = 4) -> None:
+        self.url = checked_url(url)
+        self._name = name
+        self._idle: list[Connection] = []
+        self._room = anyio.Semaphore(most)
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._is_closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def connect(self) -> Connection:
+        """A connection of one's own, such as one that listens. Every statement is a transaction, unless one is begun."""
+        return await psycopg.AsyncConnection.connect(
+            self.url,
+            autocommit=True,
+            row_factory=dict_row,
+            connect_timeout=_CONNECT_SECONDS,
+            application_name=self._name,
+            keepalives_idle=5,
+            keepalives_interval=2,
+            keepalives_count=3,
+            tcp_user_timeout=15_000,
+        )
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """One of the few connections. It is not used again after an error that may have cost it."""
+        async with self._room:
+            connection = self._idle.pop() if self._idle else await self.connect()
+            try:
+                yield connection
+            except BaseException as error:
+                if not isinstance(error, psycopg.Error) or isinstance(error, _GONE):
+                    with anyio.CancelScope(shield=True), suppress(psycopg.Error):
+                        await connection.close()
+                raise
+            finally:
+                if not connection.closed:
+                    if self._is_closed:
+                        await connection.close()
+                    else:
+                        self._idle.append(connection)
+
+    async def all(self, sql: LiteralString, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[DictRow]:
+        """The rows of one statement."""
+        async with self.connection() as connection:
+            return await (await connection.execute(sql, values)).fetchall()
+
+    async def one(self, sql: LiteralString, values: Sequence[Any] | Mapping[str, Any] = ()) -> DictRow | None:
+        """The first row of one statement."""
+        async with self.connection() as connection:
+            return await (await connection.execute(sql, values)).fetchone()
+
+    async def soon(self, do: Callable[[], Awaitable[ResultT]], *, seconds: float = _DOOR_SECONDS) -> ResultT:
+        """Do what only reads, or may be done twice; try again for a while where the database is away.
+
+        Raises:
+            FleetUnavailable: It stays away.
+            FleetNotReady: Nobody has set it up.
+        """
+        until = time.monotonic() + seconds
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                return await do()
+            except psycopg.errors.UndefinedTable as error:
+                raise not_ready() from error
+            except _GONE as error:
+                if time.monotonic() + pause > until:
+                    raise unavailable(error) from error
+            await anyio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def keep_trying(self, do: Callable[[], Awaitable[ResultT]], what: str) -> ResultT:
+        """Do what may be done twice, however long the database is away. Whoever gives up cancels it."""
+        pause, told = _SHORTEST_PAUSE, False
+        while True:
+            try:
+                return await do()
+            except _GONE as error:
+                if not told:
+                    log.warning("the fleet's database is away, %s waits: %s", what, first_line(error))
+                    told = True
+            await anyio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    @asynccontextmanager
+    async def listening(self, *channels: str) -> AsyncIterator[AsyncIterator[str]]:
+        """Payloads of notifications, until the connection is lost (`psycopg.OperationalError`)."""
+        connection = await self.connect()
+        try:
+            for channel in channels:
+                await connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(channel)))
+            yield self._payloads(connection)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await connection.close()
+
+    async def _payloads(self, connection: Connection) -> AsyncIterator[str]:
+        async for notice in connection.notifies():
+            yield notice.payload
+
+
+def is_down(error: BaseException) -> bool:
+    """Whether the server itself is not running, so that nobody can reach it, and not only we."""
+    return any(word in str(error).lower() for word in _DOWN)
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def unavailable(error: BaseException) -> FleetUnavailable:
+    return FleetUnavailable(
+        f"The fleet's database cannot be reached: {first_line(error)}. Work that has begun goes on; try again, or look at "
+        "HELMSMAN_FLEET_URL."
+    )
+
+
+def not_ready() -> FleetNotReady:
+    return FleetNotReady("This database has no fleet yet. Set it up once: helmsman fleet init postgresql://…")

@@ -1,0 +1,267 @@
+"""What a worker writes of a task that it has: every statement checks in itself that it still has it.
+
+The epoch of a task is raised by whoever begins it, or begins it again. What an earlier owner still has to say is refused
+(`NotOwner`), whatever has become of its queue, its lease and its clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from psycopg.types.json import Json
+
+from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.values import encoded
+from helmsman.fleet.rows import clean_text, jsonb, usage_as_json
+from helmsman.tasks.model import KEPT
+from helmsman.tasks.outcome import to_keep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import LiteralString
+
+    from psycopg.rows import DictRow
+
+    from helmsman.fleet.database import Database
+    from helmsman.model.questions import Question
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.outcome import TaskOutcome
+
+
+class NotOwner(Exception):
+    """Somebody else has the task by now, or nobody is to have it: what is done for it here must stop."""
+
+
+_OWNED: Final = """
+    with owned as (select id from helmsman.tasks where id = %(task)s and epoch = %(epoch)s for share),
+    told as (select pg_notify('helmsman_fleet', %(task)s) from owned)
+"""
+
+_CLAIM: Final = """
+    with claimed as (
+        update helmsman.tasks mine set
+            epoch = epoch + 1, worker = %(worker)s, status = 'working', input_required = false,
+            begun_at = coalesce(begun_at, clock_timestamp()), updated_at = clock_timestamp(), revision = revision + 1
+        where id = %(task)s and status in ('pending', 'working')
+            and exists (select from helmsman.workers where id = %(worker)s)
+            and not exists (
+                select from helmsman.tasks other
+                where other.lane = mine.lane and other.id <> mine.id and other.status = 'working'
+            )
+        returning *, extract(epoch from deadline - clock_timestamp())::float as seconds_left,
+            (select was.worker from helmsman.tasks was where was.id = mine.id) as worker_before
+    ),
+    closed as (
+        update helmsman.questions set closed_at = clock_timestamp()
+        from claimed where task = claimed.id and closed_at is null
+    ),
+    told as (select pg_notify('helmsman_fleet', id) from claimed)
+    select claimed.*, (select count(*) from told) as told,
+        (select coalesce(max(first + count), 0) from helmsman.events where task = claimed.id)::bigint as event_count
+    from claimed
+"""
+
+_FINISH: Final = """
+    with ended as (
+        update helmsman.tasks set
+            status = %(status)s, note = %(note)s, turn_id = coalesce(%(turn_id)s, turn_id), result = %(result)s,
+            error = %(error)s, usage = %(usage)s, model = coalesce(%(model)s, model), progress = null,
+            input_required = false, metadata = metadata || %(metadata)s,
+            completed_at = clock_timestamp(), stopped_at = clock_timestamp(),
+            last_event_at = clock_timestamp(), updated_at = clock_timestamp(),
+            expires_at = clock_timestamp() + %(kept)s, revision = revision + 1
+        where id = %(task)s and epoch = %(epoch)s and status = 'working'
+        returning id
+    ),
+    outcome as (
+        insert into helmsman.outcomes (task, epoch, content) select id, %(epoch)s, %(outcome)s from ended
+        on conflict (task) do update set epoch = excluded.epoch, content = excluded.content
+    ),
+    closed as (
+        update helmsman.questions set closed_at = clock_timestamp() from ended where task = ended.id and closed_at is null
+    ),
+    last as (
+        insert into helmsman.events (task, first, count, epoch, data)
+        select id, %(first)s, 1, %(epoch)s, %(stopped)s from ended on conflict do nothing
+    ),
+    told as (select pg_notify('helmsman_fleet', id) from ended)
+    select (select count(*) from ended) as ended, (select count(*) from told) as told,
+        exists (
+            select from helmsman.tasks
+            where id = %(task)s and epoch = %(epoch)s and status = %(status)s and stopped_at is not null
+        ) as had_ended
+"""
+
+
+@dataclass(slots=True)
+class OwnedTask:
+    """A task that this worker has, under this epoch. `row` is what it was when it was claimed."""
+
+    database: Database
+    row: DictRow
+    stored: int = 0
+    """How many events of it are stored."""
+
+    @property
+    def id(self) -> str:
+        return str(self.row["id"])
+
+    @property
+    def epoch(self) -> int:
+        return int(self.row["epoch"])
+
+    @classmethod
+    async def claim(cls, database: Database, task_id: str, worker: str) -> Self | None:
+        """Begin a task, or begin it again; None where it has ended, or may not be begun now."""
+        row = await database.one(_CLAIM, {"task": task_id, "worker": worker})
+        return None if row is None else cls(database, row, row["event_count"])
+
+    async def _write(self, sql: LiteralString, **values: Any) -> DictRow:
+        row = await self.database.one(_OWNED + sql, {"task": self.id, "epoch": self.epoch, **values})
+        if row is None or not row["owned"]:
+            raise NotOwner(self.id)
+        return row
+
+    async def update(self, **changes: Any) -> None:
+        """Write what is known of it by now, by the names of its columns."""
+        values: dict[str, Any] = dict.fromkeys(("session_id", "turn_id", "model", "directory"))
+        values |= {"progress": None, "note": None, "metadata": {}} | changes
+        sql = """,
+            changed as (
+                update helmsman.tasks set
+                    session_id = coalesce(%(session_id)s, session_id), turn_id = coalesce(%(turn_id)s, turn_id),
+                    model = coalesce(%(model)s, model), directory = coalesce(%(directory)s, directory),
+                    progress = coalesce(%(progress)s, progress), note = %(note)s, metadata = metadata || %(metadata)s,
+                    last_event_at = clock_timestamp(), updated_at = clock_timestamp(), revision = revision + 1
+                where id = %(task)s and epoch = %(epoch)s and status = 'working' returning id
+            )
+            select (select count(*) from changed) as owned, (select count(*) from told) as told
+        """
+        values["progress"], values["metadata"] = jsonb(values["progress"]), jsonb(values["metadata"])
+        await self._write(sql, **values)
+
+    async def add_events(self, events: Sequence[Any]) -> None:
+        """Store what has happened, in order, behind what is stored. Asked again for the same, it is stored once."""
+        sql = """,
+            added as (
+                insert into helmsman.events (task, first, count, epoch, data)
+                select id, %(first)s, %(count)s, %(epoch)s, %(data)s from owned on conflict do nothing
+            )
+            select (select count(*) from owned) as owned, (select count(*) from told) as told
+        """
+        await self._write(sql, first=self.stored, count=len(events), data=Json(list(events)))
+        self.stored += len(events)
+
+    async def put_bundle(self, kind: str, part: int, about: Mapping[str, Any], data: bytes) -> None:
+        """Store a piece of what the task leaves, in place of what was stored before."""
+        sql = """,
+            put as (
+                insert into helmsman.bundles (task, kind, part, epoch, about, data)
+                select id, %(kind)s, %(part)s, %(epoch)s, %(about)s, %(data)s from owned
+                on conflict (task, kind, part) do update
+                set epoch = excluded.epoch, about = excluded.about, data = excluded.data, at = clock_timestamp()
+            )
+            select (select count(*) from owned) as owned, (select count(*) from told) as told
+        """
+        await self._write(sql, kind=kind, part=part, about=Json(dict(about)), data=data)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, question: Question, seconds: float | None) -> None:
+        """Put a question to all doors. It ends with this epoch."""
+        sql = """,
+            asked as (
+                insert into helmsman.questions (task, id, epoch, content, expires_at)
+                select id, %(question)s, %(epoch)s, %(content)s, clock_timestamp() + make_interval(secs => %(seconds)s)
+                from owned on conflict do nothing
+            ),
+            waiting as (
+                update helmsman.tasks set input_required = true, updated_at = clock_timestamp(), revision = revision + 1
+                from owned where helmsman.tasks.id = owned.id
+            )
+            select (select count(*) from owned) as owned, (select count(*) from told) as told
+        """
+        await self._write(sql, question=question.id, content=Json(encoded(question)), seconds=seconds)
+
+    async def close_question(self, question_id: str) -> None:
+        """It waits for no answer any more, whoever gave one."""
+        sql = """,
+            closed as (
+                update helmsman.questions set closed_at = coalesce(closed_at, clock_timestamp())
+                from owned where task = owned.id and epoch = %(epoch)s and helmsman.questions.id = %(question)s
+            ),
+            waiting as (
+                update helmsman.tasks set updated_at = clock_timestamp(), revision = revision + 1, input_required = exists (
+                    select from helmsman.questions
+                    where task = %(task)s and epoch = %(epoch)s and closed_at is null and id <> %(question)s
+                ) from owned where helmsman.tasks.id = owned.id
+            )
+            select (select count(*) from owned) as owned, (select count(*) from told) as told
+        """
+        await self._write(sql, question=question_id)
+
+    async def reopen_question(self, question_id: str, refused: str) -> None:
+        """The answer that was given does not do, for this reason: another may be given."""
+        sql = """,
+            again as (
+                update helmsman.questions set answer = null, answered_by = null, answered_at = null, refused = %(refused)s
+                from owned where task = owned.id and epoch = %(epoch)s and helmsman.questions.id = %(question)s
+                    and closed_at is null
+            )
+            select (select count(*) from owned) as owned, (select count(*) from told) as told
+        """
+        await self._write(sql, question=question_id, refused=refused)
+
+    async def asked_of_us(self) -> DictRow:
+        """Whether it is to be stopped, and which answers have been given."""
+        row = await self.database.one(
+            """
+            select cancel_asked, cancel_reason, deadline < clock_timestamp() as is_late, (
+                select coalesce(jsonb_agg(jsonb_build_object('id', id, 'answer', answer, 'by', answered_by)), '[]')
+                from helmsman.questions
+                where task = %(task)s and epoch = %(epoch)s and answer is not null and closed_at is null
+            ) as answers
+            from helmsman.tasks where id = %(task)s and epoch = %(epoch)s and status = 'working'
+            """,
+            {"task": self.id, "epoch": self.epoch},
+        )
+        if row is None:
+            raise NotOwner(self.id)
+        return row
+
+    # --- its end -----------------------------------------------------------------------------------------------------
+
+    async def finish(self, end: Mapping[str, Any], outcome: TaskOutcome | None = None) -> None:
+        """Write how it has ended (`end_of`), when all of it has stopped. Asked again for the same, nothing changes."""
+        known: dict[str, Any] = dict.fromkeys(("note", "turn_id", "result", "error", "usage", "model"))
+        known |= {"metadata": {}} | dict(end)
+        known |= {name: jsonb(known[name]) for name in ("error", "usage", "metadata")}
+        known |= {name: clean_text(known[name]) for name in ("note", "result")}
+        stopped = {"fleet": "stopped", "status": known["status"]}
+        row = await self.database.one(
+            _FINISH,
+            {
+                **known,
+                "task": self.id,
+                "epoch": self.epoch,
+                "kept": KEPT,
+                "first": self.stored,
+                "stopped": Json([stopped]),
+                "outcome": Json({} if outcome is None else to_keep(outcome)),
+            },
+        )
+        if row is None or not (row["ended"] or row["had_ended"]):
+            raise NotOwner(self.id)
+
+
+def end_of(task: Task) -> dict[str, Any]:
+    """What a task that ran here has come to."""
+    return {
+        "status": task.status,
+        "note": task.note,
+        "turn_id": task.turn_id,
+        "result": task.result,
+        "error": task.error,
+        "usage": usage_as_json(task.usage),
+        "model": task.model,
+    }

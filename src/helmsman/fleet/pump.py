@@ -1,0 +1,99 @@
+"""What happens in a task, on its way into the database: in batches, in order, and never in the path of the agent.
+
+Whoever tells of an event only puts it into the buffer. When the database is away the buffer grows up to a bound; beyond that
+the text that is still being written gives way first, for its item comes whole at its end, then the oldest of the rest, and
+whoever reads is told how many.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.base.values import encoded
+from helmsman.model.events import ItemDelta
+
+if TYPE_CHECKING:
+    from helmsman.fleet.owned import OwnedTask
+    from helmsman.model.events import Event
+
+BATCH_SECONDS: Final = 0.1
+_MOST_EVENTS: Final = 50_000
+_MOST_CHARS: Final = 64 * 1024 * 1024
+_BATCH_CHARS: Final = 1024 * 1024
+
+
+class EventPump:
+    """Stores the events of one task. `run` does so until `close`."""
+
+    def __init__(self, owned: OwnedTask) -> None:
+        self._owned = owned
+        self._buffer: deque[tuple[Any, int, bool]] = deque()
+        self._size = 0
+        self._lost = 0
+        self._wake = anyio.Event()
+        self._is_closing = False
+        self.stored = anyio.Event()
+        """Set once all is stored that was told before `close`."""
+
+    def put(self, event: Event) -> None:
+        """Take in what has happened. Does not wait, and does not raise."""
+        self._append(encoded(event.without_raw()), isinstance(event, ItemDelta))
+
+    def note(self, fact: str, **more: Any) -> None:
+        """Take in a fact of the fleet's own."""
+        self._append({"fleet": fact, **more}, False)
+
+    def _append(self, content: Any, is_delta: bool) -> None:
+        size = len(json.dumps(content))
+        self._buffer.append((content, size, is_delta))
+        self._size += size
+        if len(self._buffer) > _MOST_EVENTS or self._size > _MOST_CHARS:
+            self._make_room()
+        self._wake.set()
+
+    def _make_room(self) -> None:
+        kept = deque(part for part in self._buffer if not part[2])
+        while kept and (len(kept) > _MOST_EVENTS // 2 or sum(part[1] for part in kept) > _MOST_CHARS // 2):
+            kept.popleft()
+            self._lost += 1
+        self._buffer, self._size = kept, sum(part[1] for part in kept)
+
+    async def run(self) -> None:
+        """Store what is told, until it is closed and all is stored.
+
+        Raises:
+            NotOwner: The task is somebody else's by now.
+        """
+        while True:
+            await self._wake.wait()
+            if not self._is_closing:
+                await anyio.sleep(BATCH_SECONDS)
+            self._wake = anyio.Event()
+            while self._buffer or self._lost:
+                await self._owned.database.keep_trying(partial(self._owned.add_events, self._take()), "an event")
+            if self._is_closing:
+                self.stored.set()
+                return
+
+    def _take(self) -> list[Any]:
+        batch: list[Any] = []
+        if self._lost:
+            batch, self._lost = [{"fleet": "lost", "events": self._lost}], 0
+        size = 0
+        while self._buffer and (size < _BATCH_CHARS or not batch):
+            content, length, _ = self._buffer.popleft()
+            batch.append(content)
+            size += length
+        self._size -= size
+        return batch
+
+    async def close(self) -> None:
+        """Nothing more will be told: wait until all is stored."""
+        self._is_closing = True
+        self._wake.set()
+        await self.stored.wait()

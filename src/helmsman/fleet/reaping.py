@@ -1,0 +1,114 @@
+"""What the living do with the work of the dead, and with what waits for nobody. All of it may be done twice."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
+
+from helmsman.fleet.rows import machine_of
+from helmsman.tasks.model import KEPT
+
+if TYPE_CHECKING:
+    from helmsman.fleet.database import Database
+    from helmsman.fleet.queueing import Enqueuer, Taker
+
+log = logging.getLogger(__name__)
+
+_SOFT_SECONDS: Final = 15
+"""So long a task waits for the machine on which its session was, if that has no room."""
+
+_ORPHANS: Final = """
+    select workflow_uuid as id, executor_id as owner from dbos.workflow_status
+    where status = 'PENDING' and name = 'task' and application_name = 'helmsman' and executor_id is not null
+        and not exists (select from helmsman.workers where id = executor_id)
+"""
+
+
+async def give_back_work(database: Database, taker: Taker, enqueuer: Enqueuer) -> None:
+    """Have others run what the dead were running: it is in its queue again, and its row says so.
+
+    Nobody runs a task before its worker has a row, so whoever runs one without a row is dead.
+    """
+    for orphan in await database.all(_ORPHANS):
+        note = f"Its machine {machine_of(orphan['owner'])} was lost."
+        row = await database.one(
+            """
+            update helmsman.tasks set
+                status = case when cancel_asked then 'canceled' else 'pending' end,
+                note = case when cancel_asked then coalesce('It was cancelled: ' || cancel_reason, 'It was cancelled.')
+                    else %(note)s end,
+                input_required = false, is_queued = true, updated_at = clock_timestamp(), revision = revision + 1,
+                completed_at = case when cancel_asked then clock_timestamp() end,
+                stopped_at = case when cancel_asked then clock_timestamp() end,
+                expires_at = case when cancel_asked then clock_timestamp() + %(kept)s end
+            where id = %(task)s and status = 'working' and worker = %(owner)s
+            returning status, pg_notify('helmsman_fleet', id)
+            """,
+            {"task": orphan["id"], "owner": orphan["owner"], "note": note, "kept": KEPT},
+        )
+        if row is not None and row["status"] == "canceled":
+            await anyio.to_thread.run_sync(enqueuer.forget, [orphan["id"]])
+        elif await taker.give_back(orphan["id"], orphan["owner"]):
+            log.warning("task %s of %s, which is dead, is in its queue again", orphan["id"], orphan["owner"])
+
+
+async def hand_over_task(database: Database, task_id: str, owner: str) -> None:
+    """A task that was stopped in order, for others to go on with at once."""
+    await database.one(
+        """
+        update helmsman.tasks set
+            status = 'pending', note = %(note)s, is_handed_over = true, input_required = false,
+            updated_at = clock_timestamp(), revision = revision + 1
+        where id = %(task)s and status = 'working' and worker = %(owner)s
+        returning pg_notify('helmsman_fleet', id)
+        """,
+        {"task": task_id, "owner": owner, "note": f"Its machine {machine_of(owner)} was stopped."},
+    )
+
+
+async def move_from_dead_hosts(database: Database) -> None:
+    """What waits in the queue of a machine only because its session was there, and that is gone or full, any may do.
+
+    What somebody wants done on one machine waits for that machine.
+    """
+    async with database.connection() as connection, connection.transaction():
+        moved = await connection.execute(
+            """
+            with waiting as (
+                select task.id, task.agent || coalesce(
+                    (select string_agg('+' || label, '' order by label) from unnest(task.labels) label), '') as queue
+                from helmsman.tasks task
+                left join helmsman.workers worker on 'host:' || worker.name = task.queue and not worker.draining
+                where task.status = 'pending' and task.is_queued and task.host is null and task.queue like 'host:%%'
+                    and (worker.id is null or task.updated_at < clock_timestamp() - make_interval(secs => %s))
+            )
+            update dbos.workflow_status flow set queue_name = waiting.queue
+            from waiting, dbos.queues known
+            where flow.workflow_uuid = waiting.id and flow.status = 'ENQUEUED' and flow.queue_name like 'host:%%'
+                and known.name = waiting.queue
+            returning waiting.id, waiting.queue
+            """,
+            (_SOFT_SECONDS,),
+        )
+        for row in await moved.fetchall():
+            await connection.execute("update helmsman.tasks set queue = %s where id = %s", (row["queue"], row["id"]))
+
+
+async def stop_late_tasks(database: Database, enqueuer: Enqueuer) -> None:
+    """A task whose deadline passes before anybody takes it has failed."""
+    rows = await database.all(
+        """
+        update helmsman.tasks set
+            status = 'failed', updated_at = clock_timestamp(), completed_at = clock_timestamp(),
+            stopped_at = clock_timestamp(), expires_at = clock_timestamp() + %s, revision = revision + 1,
+            error = jsonb_build_object('code', 'deadline_passed', 'retryable', false, 'message',
+                'Its deadline passed before any machine had room for it. Look at helmsman fleet status.')
+        where status = 'pending' and deadline < clock_timestamp()
+        returning id, pg_notify('helmsman_fleet', id)
+        """,
+        (KEPT,),
+    )
+    if rows:
+        await anyio.to_thread.run_sync(enqueuer.forget, [row["id"] for row in rows])

@@ -1,0 +1,164 @@
+"""A fleet's task as its row has it, and as everybody else knows tasks; the names of machines and queues."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from psycopg.types.json import Jsonb
+
+from helmsman.errors import InvalidInput
+from helmsman.model.events import Usage
+from helmsman.tasks.model import Task, TaskStatus, alias_stem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from psycopg.rows import DictRow
+
+DOORS: Final = "helmsman_fleet"
+"""The channel on which doors hear of tasks: `TASK`, whatever has changed of it."""
+FIRST_PRIORITY, DEFAULT_PRIORITY, LAST_PRIORITY = 1, 100, 1000
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_HOST: Final = "host:"
+_MARK: Final = "~"
+
+
+def new_worker_id(name: str) -> str:
+    """Unique for each start: whoever has the same one takes the work of the other away."""
+    return f"{name}{_MARK}{uuid.uuid4().hex[:12]}"
+
+
+def machine_of(worker_id: str | None) -> str | None:
+    """The name of the machine that a worker is."""
+    return None if worker_id is None else worker_id.rpartition(_MARK)[0]
+
+
+def channel_of(worker_id: str) -> str:
+    """The channel on which one worker hears of answers and cancels, as `TASK`; `helmsman.tell_worker` in the database."""
+    return f"helmsman_worker_{worker_id.rpartition(_MARK)[2]}"
+
+
+def checked_name(name: str, what: str) -> str:
+    """The name of a machine or a label.
+
+    Raises:
+        InvalidInput: It cannot be one.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InvalidInput(
+            f"{what} cannot be called {name!r}. Use up to 40 small letters, digits, dots, dashes and underscores."
+        )
+    return name
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+
+def queue_of(agent: str, labels: Iterable[str] = (), host: str | None = None) -> str:
+    """The queue of what has to be done by a host, or by any machine with an agent and these labels."""
+    return f"{_HOST}{host}" if host is not None else "+".join((agent, *sorted(set(labels))))
+
+
+def host_of(queue: str) -> str | None:
+    """The machine whose own queue this is."""
+    return queue.removeprefix(_HOST) if queue.startswith(_HOST) else None
+
+
+def serves(queue: str, *, name: str, agents: Iterable[str], labels: Iterable[str]) -> bool:
+    """Whether a machine takes what is in a queue."""
+    if (host := host_of(queue)) is not None:
+        return host == name
+    agent, *wanted = queue.split("+")
+    return agent in agents and set(wanted) <= set(labels)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def clean_text(text: str | None) -> str | None:
+    """Text as Postgres takes it: neither NUL nor half of a character."""
+    if text is None:
+        return None
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
+
+
+def _cleaned(value: Any) -> Any:
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            return {clean_text(str(key)): _cleaned(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_cleaned(part) for part in value]
+        case _:
+            return value
+
+
+def jsonb(value: Mapping[str, Any] | None) -> Jsonb | None:
+    """An object that Postgres can look into."""
+    return None if value is None else Jsonb(_cleaned(dict(value)))
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def new_fleet_task(instruction: str) -> tuple[str, str]:
+    """The id of a new task, and its alias: no two machines can give the same."""
+    number = uuid.uuid4().hex[:12]
+    return f"T-fleet-{number}", f"{alias_stem(instruction)}-{number[:4]}"
+
+
+def usage_as_json(usage: Usage | None) -> dict[str, Any] | None:
+    return None if usage is None else {"counts": list(usage.counts), "cost": usage.cost_usd}
+
+
+def _usage_of(kept: Mapping[str, Any]) -> Usage:
+    given, cached, output, reasoning = kept["counts"]
+    return Usage(given, cached, output, reasoning, kept["cost"])
+
+
+def task_of(row: DictRow) -> Task:
+    """The task that a row is."""
+    usage: Mapping[str, Any] | None = row["usage"]
+    placed = {
+        "machine": machine_of(row["worker"]),
+        "attempt": row["epoch"] or None,
+        "queue": row["queue"],
+        "priority": row["priority"],
+        "labels": list(row["labels"]) or None,
+        "host": row["host"],
+        "notBefore": row["not_before"] and row["not_before"].isoformat(),
+        "deadline": row["deadline"] and row["deadline"].isoformat(),
+    }
+    return Task(
+        id=row["id"],
+        origin="fleet",
+        agent=row["agent"],
+        alias=row["alias"],
+        status=cast("TaskStatus", row["status"]),
+        note=row["note"],
+        instruction=row["instruction"],
+        directory=row["directory"],
+        session_id=row["session_id"],
+        turn_id=row["turn_id"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        completed_at=row["completed_at"],
+        last_event_at=row["last_event_at"],
+        progress=row["progress"],
+        input_required=row["input_required"],
+        expires_at=row["expires_at"],
+        idempotency_key=row["key"],
+        result=row["result"],
+        error=row["error"],
+        usage=None if usage is None else _usage_of(usage),
+        model=row["model"],
+        metadata={**row["metadata"], FLEET: {key: value for key, value in placed.items() if value is not None}},
+        revision=row["revision"],
+    )
+
+
+FLEET: Final = "fleet"
+"""The key of a fleet's own facts in the metadata of a task."""

@@ -1,0 +1,405 @@
+"""One task on one machine: claimed, run by the machine's own Helmsman, told to the fleet while it happens, and ended.
+
+All that a machine does for a task is done under the epoch of its claim. When that is lost (the machine was taken for dead,
+and another has the task) the turn is stopped at once and nothing more is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.base.concurrency import sleep_until
+from helmsman.base.values import decoded
+from helmsman.errors import AnswerInvalid, EngineLost, HelmsmanError, InvalidInput, QuestionNotOpen, SessionNotFound
+from helmsman.fleet.attempts import ASKED, CONTINUE, loss_failure, on_loss, question_of, was_cut, words_for
+from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
+from helmsman.fleet.pump import EventPump
+from helmsman.fleet.rows import machine_of
+from helmsman.fleet.workspaces import place_workspace, store_result
+from helmsman.model.answered_by import AnsweredBy
+from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed
+from helmsman.tasks.spec import TurnSpec
+from helmsman.worktrees.packing import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from helmsman.fleet.database import Database
+    from helmsman.model.events import Event
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.outcome import TaskOutcome
+    from helmsman.worktrees import Worktree
+
+log = logging.getLogger(__name__)
+
+MOST_ATTEMPTS: Final = 20
+"""A task that has cost so many machines their lives is not given to another."""
+_LOOK_SECONDS: Final = 5.0
+"""How often a running task looks whether it was answered or cancelled, whatever is notified."""
+_PROGRESS_SECONDS: Final = 1.0
+_LANE_SECONDS: Final = 1.0
+
+CANCELED: Final = "It was cancelled."
+LATE: Final = "Its deadline has passed."
+AGAIN: Final = "again"
+"""It has lost its agent, and is to be begun again."""
+_MOST_ENGINES: Final = 4
+"""An agent that dies so often is not started again for the same task."""
+
+
+class TaskRun:
+    """A task while this machine has it."""
+
+    def __init__(self, helm: Steering, owned: OwnedTask) -> None:
+        self._helm = helm
+        self._owned = owned
+        self._pump = EventPump(owned)
+        self._session: Session | None = None
+        self._local: str | None = None
+        self._asked: dict[str, float | None] = {}
+        self._closed: list[str] = []
+        self._given: set[str] = set()
+        self._news = anyio.Event()
+        """Something is to be stored of questions."""
+        self._wake = anyio.Event()
+        """Somebody has answered, or cancelled."""
+        self._stopping: str | None = None
+        """Why it is being stopped."""
+        self._own_question: str | None = None
+        self._own_answer: str | None = None
+        self._own_answered = anyio.Event()
+        """Of what the fleet itself asks before it goes on."""
+        self._stop = anyio.Lock()
+        """Held until its turn and all that it left running have stopped."""
+        self._has_progress = False
+        self._is_let_go = False
+
+    def wake(self) -> None:
+        """Somebody may have answered or cancelled."""
+        self._wake.set()
+
+    def let_go(self) -> None:
+        """The machine ends, and others go on: how its turn ends here is nobody's business any more."""
+        self._is_let_go = True
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> str:
+        """Run it to its end; how it ended. `fenced`: it is somebody else's by now."""
+        row = self._owned.row
+        try:
+            async with self._serving():
+                self._pump.note("attempt", epoch=self._owned.epoch, machine=machine_of(row["worker"]))
+                end, outcome = await self._work()
+                if self._is_let_go:
+                    await anyio.sleep_forever()  # the process ends
+                if self._has_lost_engine(end):
+                    return AGAIN
+                await self._pump.close()
+                await self._keep(lambda: self._owned.finish(end, outcome), "a result")
+                return str(end["status"])
+        except NotOwner:
+            log.warning("task %s is another machine's by now", self._owned.id)
+            await self.stop_turn()
+            return "fenced"
+
+    def _has_lost_engine(self, end: dict[str, Any]) -> bool:
+        """Whether it has lost its agent, and no more than that: it is begun again, as after the loss of a machine."""
+        lost = end["status"] == "failed" and (end.get("error") or {}).get("code") in (EngineLost.code, "engine_gone")
+        return lost and self._stopping is None and self._owned.epoch < _MOST_ENGINES
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        """Events, questions and orders go their ways while the block runs. `NotOwner` comes out as it is."""
+        lost: list[NotOwner] = []
+
+        async def guarded(serve: Callable[[], Awaitable[None]]) -> None:
+            try:
+                await serve()
+            except NotOwner as error:
+                lost.append(error)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for serve in (self._pump.run, self._tell_questions, self._take_orders, self._tell_progress):
+                tasks.start_soon(guarded, serve)
+            try:
+                yield
+            except NotOwner as error:
+                lost.append(error)
+            finally:
+                tasks.cancel_scope.cancel()
+        if lost:
+            raise lost[0]
+
+    async def _work(self) -> tuple[dict[str, Any], TaskOutcome | None]:
+        """Run its turn; how it has ended, and what it did."""
+        row = self._owned.row
+        if row["cancel_asked"]:
+            return {"status": "canceled", "note": _cancelled(row["cancel_reason"])}, None
+        if self._owned.epoch > MOST_ATTEMPTS:
+            text = f"It was begun {MOST_ATTEMPTS} times, and each time its machine was lost. Look at what it does."
+            return _failure("machine_lost", text), None
+        try:
+            spec = TurnSpec.kept(row["spec"])
+            if spec is None:
+                raise InvalidInput("Its machine does not understand what it is to do. Upgrade that machine.")
+            if was_cut(row) and not await self._may_go_on(spec):
+                return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
+            session = await self._begin(spec)
+            task = await self._until_ended(session)
+            if session.worktree is not None:
+                await self._store_files(session.worktree)
+        except HelmsmanError as error:
+            if self._stopping is not None:
+                return self._stopped(), None
+            return {"status": "failed", "error": error.as_dict()}, None
+        outcome = await self._helm.ledger.registry(lambda registry: registry.outcome(task.id))
+        end = end_of(task)
+        if end["status"] not in ("completed", "failed", "canceled"):
+            end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": task.note, "retryable": False}}
+        if self._stopping is not None and end["status"] == "canceled":
+            end["note"] = self._stopping
+        return end, outcome
+
+    async def _store_files(self, tree: Worktree) -> None:
+        """What it made of the tree that it brought. One that cannot be stored is said, and is still there."""
+        try:
+            await self._keep(partial(store_result, self._owned, tree, Limits.of(self._helm.settings)), "its files")
+        except HelmsmanError as error:
+            self._pump.note("files", error=error.as_dict())
+
+    def _stopped(self) -> dict[str, Any]:
+        return {"status": "canceled", "note": self._stopping}
+
+    async def _may_go_on(self, spec: TurnSpec) -> bool:
+        """Whether a turn that was cut off with its machine may go on here. Somebody may have to say so."""
+        row = self._owned.row
+        wanted = "continue" if row["is_handed_over"] else on_loss(row, spec)
+        if wanted != "ask":
+            return wanted == "continue"
+        question, seconds = question_of(row), self._helm.settings.approval_timeout
+        self._own_question = question.id
+        await self._keep(partial(self._owned.ask, question, seconds), "a question")
+        with anyio.move_on_after(seconds):
+            await self._own_answered.wait()
+        await self._keep(partial(self._owned.close_question, question.id), "a question")
+        return self._own_answer == CONTINUE and self._stopping is None
+
+    async def _begin(self, spec: TurnSpec) -> Session:
+        """Begin its turn, in a new session or in the one that it goes on with."""
+        row, turn, options = self._owned.row, spec.turn, spec.options
+        asked: Any = {
+            "effort": turn.effort,
+            "output_schema": turn.output_schema,
+            "images": turn.images,
+            "max_cost_usd": row["metadata"].get("maxCostUsd"),
+            "on_task": self._entered,
+        }
+        # What the door asked for is asked of this machine in the same words: it may have other rules, roots and agents.
+        text, session_id = turn.text, row["session_id"]
+        if was_cut(row):
+            text = words_for(row, turn.text, same_session=session_id is not None)
+        await self._keep(partial(self._owned.update, metadata={ASKED: self._owned.epoch}), "its beginning")
+        session: Session | None = None
+        if session_id is not None:
+            try:
+                session = await self._helm.say(session_id, text, **asked, **_words(spec))
+            except SessionNotFound:
+                if not was_cut(row):
+                    raise
+                text = words_for(row, turn.text, same_session=False)
+                self._pump.note("anew", reason="its session is on the machine that was lost")
+        if session is None:
+            placed = await place_workspace(self._owned, self._helm.settings.state_dir)
+            cwd, worktree = (options.cwd, spec.worktree) if placed is None else (placed.directory, True)
+            where: Any = {"cwd": cwd, "kind": turn.kind, "worktree": worktree}
+            session = await self._helm.start(text, **where, **asked, **_words(spec))
+        self._attach(session)
+        known = {"directory": session.directory, "model": session.model, "turn_id": session.state.turn_id}
+        await self._keep(partial(self._owned.update, session_id=session.id, **known), "a session")
+        if self._stopping is not None:
+            await self.stop_turn()
+        return session
+
+    def _entered(self, local_id: str) -> None:
+        self._local = local_id
+
+    def _attach(self, session: Session) -> None:
+        """Tell what has happened in its turn so far, and from now on."""
+        self._session = session
+        for event in session.feed.since(session.turn_cursor).events:
+            self._hear(session, event)
+        self._stop_hearing = self._helm.listen(self._hear)
+
+    async def _until_ended(self, session: Session) -> Task:
+        local = self._local
+        assert local is not None
+        try:
+            while True:
+                await session.wait(until="end")
+                await self._helm.ledger.write()
+                task = await self._helm.ledger.registry(lambda registry: registry.get(local))
+                assert task is not None
+                if not task.is_running:
+                    async with self._stop:
+                        return task
+                with anyio.move_on_after(_PROGRESS_SECONDS):  # it goes on later, or its end is being written
+                    await session.feed.changed()
+        finally:
+            self._stop_hearing()
+
+    async def stop_turn(self) -> None:
+        if self._session is None:
+            return
+        async with self._stop:
+            try:
+                await self._helm.interrupt(self._session.id)
+            except HelmsmanError as error:
+                log.warning("the turn of task %s could not be stopped in order: %s", self._owned.id, error)
+
+    async def _keep(self, do: Callable[[], Awaitable[None]], what: str) -> None:
+        await self._owned.database.keep_trying(do, what)
+
+    # --- what happens in it ------------------------------------------------------------------------------------------
+
+    def _hear(self, session: Session, event: Event) -> None:
+        if self._session is None or session.id != self._session.id:
+            return
+        self._pump.put(event)
+        self._has_progress = True
+        if isinstance(event, QuestionAsked):
+            deadline = session.deadlines.get(event.question.id)
+            self._asked[event.question.id] = None if deadline is None else deadline.seconds
+            self._news.set()
+        elif isinstance(event, QuestionClosed):
+            self._closed.append(event.question_id)
+            self._news.set()
+        elif isinstance(event, EngineGone):
+            self._news.set()
+
+    async def _tell_questions(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            asked, self._asked = self._asked, {}
+            closed, self._closed = self._closed, []
+            for question_id, seconds in asked.items():
+                session = self._session
+                question = session.state.questions.get(question_id) if session is not None else None
+                if question is not None:
+                    await self._keep(partial(self._owned.ask, question, seconds), "a question")
+            for question_id in closed:
+                await self._keep(partial(self._owned.close_question, question_id), "a question")
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await anyio.sleep(_PROGRESS_SECONDS)
+            local = self._local
+            if not self._has_progress or local is None or self._session is None:
+                continue
+            self._has_progress = False
+            task = await self._helm.ledger.registry(methodcaller("get", local))
+            if task is not None and task.is_running:
+                known = {"progress": task.progress, "note": task.note, "turn_id": self._session.state.turn_id}
+                await self._keep(partial(self._owned.update, **known), "progress")
+
+    # --- what it is told ---------------------------------------------------------------------------------------------
+
+    async def _take_orders(self) -> None:
+        """Answers, a cancel, a deadline."""
+        left = self._owned.row["seconds_left"]
+        until = None if left is None else anyio.current_time() + left
+        while True:
+            look = _LOOK_SECONDS if until is None else max(0.01, min(_LOOK_SECONDS, until - anyio.current_time()))
+            await sleep_until(self._wake, look)
+            self._wake = anyio.Event()
+            orders = await self._owned.database.keep_trying(self._owned.asked_of_us, "an order")
+            for given in orders["answers"]:
+                await self._answer(given)
+            if self._stopping is None and (orders["cancel_asked"] or orders["is_late"]):
+                self._stopping = _cancelled(orders["cancel_reason"]) if orders["cancel_asked"] else LATE
+                self._own_answered.set()
+                if self._session is not None:
+                    self._helm.ledger.explain(self._session.id, if_stopped=self._stopping)
+                await self.stop_turn()
+            if orders["is_late"]:
+                until = None
+
+    async def _answer(self, given: dict[str, Any]) -> None:
+        question_id = given["id"]
+        if question_id == self._own_question:
+            self._own_answer = str(given["answer"][0]).partition(":")[0].strip()
+            self._own_answered.set()
+            return
+        if self._session is None or question_id in self._given:
+            return
+        try:
+            by = decoded(given["by"])
+            by = by if isinstance(by, AnsweredBy) else AnsweredBy("program")
+            self._given.add(question_id)
+            await self._helm.respond(self._session.id, question_id, given["answer"], by=by)
+        except QuestionNotOpen:
+            await self._keep(lambda: self._owned.close_question(question_id), "a question")
+        except AnswerInvalid as error:
+            self._given.discard(question_id)
+            refused = error.message
+            await self._keep(lambda: self._owned.reopen_question(question_id, refused), "a question")
+
+
+def _words(spec: TurnSpec) -> dict[str, Any]:
+    """The options of a session as callers say them."""
+    from helmsman.model.options import approval_word, sandbox_word
+
+    options = spec.options
+    words: dict[str, Any] = {
+        "agent": options.agent,
+        "model": options.model,
+        "sandbox": sandbox_word(options.writes),
+        "approval_policy": approval_word(options.asks),
+        "writable_roots": options.writable_roots,
+        "profile": options.profile,
+        "config": options.config,
+        "base_instructions": options.base_instructions,
+        "developer_instructions": options.developer_instructions,
+        "skip_git_repo_check": options.skip_git_repo_check,
+        "trust_repository": options.trust_repository,
+        "unenforced": options.unenforced,
+    }
+    return {name: value for name, value in words.items() if value}
+
+
+def _cancelled(reason: str | None) -> str:
+    return f"It was cancelled: {reason}" if reason else CANCELED
+
+
+def _failure(code: str, message: str) -> dict[str, Any]:
+    return {"status": "failed", "error": {"code": code, "message": message, "retryable": False}}
+
+
+async def run_task(helm: Steering, database: Database, worker: str, task_id: str, running: dict[str, TaskRun]) -> str:
+    """Claim a task and run it; how it ended."""
+    while True:
+        owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")
+        if owned is not None:
+            run = running[task_id] = TaskRun(helm, owned)
+            try:
+                if (ended := await run.run()) != AGAIN:
+                    return ended
+            finally:
+                running.pop(task_id, None)
+            continue
+        row = await database.keep_trying(
+            lambda: database.one("select status from helmsman.tasks where id = %s", (task_id,)), "a task"
+        )
+        if row is None or row["status"] not in ("pending", "working"):
+            return "ended"
+        await anyio.sleep(_LANE_SECONDS)  # an earlier turn of its session is running

@@ -1,0 +1,204 @@
+"""The tables of a fleet, in the schema `helmsman` beside those of DBOS, and how they came to be: one step per version.
+
+A step is never changed once it was released. Steps only add, so that workers of the version before go on working while
+others are upgraded; one that does not says so in `_OLDEST`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, LiteralString
+
+import psycopg
+
+from helmsman.errors import FleetNotReady
+from helmsman.fleet.database import not_ready
+
+if TYPE_CHECKING:
+    from helmsman.fleet.database import Connection, Database
+
+LOCK: Final = 0x48454C4D
+"""The advisory locks of a fleet: this for migrations, the next for the reaper."""
+
+_FIRST: Final[tuple[LiteralString, ...]] = (
+    """
+    create table helmsman.workers (
+        id text primary key,
+        name text not null unique,
+        place text not null,
+        seen timestamptz not null default clock_timestamp(),
+        started timestamptz not null default clock_timestamp(),
+        lease real not null,
+        labels text[] not null,
+        agents jsonb not null,
+        capacity int not null,
+        running int not null default 0,
+        version text not null,
+        draining boolean not null default false
+    )
+    """,
+    """
+    create table helmsman.tasks (
+        number bigint generated always as identity unique,
+        id text primary key,
+        key text unique,
+        alias text not null,
+        lane text not null,
+        status text not null default 'pending',
+        note text,
+        agent text not null,
+        instruction text not null,
+        directory text,
+        session_id text,
+        turn_id text,
+        created_at timestamptz not null default clock_timestamp(),
+        updated_at timestamptz not null default clock_timestamp(),
+        begun_at timestamptz,
+        completed_at timestamptz,
+        last_event_at timestamptz,
+        expires_at timestamptz,
+        progress jsonb,
+        input_required boolean not null default false,
+        result text,
+        error jsonb,
+        usage jsonb,
+        model text,
+        metadata jsonb not null default '{}',
+        spec jsonb not null,
+        queue text not null,
+        priority int not null,
+        not_before timestamptz,
+        deadline timestamptz,
+        labels text[] not null default '{}',
+        host text,
+        is_queued boolean not null default false,
+        epoch int not null default 0,
+        worker text,
+        is_handed_over boolean not null default false,
+        cancel_reason text,
+        cancel_asked boolean not null default false,
+        stopped_at timestamptz,
+        revision int not null default 0
+    )
+    """,
+    "create index tasks_by_alias on helmsman.tasks (alias)",
+    "create unique index one_turn_at_a_time on helmsman.tasks (lane) where status = 'working'",
+    "create index tasks_by_lane on helmsman.tasks (lane, number)",
+    "create index tasks_by_session on helmsman.tasks (session_id) where session_id is not null",
+    "create index tasks_at_work on helmsman.tasks (status, number) where status in ('pending', 'working')",
+    "create index tasks_by_expiry on helmsman.tasks (expires_at) where expires_at is not null",
+    """
+    create table helmsman.outcomes (
+        task text primary key references helmsman.tasks on delete cascade,
+        epoch int not null,
+        content json not null
+    )
+    """,
+    """
+    create table helmsman.events (
+        task text not null references helmsman.tasks on delete cascade,
+        first bigint not null,
+        count int not null,
+        epoch int not null,
+        at timestamptz not null default clock_timestamp(),
+        data json not null,
+        primary key (task, first)
+    )
+    """,
+    """
+    create table helmsman.questions (
+        number bigint generated always as identity,
+        task text not null references helmsman.tasks on delete cascade,
+        id text not null,
+        epoch int not null,
+        asked_at timestamptz not null default clock_timestamp(),
+        content json not null,
+        expires_at timestamptz,
+        answer jsonb,
+        answered_by jsonb,
+        answered_at timestamptz,
+        closed_at timestamptz,
+        refused text,
+        primary key (task, id, epoch)
+    )
+    """,
+    "create index questions_open on helmsman.questions (task) where closed_at is null",
+    """
+    create table helmsman.rollouts (
+        session_id text not null,
+        file text not null,
+        start bigint not null,
+        task text not null,
+        epoch int not null,
+        at timestamptz not null default clock_timestamp(),
+        data bytea not null,
+        primary key (session_id, file, start)
+    )
+    """,
+    """
+    create function helmsman.tell_worker(worker text, task text) returns void language sql
+    as $$ select pg_notify('helmsman_worker_' || split_part(worker, '~', 2), task) $$
+    """,
+    "create index rollouts_by_task on helmsman.rollouts (task)",
+    """
+    create table helmsman.bundles (
+        task text not null references helmsman.tasks on delete cascade,
+        kind text not null,
+        part int not null,
+        epoch int not null,
+        at timestamptz not null default clock_timestamp(),
+        about jsonb not null default '{}',
+        data bytea not null,
+        primary key (task, kind, part)
+    )
+    """,
+)
+
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (_FIRST,)
+VERSION: Final = len(_STEPS)
+_OLDEST: Final = 1
+"""The oldest version whose code can still work with these tables."""
+
+
+async def migrate(connection: Connection) -> int:
+    """Bring the tables to this version, whoever else does so at the same time; which version was there before."""
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock(%s)", (LOCK,))
+        await connection.execute("create schema if not exists helmsman")
+        await connection.execute(
+            "create table if not exists helmsman.fleet "
+            "(one boolean primary key default true check (one), version int not null, oldest int not null)"
+        )
+        row = await (await connection.execute("select version from helmsman.fleet")).fetchone()
+        before = 0 if row is None else int(row["version"])
+        for statement in (statement for step in _STEPS[before:] for statement in step):
+            await connection.execute(statement)
+        if before < VERSION:
+            await connection.execute(
+                "insert into helmsman.fleet (version, oldest) values (%s, %s) "
+                "on conflict (one) do update set version = excluded.version, oldest = excluded.oldest",
+                (VERSION, _OLDEST),
+            )
+    return before
+
+
+async def require_schema(database: Database) -> None:
+    """Make sure that this version can work with the tables that are there.
+
+    Raises:
+        FleetNotReady: Nobody has made them, or they are too old or too new.
+    """
+    try:
+        row = await database.one("select version, oldest from helmsman.fleet")
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        row = None
+    if row is None:
+        raise not_ready()
+    if row["version"] < VERSION:
+        raise FleetNotReady(
+            f"The fleet's tables are of version {row['version']}, and this Helmsman needs {VERSION}. Upgrade them, while "
+            "others go on working: helmsman fleet init postgresql://…"
+        )
+    if row["oldest"] > VERSION:
+        raise FleetNotReady(
+            f"The fleet's tables are of version {row['version']}, which this Helmsman does not know. Upgrade it here."
+        )

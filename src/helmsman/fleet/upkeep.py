@@ -1,0 +1,49 @@
+"""What a fleet keeps, and for how long: results as long as those of one machine, then all that belongs to them goes.
+
+Any worker does it, one at a time, now and then. The rollouts of a session go when the last of its tasks has gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
+
+from helmsman.fleet.schema import LOCK
+
+if TYPE_CHECKING:
+    from helmsman.fleet.database import Database
+    from helmsman.fleet.queueing import Enqueuer
+
+EVERY_SECONDS: Final = 600.0
+_UPKEEP: Final = LOCK + 2
+_BATCH: Final = 500
+
+
+async def drop_expired(database: Database, enqueuer: Enqueuer) -> int:
+    """Remove what has expired: tasks with their events, questions, results and bundles, rollouts, and DBOS's own records.
+
+    How many tasks that were. What DBOS knows goes first: asked again, the rest is found by the task that is still there.
+    """
+    dropped = 0
+    while True:
+        rows = await database.all(
+            "select id from helmsman.tasks where expires_at < clock_timestamp() and status not in ('pending', 'working') "
+            "and pg_try_advisory_xact_lock(%s) order by expires_at limit %s",
+            (_UPKEEP, _BATCH),
+        )
+        if not rows:
+            break
+        ids = [row["id"] for row in rows]
+        await anyio.to_thread.run_sync(enqueuer.delete, ids)
+        await database.all("delete from helmsman.tasks where id = any(%s) returning id", (ids,))
+        dropped += len(ids)
+    await database.all(
+        """
+        delete from helmsman.rollouts part
+        where not exists (select from helmsman.tasks where session_id = part.session_id)
+            and at < clock_timestamp() - interval '1 day'
+        returning 1
+        """
+    )
+    return dropped

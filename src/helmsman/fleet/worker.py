@@ -1,0 +1,285 @@
+"""A machine of a fleet: takes tasks from its queues and runs them with a Helmsman of its own.
+
+It lives by its lease. Taken for dead by the others it ends at once (`DECLARED_DEAD`), for its work is theirs by then;
+stopped in order it hands its work over before it ends; drained it takes nothing more, and ends when nothing runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import anyio
+import anyio.to_thread
+import psycopg
+import sqlalchemy as sa
+
+from helmsman.agents.keeper.leash import Leash, leash_time
+from helmsman.agents.registry import engine_overviews
+from helmsman.base.concurrency import sleep_until
+from helmsman.base.files import release_lock, take_lock
+from helmsman.base.lazy_dataclass import dataclass
+from helmsman.errors import FleetRefused
+from helmsman.fleet.database import Database
+from helmsman.fleet.lanes import queue_next, waiting_lanes
+from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
+from helmsman.fleet.queueing import Enqueuer, Taker
+from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dead_hosts, stop_late_tasks
+from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, queue_of, serves
+from helmsman.fleet.running import TaskRun, run_task
+from helmsman.fleet.schema import require_schema
+from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.steering.core import Steering
+
+log = logging.getLogger(__name__)
+
+DECLARED_DEAD: Final = 75
+"""The exit code of a worker whose work others have: start it again, it begins anew."""
+_SWEEP_SECONDS: Final = 5.0
+_STOP_SECONDS: Final = 5.0
+"""How long turns and engines may take to stop in order."""
+DIRECTORY: Final = "fleet"
+"""Where in the state directory of a machine its worker is."""
+
+
+def margin_of(lease: float) -> float:
+    """So long before its lease runs out, what a worker runs is ended."""
+    return min(3.0, lease / 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """What a machine offers. `agents` are those it has, each with its version."""
+
+    url: str
+    name: str
+    agents: Mapping[str, str]
+    labels: tuple[str, ...] = ()
+    capacity: int = 4
+    lease: float = DEFAULT_SECONDS
+
+    def check(self) -> None:
+        checked_name(self.name, "A machine")
+        for label in self.labels:
+            checked_name(label, "A label")
+
+
+class Worker:
+    """One machine's. Opened, it is known to the others; `serve` takes tasks; `hand_over` is the end in order."""
+
+    def __init__(self, options: WorkerOptions, directory: Path) -> None:
+        options.check()
+        self.options = options
+        self.id = new_worker_id(options.name)
+        self._directory = directory
+        self._database = Database(options.url, name=f"helmsman worker {options.name}", most=6)
+        self._running: dict[str, TaskRun] = {}
+        self._leaving = anyio.Event()
+        self._is_stopping = False
+        self._woken = anyio.Event()
+        self._strays: set[str] = set()
+        self._exit = AsyncExitStack()
+        self.ready = anyio.Event()
+        """Set once it takes tasks."""
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Enter the fleet.
+
+        Raises:
+            FleetRefused: Another worker has its name, or its directory.
+            FleetUnavailable: The database cannot be reached.
+        """
+        async with AsyncExitStack() as opening:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held = take_lock(self._directory / "worker.lock")
+            if held is None:
+                raise FleetRefused(
+                    f"A worker runs already with {self._directory}. Stop it, or use another state directory."
+                )
+            opening.callback(release_lock, held)
+            await opening.enter_async_context(self._database)
+            await self._database.soon(lambda: require_schema(self._database))
+            self._lease = Lease(
+                self._database,
+                self.id,
+                place=self._place(),
+                seconds=self.options.lease,
+                labels=self.options.labels,
+                agents=self.options.agents,
+                capacity=self.options.capacity,
+            )
+            asked_at = leash_time()
+            await self._lease.take()
+            self.leash = Leash(self.options.lease - margin_of(self.options.lease), renewed_at=asked_at)
+            opening.callback(self.leash.close)
+            self._enqueuer = await anyio.to_thread.run_sync(Enqueuer, self._database.url)
+            self._exit = opening.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._exit.aclose()
+
+    def _place(self) -> str:
+        """What nobody else has who could live at the same time: a name for the directory that is locked."""
+        path = self._directory / "place"
+        if not path.exists():
+            path.write_text(uuid.uuid4().hex, encoding="ascii")
+        return path.read_text(encoding="ascii").strip()
+
+    async def serve(self, helm: Steering) -> None:
+        """Take tasks and run them, until it is stopped, or drained and idle. What still runs then is left as it is.
+
+        Raises:
+            DeclaredDead: Others have this worker's work. Whatever runs for it must end at once.
+        """
+        self._helm = helm
+        self._taker = Taker(self._database.url, self.id, self._run, self._free)
+        dead: list[DeclaredDead] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def keep_lease() -> None:
+                try:
+                    await self._lease.keep(
+                        lambda: len(self._running), self.leash.renew, self.drain, lambda: self._woken
+                    )
+                except DeclaredDead as error:
+                    dead.append(error)
+                    tasks.cancel_scope.cancel()
+
+            tasks.start_soon(keep_lease)
+            await anyio.to_thread.run_sync(self._register_queues)
+            self._taker.launch(self._own_queues)
+            tasks.start_soon(self._listen)
+            tasks.start_soon(self._sweep)
+            tasks.start_soon(self._keep_up)
+            self.ready.set()
+            await self._leaving.wait()
+            while self._taker.taken and not self._is_stopping:
+                await sleep_until(self._woken, 1.0)
+            await self._let_go()
+            tasks.cancel_scope.cancel()
+        if dead:
+            self.leash.close()  # nothing that runs here may go on
+            raise dead[0]
+
+    async def _let_go(self) -> None:
+        """Stop what runs, for others to go on with."""
+        with anyio.move_on_after(_STOP_SECONDS):
+            async with anyio.create_task_group() as stopping:
+                for run in tuple(self._running.values()):
+                    run.let_go()
+                    stopping.start_soon(run.stop_turn)
+
+    async def hand_over(self) -> None:
+        """Leave the fleet: what ran here is the others' at once. To be called when the service that ran it has ended."""
+        self.leash.close()
+        state_dir = self._helm.settings.state_dir
+        with anyio.move_on_after(_STOP_SECONDS):
+            while await anyio.to_thread.run_sync(engine_overviews, state_dir):  # noqa: ASYNC110 - processes
+                await anyio.sleep(0.05)
+        await self._database.soon(self._lease.give_back)
+        for task_id in tuple(self._taker.taken):
+            await self._database.soon(partial(hand_over_task, self._database, task_id, self.id))
+            await self._taker.give_back(task_id, self.id)
+
+    def drain(self) -> None:
+        """Take nothing more, and end when nothing runs."""
+        self._leaving.set()
+
+    def stop(self) -> None:
+        """End now: what runs is handed over."""
+        self._is_stopping = True
+        self._leaving.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._woken.set()
+        self._woken = anyio.Event()
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    def _free(self) -> int:
+        """How many more tasks it takes."""
+        return 0 if self._leaving.is_set() else self.options.capacity - len(self._taker.taken)
+
+    async def _run(self, task_id: str) -> str:
+        ended = await run_task(self._helm, self._database, self.id, task_id, self._running)
+        self._wake()
+        return ended
+
+    @property
+    def _own_queues(self) -> list[str]:
+        return [*(queue_of(agent) for agent in self.options.agents), queue_of("", host=self.options.name)]
+
+    def _register_queues(self) -> None:
+        for queue in self._own_queues:
+            self._enqueuer.register(queue)
+
+    async def _listen(self) -> None:
+        """Answers, cancels and drains: what is told of a task wakes it."""
+        while True:
+            try:
+                async with self._database.listening(channel_of(self.id)) as payloads:
+                    for run in tuple(self._running.values()):  # what was told while nobody listened
+                        run.wake()
+                    async for task_id in payloads:
+                        if task_id in self._running:
+                            self._running[task_id].wake()
+                        else:
+                            self._wake()
+            except psycopg.Error as error:
+                log.debug("notifications are lost: %s", error)
+            await anyio.sleep(0.5)
+
+    # --- the work of others ------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        """Now and then: the dead, what they left, and what nobody has seen to."""
+        pause = min(_SWEEP_SECONDS, self.options.lease / 6)
+        while True:
+            try:
+                await self._lease.find_dead()
+                if self._lease.may_judge:
+                    await give_back_work(self._database, self._taker, self._enqueuer)
+                    await move_from_dead_hosts(self._database)
+                    await stop_late_tasks(self._database, self._enqueuer)
+                await self._find_strays()
+                for lane in await waiting_lanes(self._database):
+                    await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
+                for queue in await anyio.to_thread.run_sync(self._enqueuer.queues):
+                    offers: Any = {"agents": self.options.agents, "labels": self.options.labels}
+                    if serves(queue, name=self.options.name, **offers):
+                        self._taker.listen(queue)
+            except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
+                log.debug("the fleet could not be looked after: %s", error)
+            await anyio.sleep(pause)
+
+    async def _keep_up(self) -> None:
+        while True:
+            try:
+                await drop_expired(self._database, self._enqueuer)
+            except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
+                log.debug("what has expired could not be dropped: %s", error)
+            await anyio.sleep(EVERY_SECONDS)
+
+    async def _find_strays(self) -> None:
+        """Give back what the database says that we have taken, and we have not: its answer was lost on the way."""
+        rows = await self._database.all(
+            "select workflow_uuid as id from dbos.workflow_status where status = 'PENDING' and executor_id = %s",
+            (self.id,),
+        )
+        strays = {row["id"] for row in rows} - self._taker.started
+        for task_id in strays & self._strays:
+            self._taker.taken.discard(task_id)
+            await self._taker.give_back(task_id, self.id)
+        self._strays = strays

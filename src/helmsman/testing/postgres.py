@@ -1,0 +1,154 @@
+"""A Postgres of one's own, for tests, demos and measurements: Debian's, or the one of the wheel `pgserver`.
+
+It runs on a free port of this machine with its files in a directory, and can be killed, stopped and started again there.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SECONDS: Final = 30.0
+_OPTIONS: Final = (
+    *("-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200", "-c", "log_min_messages=fatal"),
+    *("-c", "shared_buffers=32MB", "-c", "max_wal_size=512MB", "-c", "fsync=on"),
+)
+
+
+def postgres_programs() -> Path | None:
+    """Where Postgres's programs are; None where there are none."""
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4].split(".")[0])
+    )
+    if found:
+        return found[-1].parent
+    if (named := shutil.which("postgres")) is not None and shutil.which("initdb") is not None:
+        return Path(named).resolve().parent
+    try:
+        import pgserver
+    except ImportError:
+        return None
+    wheel = Path(str(pgserver.__file__)).parent / "pginstall" / "bin"
+    return wheel if (wheel / "postgres").exists() else None
+
+
+class Postgres:
+    """Use it as a context manager: it is stopped, and its files are removed, at the end."""
+
+    def __init__(self, directory: Path, *, options: Sequence[str] = ()) -> None:
+        """`options` are those of the server, beyond its own."""
+        programs = postgres_programs()
+        if programs is None:
+            raise RuntimeError("There is no Postgres: install Debian's postgresql, or `pip install pgserver`.")
+        self._programs = programs
+        self._options = (*_OPTIONS, *options)
+        self._data = directory / "postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+        # Postgres refuses to run as root.
+        user = ("postgres" if _has_user("postgres") else "nobody") if os.geteuid() == 0 else None
+        self._as: dict[str, Any] = {}
+        if user is not None:
+            known = pwd.getpwnam(user)
+            self._as = {"user": known.pw_uid, "group": known.pw_gid, "extra_groups": []}
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://helmsman@127.0.0.1:{self.port}/{database}"
+
+    def __enter__(self) -> Self:
+        self._data.mkdir(parents=True)
+        if self._as:
+            os.chown(self._data, self._as["user"], self._as["group"])
+            for parent in self._data.parents:  # those of a test are its user's alone
+                if not parent.stat().st_mode & 0o001:
+                    parent.chmod(parent.stat().st_mode | 0o001)
+        made = subprocess.run(
+            [
+                *(self._programs / "initdb", "-D", self._data, "-U", "helmsman", "-A", "trust", "--no-sync"),
+                *("-E", "UTF8", "--locale=C"),
+            ],
+            check=False,
+            capture_output=True,
+            text=True,
+            **self._as,
+            cwd="/",
+            timeout=_SECONDS * 2,
+        )
+        if made.returncode != 0:
+            raise RuntimeError(f"Postgres cannot make its files: {made.stderr}")
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.go_on()
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self._data, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        self._process = subprocess.Popen(
+            [self._programs / "postgres", "-D", self._data, "-k", "", "-p", str(self.port), *self._options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **self._as,
+            cwd="/",
+            start_new_session=True,
+        )
+        until = time.monotonic() + _SECONDS
+        asking = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(asking, check=False, timeout=_SECONDS).returncode != 0:
+            if time.monotonic() > until or self._process.poll() is not None:
+                raise RuntimeError("Postgres does not start.")
+            time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it: `SIGINT` in order, `SIGQUIT` as if the power had failed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(_SECONDS)
+
+    def freeze(self) -> None:
+        """It answers nobody, as if the network were gone. `go_on` ends that."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            for pid in self._processes(self._process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+    @staticmethod
+    def _processes(server: int) -> list[int]:
+        children = Path(f"/proc/{server}/task/{server}/children").read_text(encoding="ascii").split()
+        return [server, *map(int, children)]
+
+
+def _has_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True

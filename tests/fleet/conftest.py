@@ -1,0 +1,226 @@
+"""A fleet: a real Postgres, and workers as processes of their own, each with a home and state of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import psycopg
+import pytest
+
+from helmsman.fleet.client import FleetClient, FleetDraft
+from helmsman.model.inputs import session_options
+from helmsman.model.options import TurnInput
+from helmsman.tasks.spec import TurnSpec
+from helmsman.testing.postgres import Postgres, postgres_programs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from helmsman.model.inputs import StartOptions
+    from helmsman.tasks.model import Task
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing.home import HomeTemplates
+
+SECONDS = 60
+LEASE = 4.0
+
+
+def set_up(server: Postgres) -> None:
+    """A fleet in the template that the databases of tests are copies of."""
+    made = subprocess.run(
+        [sys.executable, "-m", "helmsman", "fleet", "init", server.url("template1")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """One for all tests, which have databases of their own. What stops it starts it again."""
+    if postgres_programs() is None:
+        pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
+    with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+        set_up(server)
+        yield server
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
+    """One that a test may kill."""
+    if postgres_programs() is None:
+        pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
+    with Postgres(tmp_path) as server:
+        set_up(server)
+        yield server
+
+
+@pytest.fixture
+def postgres(request: pytest.FixtureRequest, postgres_server: Postgres) -> Postgres:
+    """The one of all tests, or the test's own where it asks for that."""
+    if "own_postgres" not in request.fixturenames:
+        return postgres_server
+    own: Postgres = request.getfixturevalue("own_postgres")
+    return own
+
+
+@pytest.fixture
+def fleet_url(postgres: Postgres) -> Iterator[str]:
+    """A database with a fleet in it: a copy of one that was set up."""
+    name = f"fleet_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(
+            psycopg.sql.SQL("create database {} template template1").format(psycopg.sql.Identifier(name))
+        )
+    yield postgres.url(name)
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))
+
+
+@dataclass
+class WorkerProcess:
+    """A machine of the fleet."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    home: CodexHome
+    log: Path
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        with anyio.fail_after(SECONDS):
+            while (code := self.process.poll()) is None:
+                await anyio.sleep(0.02)
+        return code
+
+
+@dataclass
+class Fleet:
+    """What tests do with a fleet."""
+
+    client: FleetClient
+    url: str
+    binary: Path
+    directory: Path
+    model: ScriptedModel
+    templates: HomeTemplates
+    folder: Path
+    workers: dict[str, WorkerProcess] = field(default_factory=dict)
+
+    def draft(self, prompt: str, **more: Any) -> FleetDraft:
+        """A task as a door makes it of what it is asked for."""
+        session: StartOptions = more.pop("options", {})
+        checked = session_options(more.pop("cwd", self.directory), session, ())
+        spec = TurnSpec(turn=TurnInput(text=prompt), options=checked).as_dict()
+        assert spec is not None
+        spec |= more.pop("spec_more", {})
+        return FleetDraft(agent="codex", instruction=prompt, spec=spec, directory=str(self.directory), **more)
+
+    async def start(self, prompt: str, **more: Any) -> Task:
+        return await self.client.enqueue(self.draft(prompt, **more))
+
+    def begin_worker(self, name: str, *arguments: str, lease: float = LEASE) -> WorkerProcess:
+        from helmsman.testing.binaries import codex_version
+
+        folder = self.folder / name
+        home = self.templates.new_home(self.binary, folder) if not folder.exists() else self.workers[name].home
+        if name not in self.workers:
+            version = codex_version(self.binary)
+            home.use_model(self.model.base_url, version)
+            home.keep_quiet(version)
+        env = {**home.env, "HELMSMAN_FLEET_URL": self.url, "CODEX_CLI_PATH": str(self.binary), "PYTHONUNBUFFERED": "1"}
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "helmsman", "worker", "--name", name, "--lease", str(lease), *arguments],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=home.home,
+                start_new_session=True,
+            )
+        worker = self.workers[name] = WorkerProcess(name, process, home, log)
+        return worker
+
+    async def worker(self, name: str, *arguments: str, lease: float = LEASE) -> WorkerProcess:
+        """A machine that takes tasks."""
+        worker = self.begin_worker(name, *arguments, lease=lease)
+        await self.until_ready(worker)
+        return worker
+
+    async def until_ready(self, worker: WorkerProcess) -> None:
+        with anyio.fail_after(SECONDS):
+            while b"is part of the fleet" not in worker.log.read_bytes():
+                assert worker.process.poll() is None, worker.log.read_text(encoding="utf-8")
+                await anyio.sleep(0.02)
+
+    async def ended(self, task: Task, seconds: float = SECONDS) -> Task:
+        """The task once all of it has stopped."""
+        now, has = await self.client.until(task.id, lambda task: not task.is_running, timeout=seconds)
+        assert has, self.logs()
+        return now
+
+    async def until(self, task: Task, status: str) -> Task:
+        now, has = await self.client.until(task.id, lambda task: task.status == status, timeout=SECONDS)
+        assert has, f"{now}\n{self.logs()}"
+        return now
+
+    def logs(self) -> str:
+        return "\n".join(f"{one.name}: {one.log.read_text(encoding='utf-8')}" for one in self.workers.values())
+
+
+@pytest.fixture
+async def fleet(
+    fleet_url: str,
+    codex_binary: Path,
+    codex_home_templates: HomeTemplates,
+    git_repo: Path,
+    model: ScriptedModel,
+    tmp_path: Path,
+) -> AsyncIterator[Fleet]:
+    """Without any machine yet."""
+    folder = tmp_path / "machines"
+    folder.mkdir()
+    async with FleetClient(fleet_url) as client:
+        fleet = Fleet(client, fleet_url, codex_binary, git_repo, model, codex_home_templates, folder)
+        try:
+            yield fleet
+        finally:
+            for worker in fleet.workers.values():
+                with suppress(ProcessLookupError):
+                    os.kill(worker.process.pid, signal.SIGCONT)
+                worker.process.terminate()
+            for worker in fleet.workers.values():
+                try:
+                    await anyio.to_thread.run_sync(worker.process.wait, 20)
+                except subprocess.TimeoutExpired:
+                    worker.process.kill()
+                    worker.process.wait()
+
+
+@pytest.fixture
+async def empty_database(postgres_server: Postgres) -> AsyncIterator[str]:
+    """One that nobody has set up."""
+    name = f"empty_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute(
+            psycopg.sql.SQL("create database {} template template0").format(psycopg.sql.Identifier(name))
+        )
+    yield postgres_server.url(name)
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))

@@ -1,0 +1,169 @@
+"""Machines, engines and databases that die, and work that is neither lost nor done twice at once.
+
+What ran when is judged by a journal outside of the database: each task's command writes when it begins and when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.model.answered_by import PERSON_AT_TERMINAL
+from helmsman.testing import run, say
+from tests.fleet.conftest import LEASE
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from helmsman.testing.postgres import Postgres
+    from tests.fleet.conftest import Fleet, WorkerProcess
+
+pytestmark = pytest.mark.anyio
+
+FULL = {"sandbox": "danger-full-access", "approval_policy": "never"}
+SECONDS = 60
+
+
+class Journal:
+    """Who did what, when. A command writes a line when it begins, and then every tenth of a second that it is alive."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+
+    def command(self, task: str, seconds: float) -> str:
+        beats = int(seconds * 10)
+        line = f'echo "{task} $$ $(date +%s.%N)" >> {self.path}'
+        return f"{line}; for i in $(seq {beats}); do sleep 0.1; {line}; done"
+
+    def runs(self, task: str) -> dict[str, tuple[float, float]]:
+        """Each process that worked on a task: its first and its last sign of life."""
+        found: dict[str, tuple[float, float]] = {}
+        for line in self.path.read_text(encoding="ascii").splitlines():
+            name, pid, at = line.split()
+            if name == task:
+                first, _ = found.get(pid, (float(at), 0.0))
+                found[pid] = first, float(at)
+        return found
+
+    def overlap(self, task: str) -> bool:
+        """Whether two processes worked on a task at once."""
+        spans = sorted(self.runs(task).values())
+        return any(later[0] <= earlier[1] for earlier, later in pairwise(spans))
+
+    async def begun(self, task: str, runs: int = 1, seconds: float = SECONDS) -> None:
+        with anyio.fail_after(seconds):
+            while len(self.runs(task)) < runs:
+                await anyio.sleep(0.02)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+@pytest.mark.long
+async def test_the_work_of_a_machine_that_is_killed_goes_on_elsewhere_and_never_twice_at_once(
+    fleet: Fleet, model: ScriptedModel, journal: Journal
+) -> None:
+    """With everything on it: its engine ends with it, and the task is taken up within 1.6 leases and a second."""
+    model.on("work", run(journal.command("a", 30)), say("never"))
+    one = await fleet.worker("one", "--capacity", "1")
+    task = await fleet.start("work", options=FULL, spec_more={"onMachineLoss": "continue"})
+    await journal.begun("a")
+    await fleet.worker("two", "--capacity", "1")
+    await anyio.sleep(1.5 * LEASE)  # until it may judge
+    model.on("lost in the middle", run(journal.command("a", 0.3)), say("done"))
+    killed = time.monotonic()
+    one.kill()
+    await journal.begun("a", runs=2)
+    taken = time.monotonic() - killed
+    ended = await fleet.ended(task)
+    assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
+    assert not journal.overlap("a")
+    assert taken <= 1.6 * LEASE + 1 + 3, taken  # and what a machine with others on it needs for a turn
+
+
+@pytest.mark.long
+async def test_a_machine_that_stands_still_beyond_its_lease_is_fenced(
+    fleet: Fleet, model: ScriptedModel, journal: Journal
+) -> None:
+    model.on("work", run(journal.command("a", 30)), say("never"))
+    one = await fleet.worker("one", "--capacity", "1")
+    task = await fleet.start("work", options=FULL, spec_more={"onMachineLoss": "continue"})
+    await journal.begun("a")
+    await fleet.worker("two", "--capacity", "1")
+    model.on("lost in the middle", run(journal.command("a", 2)), say("done"))
+    one.kill(signal.SIGSTOP)
+    await journal.begun("a", runs=2)
+    one.kill(signal.SIGCONT)
+    assert await one.ended() == 75
+    ended = await fleet.ended(task)
+    assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
+    assert not journal.overlap("a")
+
+
+async def test_an_engine_that_is_killed_is_started_again_and_its_turn_goes_on(
+    fleet: Fleet, model: ScriptedModel, journal: Journal
+) -> None:
+    model.on("work", run(journal.command("a", 30)), say("never"))
+    await fleet.worker("one")
+    task = await fleet.start("work", options=FULL, spec_more={"onMachineLoss": "ask"})
+    await journal.begun("a")
+    model.on("lost in the middle", run(journal.command("a", 0.2)), say("done"))
+    os.kill(engine_pid(fleet.workers["one"]), signal.SIGKILL)
+    now, asks = await fleet.client.until(task.id, lambda task: task.input_required, timeout=SECONDS)
+    assert asks, f"{now}{fleet.logs()}"
+    (asked,) = await fleet.client.questions()
+    await fleet.client.answer(task.id, asked.question.id, ["continue"], PERSON_AT_TERMINAL)
+    ended = await fleet.ended(task)
+    assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
+    assert not journal.overlap("a")
+
+
+def engine_pid(worker: WorkerProcess) -> int:
+    state_dir = Path(worker.home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
+    (record,) = read_records(state_dir)
+    assert record.codex is not None
+    return record.codex.pid
+
+
+@pytest.mark.long
+async def test_a_database_that_is_gone_for_two_leases_delays_and_loses_nothing(
+    own_postgres: Postgres, fleet: Fleet, model: ScriptedModel, journal: Journal
+) -> None:
+    model.on("work", run(journal.command("a", 2.5 * LEASE)), say("done"))
+    await fleet.worker("one", "--capacity", "1")
+    await fleet.worker("two", "--capacity", "1")
+    task = await fleet.start("work", options=FULL)
+    await journal.begun("a")
+    own_postgres.stop(signal.SIGQUIT)
+    await anyio.sleep(2 * LEASE)
+    own_postgres.start()
+    ended = await fleet.ended(task)
+    assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
+    assert len(journal.runs("a")) == 1
+    assert all(worker.process.poll() is None for worker in fleet.workers.values())
+
+
+async def test_a_machine_that_is_stopped_hands_its_work_over_at_once(
+    fleet: Fleet, model: ScriptedModel, journal: Journal
+) -> None:
+    model.on("work", run(journal.command("a", 30)), say("never"))
+    one = await fleet.worker("one", "--capacity", "1", lease=30)
+    task = await fleet.start("work", options=FULL)
+    await journal.begun("a")
+    await fleet.worker("two", "--capacity", "1", lease=30)
+    model.on("stopped in order", run(journal.command("a", 0.2)), say("done"))
+    one.kill(signal.SIGTERM)
+    assert await one.ended() == 143
+    ended = await fleet.ended(task, 20)
+    assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
+    assert not journal.overlap("a")
