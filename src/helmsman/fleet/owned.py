@@ -173,6 +173,19 @@ class OwnedTask:
         """
         await self._write(sql, session=session_id, file=file, start=start, data=data)
 
+    async def put_bundle(self, kind: str, part: int, about: Mapping[str, Any], data: bytes) -> None:
+        """Store a piece of what the task leaves, in place of what was stored before."""
+        sql = """,
+            put as (
+                insert into helmsman.bundles (task, kind, part, epoch, about, data)
+                select id, %(kind)s, %(part)s, %(epoch)s, %(about)s, %(data)s from owned
+                on conflict (task, kind, part) do update
+                set epoch = excluded.epoch, about = excluded.about, data = excluded.data, at = clock_timestamp()
+            )
+            select (select count(*) from owned) as owned, (select count(*) from told) as told
+        """
+        await self._write(sql, kind=kind, part=part, about=Json(dict(about)), data=data)
+
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def ask(self, question: Question, seconds: float | None) -> None:

@@ -32,9 +32,11 @@ from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
+from helmsman.fleet.workspaces import place_workspace, store_result
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed
 from helmsman.tasks.spec import TurnSpec
+from helmsman.worktrees.packing import Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
     from helmsman.tasks.outcome import TaskOutcome
+    from helmsman.worktrees import Worktree
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +178,8 @@ class TaskRun:
                 return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
             task = await self._until_ended(session)
+            if session.worktree is not None:
+                await self._store_files(session.worktree)
         except HelmsmanError as error:
             if self._stopping is not None:
                 return self._stopped(), None
@@ -186,6 +191,13 @@ class TaskRun:
         if self._stopping is not None and end["status"] == "canceled":
             end["note"] = self._stopping
         return end, outcome
+
+    async def _store_files(self, tree: Worktree) -> None:
+        """What it made of the tree that it brought. One that cannot be stored is said, and is still there."""
+        try:
+            await self._keep(partial(store_result, self._owned, tree, Limits.of(self._helm.settings)), "its files")
+        except HelmsmanError as error:
+            self._pump.note("files", error=error.as_dict())
 
     def _stopped(self) -> dict[str, Any]:
         return {"status": "canceled", "note": self._stopping}
@@ -255,10 +267,7 @@ class TaskRun:
             text = words_for(row, turn.text, same_session=session_id is not None)
         await self._keep(partial(self._owned.update, metadata={ASKED: self._owned.epoch}), "its beginning")
         session: Session | None = None
-        where: Any = {"cwd": options.cwd, "kind": turn.kind, "worktree": spec.worktree}
-        if session_id is not None and self._is_moved:
-            session = await self._helm.start(text, **where, **asked, **_words(spec), carried=session_id)
-        elif session_id is not None:
+        if session_id is not None and not self._is_moved:
             try:
                 session = await self._helm.say(session_id, text, **asked, **_words(spec))
             except SessionNotFound:
@@ -267,7 +276,11 @@ class TaskRun:
                 text = words_for(row, turn.text, same_session=False)
                 self._pump.note("anew", reason="its session is on the machine that was lost")
         if session is None:
-            session = await self._helm.start(text, **where, **asked, **_words(spec))
+            placed = await place_workspace(self._owned, self._helm.settings.state_dir)
+            cwd, worktree = (options.cwd, spec.worktree) if placed is None else (placed.directory, True)
+            where: Any = {"cwd": cwd, "kind": turn.kind, "worktree": worktree}
+            carried = session_id if self._is_moved else None
+            session = await self._helm.start(text, **where, **asked, **_words(spec), carried=carried)
         self._attach(session)
         known = {"directory": session.directory, "model": session.model, "turn_id": session.state.turn_id}
         await self._keep(partial(self._owned.update, session_id=session.id, **known), "a session")
