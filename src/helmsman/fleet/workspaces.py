@@ -25,7 +25,7 @@ from helmsman.worktrees.returning import take_result
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from helmsman.fleet.database import Database
+    from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.owned import OwnedTask
     from helmsman.worktrees import Worktree
     from helmsman.worktrees.packing import Limits, Packer
@@ -130,7 +130,7 @@ async def store_result(owned: OwnedTask, tree: Worktree, limits: Limits) -> None
             await owned.put_bundle(RESULT, number, about, pieces[number])
 
 
-async def fetch_result(database: Database, task_id: str, away: Away) -> Away | None:
+async def fetch_result(database: FleetDatabase, task_id: str, away: Away) -> Away | None:
     """Have what became of a tree in the repository that it came from; None while nothing is stored.
 
     Raises:
@@ -151,13 +151,13 @@ async def fetch_result(database: Database, task_id: str, away: Away) -> Away | N
         return await anyio.to_thread.run_sync(take_result, away, result.commit, bundle)
 
 
-async def _about(database: Database, task_id: str, kind: str) -> Mapping[str, Any] | None:
+async def _about(database: FleetDatabase, task_id: str, kind: str) -> Mapping[str, Any] | None:
     sql = "select about from helmsman.bundles where task = %(task)s and kind = %(kind)s and part = 0"
     row = await database.one(sql, {"task": task_id, "kind": kind})
     return None if row is None else row["about"]
 
 
-async def _read(database: Database, task_id: str, kind: str, into: IO[bytes], parts: int | None = None) -> None:
+async def _read(database: FleetDatabase, task_id: str, kind: str, into: IO[bytes], parts: int | None = None) -> None:
     """Write the pieces of a bundle to a file, one after the other."""
     number = 0
     sql = "select data from helmsman.bundles where task = %(task)s and kind = %(kind)s and part = %(part)s"
