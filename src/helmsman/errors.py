@@ -164,6 +164,12 @@ class SessionLocked(HelmsmanError):
     retryable = True
 
 
+class CannotMove(HelmsmanError):
+    """A session that another machine began cannot go on here."""
+
+    code = "cannot_move"
+
+
 class TooManySessions(HelmsmanError):
     """As many turns are running as are allowed at once."""
 

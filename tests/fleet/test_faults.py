@@ -5,6 +5,7 @@ What ran when is judged by a journal outside of the database: each task's comman
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -73,8 +74,11 @@ def journal(tmp_path: Path) -> Journal:
 async def test_the_work_of_a_machine_that_is_killed_goes_on_elsewhere_and_never_twice_at_once(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
-    """With everything on it: its engine ends with it, and the task is taken up within 1.6 leases and a second."""
-    model.on("work", run(journal.command("a", 30)), say("never"))
+    """With everything on it: its engine ends with it, and the task is taken up within 1.6 leases and a second.
+
+    The other machine has never heard of the thread, and goes on in it.
+    """
+    model.on("work", run("echo seen-on-the-first"), run(journal.command("a", 30)), say("never"))
     one = await fleet.worker("one", "--capacity", "1")
     task = await fleet.start("work", options=FULL, spec_more={"onMachineLoss": "continue"})
     await journal.begun("a")
@@ -87,6 +91,7 @@ async def test_the_work_of_a_machine_that_is_killed_goes_on_elsewhere_and_never_
     taken = time.monotonic() - killed
     ended = await fleet.ended(task)
     assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
+    assert "seen-on-the-first" in json.dumps(model.requests[-1].body), fleet.logs()
     assert not journal.overlap("a")
     assert taken <= 1.6 * LEASE + 1 + 3, taken  # and what a machine with others on it needs for a turn
 

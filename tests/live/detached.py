@@ -97,7 +97,7 @@ class User:
                 if key in message and value in (None, message[key]):
                     return str(message[key])
 
-    def signal(self, number: int) -> None:
+    def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     async def kill(self) -> None:

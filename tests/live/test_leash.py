@@ -25,7 +25,7 @@ LEASH = 2.0
 
 @pytest.mark.parametrize(("number", "bound"), [(signal.SIGSTOP, LEASH + 2), (signal.SIGKILL, 1.5)])
 async def test_when_its_holder_hangs_or_dies_it_is_killed_with_all_it_has_started(
-    place: Place, model: ScriptedModel, number: int, bound: float
+    place: Place, model: ScriptedModel, number: signal.Signals, bound: float
 ) -> None:
     """Also what has left its process group; before that, it outlived its leash by being renewed."""
     away = "setsid sh -c 'trap \"\" TERM; touch away; sleep 1000' > /dev/null 2>&1 &"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
     from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
+    from helmsman.agents.transcripts import Transcripts
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
     from helmsman.model.questions import Choice, Question
@@ -60,6 +61,7 @@ class Capability(Enum):
     GOALS = "goals", "keep a goal for a session"
     DETACH = "detach", "go on without the process that started it"
     ATTACH = "attach", "open a session that is loaded here in its own terminal program"
+    MOVE = "move", "go on with a session on another machine"
 
     # --- about the agent ---
     MODELS = "models", "list its models"
@@ -369,6 +371,10 @@ class Engine(ABC):
         """Bring a session back from the archive."""
         raise self._refusal(Capability.ARCHIVE)
 
+    async def unload(self, session_id: str) -> None:
+        """Let go of an idle session, so that its files may be replaced (`Agent.transcripts`); whoever needs it loads it."""
+        raise self._refusal(Capability.MOVE)
+
     async def goal(self, session_id: str) -> Goal | None:
         """What the session is to reach, if that was said."""
         raise self._refusal(Capability.GOALS)
@@ -548,6 +554,14 @@ class Agent(ABC):
 
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
         """The sessions it keeps on disk; None of an agent that keeps none."""
+        return None
+
+    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> Transcripts | None:
+        """Its sessions on disk as what can be carried to another machine; None where they cannot (`Capability.MOVE`).
+
+        Raises:
+            HelmsmanError: There is no such agent here.
+        """
         return None
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SpendingFiles | None:

@@ -156,6 +156,23 @@ class OwnedTask:
         await self._write(sql, first=self.stored, count=len(events), data=Json(list(events)))
         self.stored += len(events)
 
+    async def add_rollout(self, session_id: str, file: str, start: int, data: bytes) -> None:
+        """Store a part of what its session has written, in place of all that is stored of that file from there on."""
+        sql = """,
+            after as (
+                delete from helmsman.rollouts using owned
+                where session_id = %(session)s and file = %(file)s and start > %(start)s
+            ),
+            added as (
+                insert into helmsman.rollouts (session_id, file, start, task, epoch, data)
+                select %(session)s, %(file)s, %(start)s, id, %(epoch)s, %(data)s from owned
+                on conflict (session_id, file, start)
+                do update set task = excluded.task, epoch = excluded.epoch, at = clock_timestamp(), data = excluded.data
+            )
+            select (select count(*) from owned) as owned
+        """
+        await self._write(sql, session=session_id, file=file, start=start, data=data)
+
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def ask(self, question: Question, seconds: float | None) -> None:

@@ -13,14 +13,25 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.values import decoded
-from helmsman.errors import AnswerInvalid, EngineLost, HelmsmanError, InvalidInput, QuestionNotOpen, SessionNotFound
+from helmsman.errors import (
+    AnswerInvalid,
+    CannotMove,
+    EngineLost,
+    HelmsmanError,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionNotFound,
+    Unsupported,
+)
 from helmsman.fleet.attempts import ASKED, CONTINUE, loss_failure, on_loss, question_of, was_cut, words_for
 from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pump import EventPump
-from helmsman.fleet.rows import machine_of
+from helmsman.fleet.rows import machine_of, usage_as_json
+from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed
 from helmsman.tasks.spec import TurnSpec
@@ -60,6 +71,7 @@ class TaskRun:
         self._owned = owned
         self._pump = EventPump(owned)
         self._session: Session | None = None
+        self._has_session = anyio.Event()
         self._local: str | None = None
         self._asked: dict[str, float | None] = {}
         self._closed: list[str] = []
@@ -78,14 +90,21 @@ class TaskRun:
         """Held until its turn and all that it left running have stopped."""
         self._has_progress = False
         self._is_let_go = False
+        self._handed_over = anyio.Event()
+        self._transcript: SharedTranscript | None = None
+        self._goes_on_with: str | None = owned.row["session_id"]
+        self._is_moved = False
+        """Its session was begun, or gone on with, by another machine."""
 
     def wake(self) -> None:
         """Somebody may have answered or cancelled."""
         self._wake.set()
 
-    def let_go(self) -> None:
-        """The machine ends, and others go on: how its turn ends here is nobody's business any more."""
+    async def hand_over(self) -> None:
+        """The machine ends, and others go on: stop its turn, and store all that they need of it."""
         self._is_let_go = True
+        await self.stop_turn()
+        await self._handed_over.wait()
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -96,7 +115,11 @@ class TaskRun:
             async with self._serving():
                 self._pump.note("attempt", epoch=self._owned.epoch, machine=machine_of(row["worker"]))
                 end, outcome = await self._work()
+                if self._transcript is not None:
+                    await self._transcript.ship()
                 if self._is_let_go:
+                    await self._pump.close()
+                    self._handed_over.set()
                     await anyio.sleep_forever()  # the process ends
                 if self._has_lost_engine(end):
                     return AGAIN
@@ -126,7 +149,8 @@ class TaskRun:
                 tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            for serve in (self._pump.run, self._tell_questions, self._take_orders, self._tell_progress):
+            ways = (self._pump.run, self._tell_questions, self._take_orders, self._tell_progress, self._ship_transcript)
+            for serve in ways:
                 tasks.start_soon(guarded, serve)
             try:
                 yield
@@ -149,6 +173,9 @@ class TaskRun:
             spec = TurnSpec.kept(row["spec"])
             if spec is None:
                 raise InvalidInput("Its machine does not understand what it is to do. Upgrade that machine.")
+            await self._bring_session(spec)
+            if (ended := await self._ended_before(spec)) is not None:
+                return ended, None
             if was_cut(row) and not await self._may_go_on(spec):
                 return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
@@ -182,6 +209,41 @@ class TaskRun:
         await self._keep(partial(self._owned.close_question, question.id), "a question")
         return self._own_answer == CONTINUE and self._stopping is None
 
+    async def _bring_session(self, spec: TurnSpec) -> None:
+        """Have the session here that it goes on with, as the fleet knows it; where it cannot be had, it starts anew."""
+        session_id, options = self._goes_on_with, spec.options
+        if session_id is None or options.cwd is None:
+            return
+        try:
+            self._transcript = await SharedTranscript.of(self._helm, self._owned, options.agent, session_id)
+            if self._transcript is not None:
+                self._is_moved = await self._transcript.bring(options.cwd)
+        except (CannotMove, Unsupported) as error:
+            if not was_cut(self._owned.row):
+                raise
+            self._transcript, self._goes_on_with = None, None
+            self._pump.note("anew", reason=error.message)
+
+    async def _ended_before(self, spec: TurnSpec) -> dict[str, Any] | None:
+        """How its turn had ended before its machine was lost, where only the news of that is missing."""
+        row, session_id = self._owned.row, self._goes_on_with
+        if not was_cut(row) or session_id is None or row["turn_id"] is None:
+            return None
+        index = self._helm.agents[spec.options.agent].sessions(self._helm.settings, self._helm.environment)
+        turn = None if index is None else await anyio.to_thread.run_sync(index.turn, session_id, row["turn_id"])
+        if turn is None or turn.outcome != "completed":
+            return None
+        known = {"turn_id": row["turn_id"], "result": turn.message, "usage": usage_as_json(turn.usage)}
+        return {"status": "completed", **known, "model": turn.model}
+
+    async def _ship_transcript(self) -> None:
+        await self._has_session.wait()
+        if self._transcript is None and self._session is not None:
+            agent = self._session.options.agent
+            self._transcript = await SharedTranscript.of(self._helm, self._owned, agent, self._session.id)
+        if self._transcript is not None:
+            await self._transcript.keep_shipping()
+
     async def _begin(self, spec: TurnSpec) -> Session:
         """Begin its turn, in a new session or in the one that it goes on with."""
         row, turn, options = self._owned.row, spec.turn, spec.options
@@ -193,12 +255,15 @@ class TaskRun:
             "on_task": self._entered,
         }
         # What the door asked for is asked of this machine in the same words: it may have other rules, roots and agents.
-        text, session_id = turn.text, row["session_id"]
+        text, session_id = turn.text, self._goes_on_with
         if was_cut(row):
             text = words_for(row, turn.text, same_session=session_id is not None)
         await self._keep(partial(self._owned.update, metadata={ASKED: self._owned.epoch}), "its beginning")
         session: Session | None = None
-        if session_id is not None:
+        where: Any = {"cwd": options.cwd, "kind": turn.kind, "worktree": spec.worktree}
+        if session_id is not None and self._is_moved:
+            session = await self._helm.start(text, **where, **asked, **_words(spec), carried=session_id)
+        elif session_id is not None:
             try:
                 session = await self._helm.say(session_id, text, **asked, **_words(spec))
             except SessionNotFound:
@@ -207,7 +272,6 @@ class TaskRun:
                 text = words_for(row, turn.text, same_session=False)
                 self._pump.note("anew", reason="its session is on the machine that was lost")
         if session is None:
-            where: Any = {"cwd": options.cwd, "kind": turn.kind, "worktree": spec.worktree}
             session = await self._helm.start(text, **where, **asked, **_words(spec))
         self._attach(session)
         known = {"directory": session.directory, "model": session.model, "turn_id": session.state.turn_id}
@@ -222,6 +286,7 @@ class TaskRun:
     def _attach(self, session: Session) -> None:
         """Tell what has happened in its turn so far, and from now on."""
         self._session = session
+        self._has_session.set()
         for event in session.feed.since(session.turn_cursor).events:
             self._hear(session, event)
         self._stop_hearing = self._helm.listen(self._hear)

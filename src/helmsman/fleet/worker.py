@@ -177,8 +177,7 @@ class Worker:
         with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as stopping:
                 for run in tuple(self._running.values()):
-                    run.let_go()
-                    stopping.start_soon(run.stop_turn)
+                    stopping.start_soon(run.hand_over)
 
     async def hand_over(self) -> None:
         """Leave the fleet: what ran here is the others' at once. To be called when the service that ran it has ended."""

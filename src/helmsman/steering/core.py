@@ -117,6 +117,7 @@ class Steering(Turns):
         tools: Sequence[ClientTool | ToolDefinition] = (),
         on_limit: OnLimit | None = None,
         placement: Placement | None = None,
+        carried: str | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
@@ -128,7 +129,8 @@ class Steering(Turns):
         silence of its turns replace those of the settings. The turn is stopped when it has cost more than `max_cost_usd`.
         `tools` are functions of this program that the agent may call, in all turns of the session.
         `on_limit` says what becomes of it when the account's usage limit is reached: `ask`, `wait` or `fail`; it too
-        replaces what the settings say, for all turns of the session. `placement` is for a fleet: where, and when.
+        replaces what the settings say, for all turns of the session. `placement` is for a fleet: where, and when; `carried`
+        is for its machines: `helmsman.steering.carrying`.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -150,7 +152,7 @@ class Steering(Turns):
         )
         limits = self._limits(limits, on_limit)
         worktrees_in = self.settings.state_dir if worktree else None
-        opener = start_session(checked, on_question, worktrees_in=worktrees_in, tools=runners)
+        opener = start_session(checked, on_question, worktrees_in=worktrees_in, tools=runners, carried=carried)
 
         async def begin() -> Session:
             least = min_remaining_percent
@@ -163,7 +165,7 @@ class Steering(Turns):
                 on_task=on_task,
                 limits=limits,
                 max_cost_usd=max_cost_usd,
-                worktree=worktree,
+                worktree=worktree if carried is None else None,
                 in_worktree=worktree,
             )
             session.on_question = on_question or session.on_question

@@ -71,17 +71,24 @@ def start_session(
     *,
     worktrees_in: Path | None,
     tools: Mapping[str, ToolRunner] | None = None,
+    carried: str | None = None,
 ) -> SessionOpener:
-    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own."""
+    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own.
+
+    One that was `carried` here is gone on with; all that it may do is said anew, as for a new one.
+    """
 
     async def start(engine: Engine) -> Fresh:
+        async def begin(options: SessionOptions) -> Opened:
+            return await (engine.open(options) if carried is None else engine.resume(carried, options))
+
         if worktrees_in is None or options.cwd is None:
-            return Fresh(await engine.open(options), options, str(options.cwd), on_question, tools=tools or {})
+            return Fresh(await begin(options), options, str(options.cwd), on_question, tools=tools or {})
         notes: list[str] = []
         tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in, notes.append)
         inside = replace(options, cwd=tree.directory)
         try:
-            opened = await engine.open(inside)
+            opened = await begin(inside)
         except Exception:
             await anyio.to_thread.run_sync(worktrees.discard, tree)
             raise

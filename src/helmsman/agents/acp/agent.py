@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
     from helmsman.agents.spending import SpendingFiles
+    from helmsman.agents.transcripts import Transcripts
     from helmsman.settings import ConfigFile, Settings
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
@@ -213,6 +214,9 @@ class AcpAgent(KeptAgent):
         if engine.means is None:
             engine.means = means
         return True
+
+    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> Transcripts | None:
+        return self._profile.transcripts(_env(env))
 
     def find(self, env: Mapping[str, str]) -> list[str]:
         """The command that starts it.

@@ -37,7 +37,7 @@ from helmsman.agents.acp.process import (
 )
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.protocol import Begun, Engine
+from helmsman.agents.protocol import Begun, Capability, Engine
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text
 from helmsman.errors import (
@@ -223,6 +223,12 @@ class AcpEngine(Engine):
                 return session
             await self._stop(session)
         return await self._load(session_id, options)
+
+    async def unload(self, session_id: str) -> None:
+        self.capabilities.require(Capability.MOVE)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            await self._stop(session)
 
     async def _suits(self, session: HeldSession, options: SessionOptions) -> bool:
         """Whether the process of a session can go on under these options."""

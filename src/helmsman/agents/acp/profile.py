@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.storage.reader import SessionReader
+    from helmsman.agents.transcripts import Transcripts
     from helmsman.model.options import SessionOptions
 
 Steering = Literal["no", "second prompt", "when asked", "request"]
@@ -90,6 +91,8 @@ class Profile:
     """Whether thought tokens are counted beside the output tokens, and not within."""
     runs_repository_files: bool = True
     """Whether, for all that is known, it may run files of a repository that nobody has trusted."""
+    moves: bool = False
+    """Whether `transcripts` can carry its sessions to another machine."""
     not_confined: str = ""
     """Why no sandbox can be put around it, as what follows "since"."""
     writable: tuple[Path, ...] = ()
@@ -190,6 +193,10 @@ class Profile:
         """The variables and the files in which a login of it is found, as far as that is known."""
         return (), ()
 
+    def transcripts(self, env: Mapping[str, str]) -> Transcripts | None:
+        """Its sessions on disk as what can be carried to another machine; None where they cannot."""
+        return None
+
     async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
         """Wait until a session can be loaded without harm."""
 
@@ -209,9 +216,13 @@ class Profile:
             can.add(Capability.HISTORY)
         if self.counting != "nothing":
             can.add(Capability.USAGE)
+        if self.moves:
+            can.add(Capability.MOVE)
         lacking = {capability: "Codex can." for capability in Capability if capability not in can}
         if Capability.STEER in lacking:
             lacking[Capability.STEER] = "Wait for the turn to end, or interrupt it and send the message then."
+        if Capability.MOVE in lacking:
+            lacking[Capability.MOVE] = "There the work starts anew from the files; Codex, Claude Code and Qwen go on."
         lacking[Capability.REVIEW] = (
             f"It is shown the diff and asked for its findings instead (`helmsman review --agent {self.name}`)."
         )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from helmsman.agents.acp.storage.reader import SessionReader
+    from helmsman.agents.transcripts import Transcripts
     from helmsman.model.options import SessionOptions
 
 _LOAD_AGAIN: Final = 1.0
@@ -201,6 +202,7 @@ class Qwen(Profile):
     steering = "when asked"
     counting = "turn"
     runs_repository_files = False
+    moves = True
 
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 
@@ -232,6 +234,15 @@ class Qwen(Profile):
         from helmsman.agents.acp.storage.qwen import QwenReader
 
         return QwenReader(self.home(env).path / "projects")
+
+    def transcripts(self, env: Mapping[str, str]) -> Transcripts:
+        from helmsman.agents.transcripts import OneFile
+
+        home = self.home(env).path
+        return OneFile(
+            lambda session_id: (home / "projects").glob(f"*/chats/{session_id}.jsonl"),
+            lambda directory: None if (own := self.own_project(home, directory)) is None else own / "chats",
+        )
 
     def home(self, env: Mapping[str, str]) -> AgentHome:
         path = Path(env.get("QWEN_HOME") or _home(env) / ".qwen")

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities, claude_is_here, find_claude
+from helmsman.agents.claude.binary import (
+    CLAUDE,
+    PROJECTS,
+    TITLE,
+    ClaudeBinary,
+    capabilities,
+    claude_is_here,
+    find_claude,
+)
 from helmsman.agents.found_programs import login_in
 from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capabilities, Installed
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.spending import ClaudeSpending
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.protocol import Engine
+    from helmsman.agents.transcripts import Transcripts
     from helmsman.settings import Settings
 
 _PREFIXES: Final = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_OAUTH_")
@@ -114,6 +123,18 @@ class ClaudeAgent(KeptAgent):
 
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)
+
+    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> Transcripts:
+        from helmsman.agents.claude.access import own_project
+        from helmsman.agents.transcripts import OneFile
+
+        projects = settings.claude_home / PROJECTS
+
+        def directory_of(directory: Path) -> Path | None:
+            own = own_project(settings.claude_home, directory)
+            return None if own == projects else own
+
+        return OneFile(lambda session_id: projects.glob(f"*/{session_id}.jsonl"), directory_of)
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSpending:
         from helmsman.agents.claude.spending import ClaudeSpending

@@ -203,7 +203,8 @@ class ClaudeEngine(Engine):
             info = await anyio.to_thread.run_sync(self._stored.find, session_id)
             if info is None:
                 raise _not_found(session_id)
-            session = LiveSession(session_id, Path(info.directory) if info.directory else None, self._router)
+            place = options.cwd or info.directory  # it may have been begun on another machine
+            session = LiveSession(session_id, None if place is None else Path(place), self._router)
             session = self._sessions.setdefault(session_id, session)
         session.directory = session.directory or options.cwd
         return session
@@ -326,6 +327,10 @@ class ClaudeEngine(Engine):
         raise EngineTimeout(
             f"Claude Code did not say within {_REPLY_SECONDS:g} s whether it took the name. Look, try again."
         )
+
+    async def unload(self, session_id: str) -> None:
+        if (session := self._sessions.pop(session_id, None)) is not None:
+            await self._end_process(session)
 
     async def _ask_about(self, session_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         info = await anyio.to_thread.run_sync(self._stored.find, session_id)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
+    from helmsman.agents.codex.storage.carrying import CodexTranscripts
     from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
     from helmsman.agents.keeper.owner import Owner
     from helmsman.model.events import Failure
@@ -197,6 +198,13 @@ class CodexAgent(Agent):
 
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> CodexSessions:
         return CodexSessions(settings.codex_home)
+
+    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CodexTranscripts | None:
+        from helmsman.agents.codex.storage.carrying import CodexTranscripts
+
+        if settings.codex_remote is not None:
+            return None
+        return CodexTranscripts(settings.codex_home, (await find_agent(settings, env)).version)
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> RolloutSpending:
         from helmsman.agents.codex.storage.rollout_usage import RolloutSpending

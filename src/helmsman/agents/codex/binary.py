@@ -499,6 +499,8 @@ def app_server_capabilities(binary: CodexBinary, *, detached: bool) -> Capabilit
     }
     if not detached:
         lacking[Capability.DETACH] = "Use HELMSMAN_DETACH=1, not on Windows."
+    if binary.remote is not None:
+        lacking[Capability.MOVE] = "Use a Codex on this machine."
     if not detached or binary.remote is not None:
         lacking[Capability.ATTACH] = "Use the hub (HELMSMAN_DETACH=1) and a Codex on this machine."
     elif not binary.can(Feature.GUARDED_SOCKET):

@@ -128,6 +128,12 @@ class AppServerUpkeep(Engine):
     async def unarchive(self, session_id: str) -> None:
         await self.api.unarchive_thread(session_id)
 
+    async def unload(self, session_id: str) -> None:
+        """Codex lets go at once only of a thread that is archived; any other it goes on with as it has it in memory."""
+        if session_id in await self.api.loaded_threads():
+            await self.archive(session_id)
+            await self.unarchive(session_id)
+
     async def goal(self, session_id: str) -> Goal | None:
         return await self.api.goal(session_id)
 

@@ -51,12 +51,12 @@ class RolloutIndex:
     def __init__(self, codex_home: Path, *, open_file: Callable[[Path], BinaryIO] | None = None) -> None:
         """`open_file` opens a rollout for reading; a test counts with it what is read."""
         self._home = codex_home
-        self._open = open_file or _open_rollout
+        self._open = open_file or open_rollout
         self._lock = threading.Lock()
         self._heads: dict[str, dict[str, _KnownHead]] = {SESSIONS: {}, ARCHIVED: {}}
         self._trees = {root: _Tree(codex_home / root, archived=root == ARCHIVED) for root in (SESSIONS, ARCHIVED)}
         self._found: dict[tuple[str, ...], tuple[tuple[int, ...], dict[str, _File]]] = {}
-        self._names = _Names(codex_home / NAMES)
+        self._names = SessionNames(codex_home / NAMES)
 
     def list(
         self,
@@ -312,13 +312,13 @@ def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
 def read_rollout(path: str, read: Callable[[BinaryIO], _ResultT]) -> _ResultT | None:
     """What `read` makes of a rollout file, unpacked if it is compressed; None if it cannot be read."""
     try:
-        with _open_rollout(Path(path)) as file:
+        with open_rollout(Path(path)) as file:
             return read(file)
     except _read_errors():
         return None
 
 
-def _open_rollout(path: Path) -> BinaryIO:
+def open_rollout(path: Path) -> BinaryIO:
     if path.suffix == ".zst":
         return cast("BinaryIO", importlib.import_module(_ZSTD).open(path, "rb"))
     return path.open("rb", buffering=64 * 1024)
@@ -387,7 +387,7 @@ class _KnownHead:
     complete: bool
 
 
-class _Names:
+class SessionNames:
     """The names people gave to sessions: a file of lines of which the last about a session counts."""
 
     def __init__(self, path: Path) -> None:

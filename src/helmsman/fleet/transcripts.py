@@ -1,0 +1,85 @@
+"""What a session has written, kept in the fleet's database under the epoch of its task, and placed where it goes on.
+
+It is shipped while a turn runs, so that of a machine that is lost at most the last moments are missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.agents.transcripts import TranscriptPart
+from helmsman.steering.carrying import CarriedSession
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.fleet.owned import OwnedTask
+    from helmsman.steering.core import Steering
+
+_SECONDS: Final = 0.5
+"""How often it is looked what is new."""
+
+
+class SharedTranscript:
+    """The transcript of a task's session, while this machine has the task."""
+
+    def __init__(self, owned: OwnedTask, session: CarriedSession) -> None:
+        self._owned = owned
+        self._session = session
+        self._shipping = anyio.Lock()
+
+    @classmethod
+    async def of(cls, helm: Steering, owned: OwnedTask, agent: str, session_id: str) -> SharedTranscript | None:
+        """None of an agent whose sessions stay where they are."""
+        session = await CarriedSession.of(helm, agent, session_id)
+        return None if session is None else cls(owned, session)
+
+    async def bring(self, directory: Path) -> bool:
+        """Have the session here as the fleet knows it, to go on in a directory; whether that was any other than it is here.
+
+        Raises:
+            CannotMove: It cannot go on here.
+        """
+        database = self._owned.database
+        sizes = await database.keep_trying(
+            lambda: database.all(
+                "select file, max(start + octet_length(data))::bigint as size from helmsman.rollouts "
+                "where session_id = %s group by file",
+                (self._session.id,),
+            ),
+            "a transcript",
+        )
+        if not sizes or await self._session.is_as_kept({row["file"]: row["size"] for row in sizes}):
+            return False
+        rows = await database.keep_trying(
+            lambda: database.all(
+                "select file, start, data from helmsman.rollouts where session_id = %s order by file, start",
+                (self._session.id,),
+            ),
+            "a transcript",
+        )
+        await self._session.place([TranscriptPart(**row) for row in rows], directory)
+        return True
+
+    async def ship(self) -> None:
+        """Keep what is new of it.
+
+        Raises:
+            NotOwner: The task is somebody else's.
+        """
+        async with self._shipping:
+            while parts := await self._session.tails():
+                for part in parts:
+                    await self._owned.database.keep_trying(lambda part=part: self._store(part), "a transcript")  # type: ignore[misc]
+                    self._session.kept(part)
+
+    async def keep_shipping(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self.ship()
+            await anyio.sleep(_SECONDS)
+
+    async def _store(self, part: TranscriptPart) -> None:
+        await self._owned.add_rollout(self._session.id, part.file, part.start, part.data)

@@ -1,0 +1,87 @@
+"""Sessions that go from one machine to another: their transcripts are read here while they run, and placed there.
+
+`CarriedSession` is one session on this machine. What it has written is given out in parts (`tails`); what another machine
+has written is put into the agent's own storage (`place`), after whoever has the session loaded here has let go of it: an
+engine that goes on with what it has in memory would write to a file that is no more. Then `start(carried=…)` goes on.
+Directory, sandbox and approval policy are said anew there, never taken from what was carried.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Self
+
+import anyio.to_thread
+
+from helmsman.agents.protocol import Capability
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from helmsman.agents.transcripts import TranscriptPart, Transcripts
+    from helmsman.steering.core import Steering
+
+log = logging.getLogger(__name__)
+
+AWAY: Final = "carried-away"
+"""Where in the state directory copies are that had gone another way than what was carried."""
+
+
+class CarriedSession:
+    """A session whose transcript is carried. `of` makes it; None is one of an agent whose sessions stay where they are."""
+
+    def __init__(self, helm: Steering, agent: str, session_id: str, transcripts: Transcripts) -> None:
+        self._helm = helm
+        self._agent = agent
+        self._transcripts = transcripts
+        self.id = session_id
+        self._stored: dict[str, int] = {}
+
+    @classmethod
+    async def of(cls, helm: Steering, agent: str, session_id: str) -> Self | None:
+        """Raises: HelmsmanError: There is no such agent here."""
+        transcripts = await helm.agents[agent].transcripts(helm.settings, helm.environment)
+        return None if transcripts is None else cls(helm, agent, session_id, transcripts)
+
+    async def tails(self) -> list[TranscriptPart]:
+        """What is new since what was `kept`. Call it again until it gives nothing."""
+        return await anyio.to_thread.run_sync(self._transcripts.tails, self.id, self._stored)
+
+    def kept(self, part: TranscriptPart) -> None:
+        """A part is where it cannot be lost, and so is all of its file before it."""
+        self._stored[part.file] = part.start + len(part.data)
+
+    async def is_as_kept(self, sizes: Mapping[str, int]) -> bool:
+        """Whether its files here are as large as these; then all of it is known to be kept."""
+        found = await anyio.to_thread.run_sync(self._transcripts.files, self.id)
+        here = {file.name: file.path.stat().st_size for file in found if file.is_own}
+        if not here or any(sizes.get(name) != size for name, size in here.items()):
+            return False
+        self._stored |= sizes
+        return True
+
+    async def place(self, parts: Iterable[TranscriptPart], directory: Path) -> None:
+        """Have the session here as it was carried, to go on in a directory.
+
+        Raises:
+            CannotMove: It cannot go on here.
+        """
+        helm, parts = self._helm, list(parts)
+        engine = await helm.engine(Capability.MOVE, agent=self._agent)
+        await engine.unload(self.id)
+        helm.forget(self.id)
+        away = helm.settings.state_dir / AWAY
+        placed = await anyio.to_thread.run_sync(
+            lambda: self._transcripts.place(self.id, parts, directory=directory, away=away)
+        )
+        for part in parts:
+            self.kept(part)
+        if placed.moved_away is not None:
+            log.warning("session %s had gone another way here; that is kept in %s", self.id, placed.moved_away)
+        if placed.name is not None and Capability.RENAME in engine.capabilities:
+            try:
+                await engine.rename(self.id, placed.name)
+            except HelmsmanError as error:  # it can do without
+                log.warning("session %s could not be named: %s", self.id, error)
