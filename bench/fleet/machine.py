@@ -33,10 +33,7 @@ class QuickRun:
         self.woken.set()
         self.woken = anyio.Event()
 
-    def let_go(self) -> None:
-        """Nothing is held."""
-
-    async def stop_turn(self) -> None:
+    async def hand_over(self) -> None:
         """Nothing runs."""
 
 

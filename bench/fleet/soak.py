@@ -219,7 +219,7 @@ class Soak:
                         server.go_on()
 
     async def _judge(self, url: str) -> dict[str, Any]:
-        lost, untrue, statuses = [], [], Counter[str]()
+        lost, untrue, statuses, failures = [], [], Counter[str](), Counter[str]()
         async with FleetClient(url) as client:
             until = time.monotonic() + 600
             for task_id, said in self.accepted.items():
@@ -227,6 +227,8 @@ class Soak:
                     task_id, lambda task: not task.is_running, timeout=max(1, until - time.monotonic())
                 )
                 statuses[task.status] += 1
+                if task.error is not None:
+                    failures[f"{task.error.get('code')}: {task.error.get('message')}"] += 1
                 if not has:
                     lost.append(task_id)
                 elif task.status == "completed" and task.result != said:
@@ -247,6 +249,7 @@ class Soak:
             "tasks": len(self.accepted),
             "begun again": again,
             "statuses": dict(statuses),
+            "failures": dict(failures),
             "faults": dict(self.faults),
             "ends of workers, by exit code": dict(exits),
             "refused at doors": dict(self.refused),

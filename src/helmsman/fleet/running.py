@@ -93,6 +93,7 @@ class TaskRun:
         """Held until its turn and all that it left running have stopped."""
         self._has_progress = False
         self._is_let_go = False
+        self._handed_over = anyio.Event()
         self._transcript: SharedTranscript | None = None
         self._goes_on_with: str | None = owned.row["session_id"]
         self._is_moved = False
@@ -102,9 +103,11 @@ class TaskRun:
         """Somebody may have answered or cancelled."""
         self._wake.set()
 
-    def let_go(self) -> None:
-        """The machine ends, and others go on: how its turn ends here is nobody's business any more."""
+    async def hand_over(self) -> None:
+        """The machine ends, and others go on: stop its turn, and store all that they need of it."""
         self._is_let_go = True
+        await self.stop_turn()
+        await self._handed_over.wait()
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -115,10 +118,12 @@ class TaskRun:
             async with self._serving():
                 self._pump.note("attempt", epoch=self._owned.epoch, machine=machine_of(row["worker"]))
                 end, outcome = await self._work()
-                if self._is_let_go:
-                    await anyio.sleep_forever()  # the process ends
                 if self._transcript is not None:
                     await self._transcript.ship()
+                if self._is_let_go:
+                    await self._pump.close()
+                    self._handed_over.set()
+                    await anyio.sleep_forever()  # the process ends
                 if self._has_lost_engine(end):
                     return AGAIN
                 await self._pump.close()

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import psycopg
 import sqlalchemy as sa
@@ -22,8 +23,8 @@ from helmsman.agents.registry import engine_overviews
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.errors import FleetRefused
-from helmsman.fleet.database import FleetDatabase
+from helmsman.errors import FleetRefused, FleetUnavailable
+from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.lanes import queue_next, waiting_lanes
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.queueing import Enqueuer, Taker
@@ -141,10 +142,12 @@ class Worker:
 
         Raises:
             DeclaredDead: Others have this worker's work. Whatever runs for it must end at once.
+            FleetUnavailable: The database cannot be reached; nothing was taken.
         """
         self._helm = helm
         self._taker = Taker(self._database.url, self.id, self._run, self._free)
         dead: list[DeclaredDead] = []
+        failed: list[FleetUnavailable] = []
         async with anyio.create_task_group() as tasks:
 
             async def keep_lease() -> None:
@@ -157,8 +160,13 @@ class Worker:
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(keep_lease)
-            await anyio.to_thread.run_sync(self._register_queues)
-            self._taker.launch(self._own_queues)
+            try:
+                await anyio.to_thread.run_sync(self._register_queues)
+                self._taker.launch(self._own_queues)
+            except sa.exc.OperationalError as error:
+                failed.append(unavailable(error.orig or error))
+                tasks.cancel_scope.cancel()
+                await anyio.lowlevel.checkpoint()
             tasks.start_soon(self._listen)
             tasks.start_soon(self._sweep)
             tasks.start_soon(self._keep_up)
@@ -168,6 +176,8 @@ class Worker:
                 await sleep_until(self._woken, 1.0)
             await self._let_go()
             tasks.cancel_scope.cancel()
+        if failed:
+            raise failed[0]
         if dead:
             self.leash.close()  # nothing that runs here may go on
             raise dead[0]
@@ -177,8 +187,7 @@ class Worker:
         with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as stopping:
                 for run in tuple(self._running.values()):
-                    run.let_go()
-                    stopping.start_soon(run.stop_turn)
+                    stopping.start_soon(run.hand_over)
 
     async def hand_over(self) -> None:
         """Leave the fleet: what ran here is the others' at once. To be called when the service that ran it has ended."""
