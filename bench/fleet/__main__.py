@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import psycopg
 
-from helmsman.fleet.client import FleetClient, FleetDraft
+from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
+from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.testing.postgres import Postgres
 
@@ -78,11 +79,13 @@ async def facts(client: FleetClient, task_id: str) -> list[tuple[dict[str, Any],
     return seen
 
 
+def _door(url: str, count: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "bench.fleet.door", url, str(count)], **_PIPES)
+
+
 async def enqueueing(url: str, count: int) -> dict[str, Any]:
     """Three doors at once, each a process."""
-    doors = [
-        subprocess.Popen([sys.executable, "-m", "bench.fleet.door", url, str(count // 3)], **_PIPES) for _ in range(3)
-    ]
+    doors = [_door(url, count // 3) for _ in range(3)]
     for door in doors:
         assert door.stdout is not None
         assert door.stdout.readline() == b"ready\n"

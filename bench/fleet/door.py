@@ -9,7 +9,8 @@ import sys
 
 import anyio
 
-from helmsman.fleet.client import FleetClient, FleetDraft
+from helmsman.fleet.client import FleetClient
+from helmsman.fleet.values import FleetDraft
 
 
 async def main(url: str, count: str) -> None:

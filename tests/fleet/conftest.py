@@ -16,7 +16,8 @@ import anyio.to_thread
 import psycopg
 import pytest
 
-from helmsman.fleet.client import FleetClient, FleetDraft
+from helmsman.fleet.client import FleetClient
+from helmsman.fleet.values import FleetDraft
 from helmsman.model.inputs import session_options
 from helmsman.model.options import TurnInput
 from helmsman.tasks.spec import TurnSpec

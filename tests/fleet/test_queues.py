@@ -12,7 +12,7 @@ import pytest
 
 from helmsman.errors import FleetNotReady, FleetRefused, InvalidInput
 from helmsman.fleet.client import FleetClient
-from helmsman.fleet.database import Database
+from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.queueing import Enqueuer
 from helmsman.fleet.setup import init_fleet
 from helmsman.fleet.upkeep import drop_expired
@@ -104,7 +104,7 @@ async def test_labels_hosts_delays_deadlines_and_cancels(fleet: Fleet, model: Sc
     assert len(journal.runs("long")) == 2
 
     # The results go when they have expired, with all that DBOS knows of them.
-    async with Database(fleet.url) as database:
+    async with FleetDatabase(fleet.url) as database:
         enqueuer = Enqueuer(fleet.url)
         await database.all("update helmsman.tasks set expires_at = clock_timestamp() - interval '1 s' returning 1")
         assert await drop_expired(database, enqueuer) == 6

@@ -17,7 +17,8 @@ from helmsman.errors import FleetNotReady, InvalidInput, InvalidSetting
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from helmsman.fleet.client import FleetClient, Machine
+    from helmsman.fleet.client import FleetClient
+    from helmsman.fleet.values import Machine
 
 ResultT = TypeVar("ResultT")
 _MARKS: Final = {"ok": "ok", "warning": "!", "wrong": "✗"}

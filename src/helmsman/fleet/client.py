@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from contextlib import AsyncExitStack, suppress
-from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 
@@ -20,18 +19,13 @@ import sqlalchemy as sa
 from psycopg.types.json import Jsonb
 
 from helmsman.base.concurrency import background_tasks, sleep_until
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
-from helmsman.fleet.database import Database, unavailable
+from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.lanes import is_busy, lock_lane, queue_next
 from helmsman.fleet.queueing import Enqueuer
 from helmsman.fleet.rows import (
-    DEFAULT_PRIORITY,
     DOORS,
-    FIRST_PRIORITY,
-    LAST_PRIORITY,
-    checked_name,
     clean_text,
     jsonb,
     machine_of,
@@ -41,6 +35,7 @@ from helmsman.fleet.rows import (
     task_of,
 )
 from helmsman.fleet.schema import require_schema
+from helmsman.fleet.values import AskedInFleet, FleetDraft, FleetEvents, Machine
 from helmsman.model.questions import read_answers
 from helmsman.tasks.model import of_agents
 from helmsman.tasks.outcome import kept
@@ -51,7 +46,6 @@ if TYPE_CHECKING:
     from psycopg.rows import DictRow
 
     from helmsman.model.answered_by import AnsweredBy
-    from helmsman.model.questions import Question
     from helmsman.tasks.model import Task, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
 
@@ -60,7 +54,6 @@ _LOOK_SECONDS: Final = 5.0
 _PAGE: Final = 200
 _MACHINES_SECONDS: Final = 1.0
 """For so long it is known which machines there are."""
-_LONGEST_DELAY: Final = 366 * 24 * 3600.0
 
 _ENQUEUE: Final = sa.text(
     """
@@ -80,115 +73,11 @@ _ENQUEUE: Final = sa.text(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetDraft:
-    """A task as a door describes it.
-
-    Attributes:
-        spec: What the machine needs to run it (`helmsman.tasks.spec.TurnSpec.as_dict`), and what else it is to know.
-        session_id: The session that it goes on with: its tasks run one after another, in this order.
-        lane: The same by its lane, also before any machine has begun it.
-        host: The one machine that may run it; else any that has the agent and all of `labels` does.
-        priority: From 1, which comes first, to 1000.
-        delay: It begins so many seconds from now, not before.
-        deadline: It is stopped so many seconds from now, wherever it is.
-        bundles: What travels with it, by kind, stored before its id is given out.
-    """
-
-    agent: str
-    instruction: str
-    spec: Mapping[str, Any]
-    directory: str | None = None
-    session_id: str | None = None
-    lane: str | None = None
-    model: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    idempotency_key: str | None = None
-    priority: int = DEFAULT_PRIORITY
-    delay: float | None = None
-    deadline: float | None = None
-    labels: tuple[str, ...] = ()
-    host: str | None = None
-    bundles: Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]] = field(default_factory=dict[str, Any])
-
-    def check(self) -> None:
-        """Make sure that it makes sense.
-
-        Raises:
-            InvalidInput: It does not.
-        """
-        if not FIRST_PRIORITY <= self.priority <= LAST_PRIORITY:
-            raise InvalidInput(
-                f"priority is {self.priority}. Use {FIRST_PRIORITY}, which comes first, to {LAST_PRIORITY}.",
-                parameter="priority",
-            )
-        for name, seconds in (("delay", self.delay), ("deadline", self.deadline)):
-            if seconds is not None and not (0 <= seconds <= _LONGEST_DELAY and math.isfinite(seconds)):
-                raise InvalidInput(f"{name} is {seconds}. Use seconds from now, up to a year.", parameter=name)
-        for label in self.labels:
-            checked_name(label, "A label")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """One machine of a fleet, as it last said of itself."""
-
-    name: str
-    id: str
-    labels: tuple[str, ...]
-    agents: Mapping[str, Any]
-    capacity: int
-    running: int
-    version: str
-    is_draining: bool
-    started: datetime
-    seen_seconds_ago: float
-    is_alive: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """As doors show it."""
-        return {
-            "name": self.name,
-            "isAlive": self.is_alive,
-            "isDraining": self.is_draining,
-            "running": self.running,
-            "capacity": self.capacity,
-            "labels": list(self.labels),
-            "agents": sorted(self.agents),
-            "version": self.version,
-            "seenSecondsAgo": round(self.seen_seconds_ago, 1),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedInFleet:
-    """A question that waits for an answer. `refused` says why the last answer did not do."""
-
-    task: str
-    session_id: str | None
-    machine: str | None
-    asked_at: datetime
-    expires_at: datetime | None
-    question: Question
-    refused: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetEvents:
-    """What happened in a task from an offset on: `events` are `Event`s, or facts of the fleet's own as dictionaries."""
-
-    events: tuple[Any, ...]
-    offset: int
-    """Where to go on reading."""
-    is_over: bool
-    """Nothing will follow: the task has ended, and all of it has stopped."""
-
-
 class FleetClient:
     """Use it as an async context manager."""
 
     def __init__(self, url: str) -> None:
-        self.database = Database(url, name="helmsman door")
+        self.database = FleetDatabase(url, name="helmsman door")
         self._enqueuer: Enqueuer | None = None
         self._changed: dict[str, anyio.Event] = {}
         self._any_changed = anyio.Event()

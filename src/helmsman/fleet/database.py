@@ -51,7 +51,7 @@ def checked_url(url: str) -> str:
     return "postgresql" + url[url.index(":") :]
 
 
-class Database:
+class FleetDatabase:
     """A fleet's database for one process. Use it as an async context manager; nothing is connected before it is needed."""
 
     def __init__(self, url: str, *, name: str = "helmsman", most: int = 4) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.agents.protocol import PastTurn
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS
-from helmsman.fleet.client import FleetDraft
 from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
 from helmsman.fleet.link import FleetLink
+from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
 from helmsman.model.handover_text import own_words

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
-    from helmsman.fleet.database import Database
+    from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.queueing import Enqueuer
 
 _LOCK: Final = sa.text("select pg_advisory_xact_lock(hashtextextended(:lane, 0))")
@@ -54,7 +54,7 @@ def queue_next(enqueuer: Enqueuer, lane: str) -> None:
             enqueuer.put(connection, row.id, row.queue, priority=row.priority, delay=delay)
 
 
-async def waiting_lanes(database: Database) -> list[str]:
+async def waiting_lanes(database: FleetDatabase) -> list[str]:
     """The lanes in which something waits, and nothing is queued or runs."""
     rows = await database.all(
         """

@@ -24,7 +24,7 @@ from helmsman.fleet.schema import LOCK
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from helmsman.fleet.database import Database
+    from helmsman.fleet.database import FleetDatabase
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Lease:
 
     def __init__(
         self,
-        database: Database,
+        database: FleetDatabase,
         worker_id: str,
         *,
         place: str,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from psycopg.rows import DictRow
 
-    from helmsman.fleet.database import Database
+    from helmsman.fleet.database import FleetDatabase
     from helmsman.model.questions import Question
     from helmsman.tasks.model import Task
     from helmsman.tasks.outcome import TaskOutcome
@@ -101,7 +101,7 @@ _FINISH: Final = """
 class OwnedTask:
     """A task that this worker has, under this epoch. `row` is what it was when it was claimed."""
 
-    database: Database
+    database: FleetDatabase
     row: DictRow
     stored: int = 0
     """How many events of it are stored."""
@@ -115,7 +115,7 @@ class OwnedTask:
         return int(self.row["epoch"])
 
     @classmethod
-    async def claim(cls, database: Database, task_id: str, worker: str) -> Self | None:
+    async def claim(cls, database: FleetDatabase, task_id: str, worker: str) -> Self | None:
         """Begin a task, or begin it again; None where it has ended, or may not be begun now."""
         row = await database.one(_CLAIM, {"task": task_id, "worker": worker})
         return None if row is None else cls(database, row, row["event_count"])

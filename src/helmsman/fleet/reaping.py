@@ -11,7 +11,7 @@ from helmsman.fleet.rows import machine_of
 from helmsman.tasks.model import KEPT
 
 if TYPE_CHECKING:
-    from helmsman.fleet.database import Database
+    from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.queueing import Enqueuer, Taker
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _ORPHANS: Final = """
 """
 
 
-async def give_back_work(database: Database, taker: Taker, enqueuer: Enqueuer) -> None:
+async def give_back_work(database: FleetDatabase, taker: Taker, enqueuer: Enqueuer) -> None:
     """Have others run what the dead were running: it is in its queue again, and its row says so.
 
     Nobody runs a task before its worker has a row, so whoever runs one without a row is dead.
@@ -54,7 +54,7 @@ async def give_back_work(database: Database, taker: Taker, enqueuer: Enqueuer) -
             log.warning("task %s of %s, which is dead, is in its queue again", orphan["id"], orphan["owner"])
 
 
-async def hand_over_task(database: Database, task_id: str, owner: str) -> None:
+async def hand_over_task(database: FleetDatabase, task_id: str, owner: str) -> None:
     """A task that was stopped in order, for others to go on with at once."""
     await database.one(
         """
@@ -68,7 +68,7 @@ async def hand_over_task(database: Database, task_id: str, owner: str) -> None:
     )
 
 
-async def move_from_dead_hosts(database: Database) -> None:
+async def move_from_dead_hosts(database: FleetDatabase) -> None:
     """What waits in the queue of a machine only because its session was there, and that is gone or full, any may do.
 
     What somebody wants done on one machine waits for that machine.
@@ -96,7 +96,7 @@ async def move_from_dead_hosts(database: Database) -> None:
             await connection.execute("update helmsman.tasks set queue = %s where id = %s", (row["queue"], row["id"]))
 
 
-async def stop_late_tasks(database: Database, enqueuer: Enqueuer) -> None:
+async def stop_late_tasks(database: FleetDatabase, enqueuer: Enqueuer) -> None:
     """A task whose deadline passes before anybody takes it has failed."""
     rows = await database.all(
         """

@@ -28,7 +28,7 @@ from helmsman.tasks.spec import TurnSpec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from helmsman.fleet.database import Database
+    from helmsman.fleet.database import FleetDatabase
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
@@ -371,7 +371,9 @@ def _failure(code: str, message: str) -> dict[str, Any]:
     return {"status": "failed", "error": {"code": code, "message": message, "retryable": False}}
 
 
-async def run_task(helm: Steering, database: Database, worker: str, task_id: str, running: dict[str, TaskRun]) -> str:
+async def run_task(
+    helm: Steering, database: FleetDatabase, worker: str, task_id: str, running: dict[str, TaskRun]
+) -> str:
     """Claim a task and run it; how it ended."""
     while True:
         owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")

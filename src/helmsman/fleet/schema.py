@@ -14,7 +14,7 @@ from helmsman.errors import FleetNotReady
 from helmsman.fleet.database import not_ready
 
 if TYPE_CHECKING:
-    from helmsman.fleet.database import Connection, Database
+    from helmsman.fleet.database import Connection, FleetDatabase
 
 LOCK: Final = 0x48454C4D
 """The advisory locks of a fleet: this for migrations, the next for the reaper."""
@@ -181,7 +181,7 @@ async def migrate(connection: Connection) -> int:
     return before
 
 
-async def require_schema(database: Database) -> None:
+async def require_schema(database: FleetDatabase) -> None:
     """Make sure that this version can work with the tables that are there.
 
     Raises:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import FleetNotReady
-from helmsman.fleet.database import Database, unavailable
+from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.queueing import prepare
 from helmsman.fleet.schema import migrate
 
@@ -38,7 +38,7 @@ class DatabaseCheck:
     text: str
 
 
-async def check_database(database: Database) -> list[DatabaseCheck]:
+async def check_database(database: FleetDatabase) -> list[DatabaseCheck]:
     """Look at what acknowledged work, leases and secrets depend on.
 
     Raises:
@@ -129,7 +129,7 @@ async def init_fleet(url: str) -> list[DatabaseCheck]:
         FleetNotReady: It is not one to rely on, or its role may not make tables; nothing was changed.
         FleetUnavailable: It cannot be reached.
     """
-    async with Database(url, name="helmsman fleet init") as database:
+    async with FleetDatabase(url, name="helmsman fleet init") as database:
         checks = await check_database(database)
         if wrong := [check.text for check in checks if check.verdict == "wrong"]:
             raise FleetNotReady(" ".join(wrong))

@@ -12,7 +12,7 @@ import anyio.to_thread
 from helmsman.fleet.schema import LOCK
 
 if TYPE_CHECKING:
-    from helmsman.fleet.database import Database
+    from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.queueing import Enqueuer
 
 EVERY_SECONDS: Final = 600.0
@@ -20,7 +20,7 @@ _UPKEEP: Final = LOCK + 2
 _BATCH: Final = 500
 
 
-async def drop_expired(database: Database, enqueuer: Enqueuer) -> int:
+async def drop_expired(database: FleetDatabase, enqueuer: Enqueuer) -> int:
     """Remove what has expired: tasks with their events, questions, results and bundles, rollouts, and DBOS's own records.
 
     How many tasks that were. What DBOS knows goes first: asked again, the rest is found by the task that is still there.

@@ -23,7 +23,7 @@ from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import FleetRefused
-from helmsman.fleet.database import Database
+from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.lanes import queue_next, waiting_lanes
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.queueing import Enqueuer, Taker
@@ -80,7 +80,7 @@ class Worker:
         self.options = options
         self.id = new_worker_id(options.name)
         self._directory = directory
-        self._database = Database(options.url, name=f"helmsman worker {options.name}", most=6)
+        self._database = FleetDatabase(options.url, name=f"helmsman worker {options.name}", most=6)
         self._running: dict[str, TaskRun] = {}
         self._leaving = anyio.Event()
         self._is_stopping = False

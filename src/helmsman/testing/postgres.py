@@ -6,7 +6,6 @@ It runs on a free port of this machine with its files in a directory, and can be
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -56,11 +55,13 @@ class Postgres:
         self._data = directory / "postgres"
         self._process: subprocess.Popen[bytes] | None = None
         # Postgres refuses to run as root.
-        user = ("postgres" if _has_user("postgres") else "nobody") if os.geteuid() == 0 else None
         self._as: dict[str, Any] = {}
-        if user is not None:
-            known = pwd.getpwnam(user)
-            self._as = {"user": known.pw_uid, "group": known.pw_gid, "extra_groups": []}
+        if os.geteuid() == 0:
+            import pwd
+
+            users = {known.pw_name: known for known in pwd.getpwall()}
+            user = users.get("postgres") or users["nobody"]
+            self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -144,11 +145,3 @@ class Postgres:
     def _processes(server: int) -> list[int]:
         children = Path(f"/proc/{server}/task/{server}/children").read_text(encoding="ascii").split()
         return [server, *map(int, children)]
-
-
-def _has_user(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True

@@ -1,0 +1,123 @@
+"""What is said of a fleet: tasks as doors describe them, machines, questions, and what happened."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.lazy_dataclass import dataclass
+from helmsman.errors import InvalidInput
+from helmsman.fleet.rows import DEFAULT_PRIORITY, FIRST_PRIORITY, LAST_PRIORITY, checked_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from helmsman.model.questions import Question
+
+_LONGEST_DELAY: Final = 366 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDraft:
+    """A task as a door describes it.
+
+    Attributes:
+        spec: What the machine needs to run it (`helmsman.tasks.spec.TurnSpec.as_dict`), and what else it is to know.
+        session_id: The session that it goes on with: its tasks run one after another, in this order.
+        lane: The same by its lane, also before any machine has begun it.
+        host: The one machine that may run it; else any that has the agent and all of `labels` does.
+        priority: From 1, which comes first, to 1000.
+        delay: It begins so many seconds from now, not before.
+        deadline: It is stopped so many seconds from now, wherever it is.
+        bundles: What travels with it, by kind, stored before its id is given out.
+    """
+
+    agent: str
+    instruction: str
+    spec: Mapping[str, Any]
+    directory: str | None = None
+    session_id: str | None = None
+    lane: str | None = None
+    model: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    idempotency_key: str | None = None
+    priority: int = DEFAULT_PRIORITY
+    delay: float | None = None
+    deadline: float | None = None
+    labels: tuple[str, ...] = ()
+    host: str | None = None
+    bundles: Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]] = field(default_factory=dict[str, Any])
+
+    def check(self) -> None:
+        """Make sure that it makes sense.
+
+        Raises:
+            InvalidInput: It does not.
+        """
+        if not FIRST_PRIORITY <= self.priority <= LAST_PRIORITY:
+            raise InvalidInput(
+                f"priority is {self.priority}. Use {FIRST_PRIORITY}, which comes first, to {LAST_PRIORITY}.",
+                parameter="priority",
+            )
+        for name, seconds in (("delay", self.delay), ("deadline", self.deadline)):
+            if seconds is not None and not (0 <= seconds <= _LONGEST_DELAY and math.isfinite(seconds)):
+                raise InvalidInput(f"{name} is {seconds}. Use seconds from now, up to a year.", parameter=name)
+        for label in self.labels:
+            checked_name(label, "A label")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One machine of a fleet, as it last said of itself."""
+
+    name: str
+    id: str
+    labels: tuple[str, ...]
+    agents: Mapping[str, Any]
+    capacity: int
+    running: int
+    version: str
+    is_draining: bool
+    started: datetime
+    seen_seconds_ago: float
+    is_alive: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """As doors show it."""
+        return {
+            "name": self.name,
+            "isAlive": self.is_alive,
+            "isDraining": self.is_draining,
+            "running": self.running,
+            "capacity": self.capacity,
+            "labels": list(self.labels),
+            "agents": sorted(self.agents),
+            "version": self.version,
+            "seenSecondsAgo": round(self.seen_seconds_ago, 1),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedInFleet:
+    """A question that waits for an answer. `refused` says why the last answer did not do."""
+
+    task: str
+    session_id: str | None
+    machine: str | None
+    asked_at: datetime
+    expires_at: datetime | None
+    question: Question
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEvents:
+    """What happened in a task from an offset on: `events` are `Event`s, or facts of the fleet's own as dictionaries."""
+
+    events: tuple[Any, ...]
+    offset: int
+    """Where to go on reading."""
+    is_over: bool
+    """Nothing will follow: the task has ended, and all of it has stopped."""
