@@ -31,6 +31,7 @@ from helmsman.base.given_values import (
     agent_name,
     any_path,
     config_table,
+    database_address,
     directories,
     existing_directory,
     exists,
@@ -132,8 +133,7 @@ class Settings:
 
     @property
     def session_roots(self) -> tuple[Path, ...]:
-        """Where sessions may work and write: the allowed roots, worktrees, which are made only of what is in them, and what
-        was brought from another machine."""
+        """Where sessions may work and write: the allowed roots, worktrees made of what is in them, and trees brought here."""
         state_dir = self.state_dir.resolve()
         return (*self.allowed_roots, state_dir / WORKTREES, state_dir / WORKSPACES) if self.allowed_roots else ()
 
@@ -387,14 +387,6 @@ def _address(given: Given) -> str:
     return engine_address(given.value.strip()).geturl()
 
 
-def _database(given: Given) -> str:
-    """The address is never shown: it may hold a password."""
-    value = given.value.strip() if isinstance(given.value, str) else ""
-    if not value.startswith(("postgresql://", "postgres://")):
-        raise InvalidSetting(f"{given.name} is no address of a fleet. Use postgresql://USER@HOST/DATABASE.")
-    return value
-
-
 # --- what a project's file can do ------------------------------------------------------------------------------------
 
 
@@ -485,7 +477,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         FLEET_URL,
         None,
         "the fleet that new work is given to: postgresql://USER@HOST/DATABASE, as `helmsman fleet init` has set it up",
-        _database,
+        database_address,
         only_yours,
     ),
     "codex_home": _Setting("CODEX_HOME", None, "Codex's home", existing_directory, only_yours),

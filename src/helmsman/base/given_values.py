@@ -132,3 +132,11 @@ def directories(given: Given) -> tuple[Path, ...]:
     if not isinstance(parts, list) or not parts:
         raise given.refuse("directories that exist")
     return tuple(existing_directory(replace(given, value=part)).resolve() for part in parts)
+
+
+def database_address(given: Given) -> str:
+    """The address is never shown: it may hold a password."""
+    value = given.value.strip() if isinstance(given.value, str) else ""
+    if not value.startswith(("postgresql://", "postgres://")):
+        raise InvalidSetting(f"{given.name} is no address of a fleet. Use postgresql://USER@HOST/DATABASE.")
+    return value

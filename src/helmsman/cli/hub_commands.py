@@ -35,7 +35,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import Change, Host, NeedsOwnProcess, host, hosted
 from helmsman.cli.thin import COMPLETION
 from helmsman.errors import HelmsmanError, RegistryUnavailable
-from helmsman.hub.hello import Elsewhere, environment_in, in_hex, text_in
+from helmsman.hub.hello import BridgeHello, environment_in, in_hex, text_in
 from helmsman.service import Helmsman
 from helmsman.settings import Settings, load_settings
 from helmsman.tasks.calls import ELSEWHERE, AnsweredBefore, CallId, CallLog, call_key
@@ -71,7 +71,7 @@ class _Hello:
         """Whether the process is on another machine: its connection may break, and it comes back."""
         self.environment = environment_in(environment)
         if there:
-            bridge = Elsewhere(there, self.environment)
+            bridge = BridgeHello(there, self.environment)
             self.pid, self.directory, self.environment = bridge.pid, Path(bridge.directory), bridge.environment
         else:
             self.pid, self.directory = int(pid), Path(text_in(directory))

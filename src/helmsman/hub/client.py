@@ -45,7 +45,8 @@ from helmsman.hub.hello import in_hex, text_in
 from helmsman.hub.hosts import HostFailed, HostWay
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
-from helmsman.model.client_tools import definitions_of, functions_of, result_of
+from helmsman.hub.program_parts import PartInHub, ProgramToolCall
+from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.sessions.copies import by_own_clock, take_facts, take_over
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.hub.hosts import OtherHost
     from helmsman.model.answered_by import AnsweredBy
-    from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction, ToolResult
+    from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Verbs
@@ -92,22 +93,6 @@ class _Copied:
         self.time_left: Mapping[str, TimeLeft] = {}
         """Of its open questions, as the hub last said."""
         self.tools: dict[str, ToolFunction] = {}
-
-
-class _ToolCall:
-    """A call of a function of the program's."""
-
-    def __init__(self, function: ToolFunction, arguments: Mapping[str, Any]) -> None:
-        self._function = function
-        self._arguments = arguments
-        self.result: ToolResult | None = None
-        self.scope = anyio.CancelScope()
-        self.done = anyio.Event()
-
-    async def run(self) -> None:
-        with self.scope:
-            self.result = await result_of(self._function, self._arguments)
-        self.done.set()
 
 
 class HubClient:
@@ -148,7 +133,7 @@ class HubClient:
         self._handlers_to_come = 0
         """Calls that have a handler for a session whose id nobody knows yet: no other is asked in its place."""
         self._copies: dict[str, _Copied] = {}
-        self._tool_calls: dict[str, _ToolCall] = {}
+        self._tool_calls: dict[str, ProgramToolCall] = {}
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._answering: Peer | None = None
@@ -381,9 +366,9 @@ class HubClient:
                 for copied in self._copies.values():
                     self._offer_questions(copied)
 
-    def part(self, path: str) -> _Part:
+    def part(self, path: str) -> PartInHub:
         """What stands on the verbs."""
-        return _Part(self, path)
+        return PartInHub(self, path)
 
     def _once(self, verb: str) -> tuple[str, int] | None:
         """Where a call of a door of ours leads to another machine, the id that it has there whichever hub asks."""
@@ -467,12 +452,12 @@ class HubClient:
         key = f"{request.params['session']} {request.params['call']}"
         call = self._tool_calls.get(key)
         if call is None:
-            call = self._tool_calls[key] = _ToolCall(function, request.params["arguments"])
+            call = self._tool_calls[key] = ProgramToolCall(function, request.params["arguments"])
             self._tasks.start_soon(call.run)
         self._tasks.start_soon(self._send_result, self._answering, request, call)
         return True
 
-    async def _send_result(self, peer: Peer | None, request: IncomingRequest, call: _ToolCall) -> None:
+    async def _send_result(self, peer: Peer | None, request: IncomingRequest, call: ProgramToolCall) -> None:
         await call.done.wait()
         if call.result is not None and peer is not None:
             peer.respond(request.id, {"text": call.result.text, "success": call.result.success})
@@ -598,20 +583,6 @@ class HubClient:
         call_key.set(None)  # an answer is no part of the call that found the question
         with scope:
             await ask_handler(handler, session, question, answer, give_up)
-
-
-class _Part:
-    """What stands on a Helmsman in a hub: whatever it is asked for, the hub does."""
-
-    def __init__(self, hub: HubClient, path: str) -> None:
-        self._hub = hub
-        self._path = path
-
-    def __getattr__(self, name: str) -> _Part:
-        return _Part(self._hub, f"{self._path}.{name}")
-
-    async def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return await self._hub.call(self._path, arguments, named)
 
 
 class _HubGone(Exception):

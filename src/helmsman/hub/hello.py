@@ -26,7 +26,7 @@ def environment_in(field: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-class Elsewhere:
+class BridgeHello:
     """Where a door of another machine stands here: what the bridge says of itself behind the door's own hello.
 
     `of_door` are the few variables that the door says of its terminal.

@@ -29,7 +29,7 @@ from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError
-from helmsman.hub.hello import Elsewhere, in_hex, text_in
+from helmsman.hub.hello import BridgeHello, in_hex, text_in
 from helmsman.hub.verbs import PAGE, PAGE_CHANGES, PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
@@ -182,7 +182,7 @@ class ProgramDoors:
             return
         hello = decoded(json.loads(fields[0]))
         if is_elsewhere := len(fields) > 1:
-            bridge = Elsewhere(fields[1:], hello["environment"])
+            bridge = BridgeHello(fields[1:], hello["environment"])
             hello = {**hello, "pid": bridge.pid, "directory": bridge.directory, "environment": bridge.environment}
         with Whereabouts(hello["environment"], Path(hello["directory"])).entered():
             settings = hello["settings"]

@@ -146,7 +146,7 @@ class AgentStartInput(StartInput):
     unenforced: bool = Field(False, description="Start also where no sandbox can hold the agent to sandbox.")
 
 
-class Placed(Input):
+class PlacementInput(Input):
     """Where and when a fleet does something."""
 
     machine: str | None = Field(None, description="The one machine of the fleet that is to do it, e.g. build-1.")
@@ -167,18 +167,18 @@ class Placed(Input):
         }
 
 
-class FleetStartInput(StartInput, Placed):
+class FleetStartInput(StartInput, PlacementInput):
     def options(self) -> dict[str, Any]:
         return _without_place(super().options()) | self.placed()
 
 
-class FleetAgentStartInput(AgentStartInput, Placed):
+class FleetAgentStartInput(AgentStartInput, PlacementInput):
     def options(self) -> dict[str, Any]:
         return _without_place(super().options()) | self.placed()
 
 
 def _without_place(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in Placed.model_fields}
+    return {name: value for name, value in options.items() if name not in PlacementInput.model_fields}
 
 
 class SayInput(Input):

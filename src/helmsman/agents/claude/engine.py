@@ -46,7 +46,6 @@ from helmsman.errors import (
     HelmsmanError,
     InvalidInput,
     QuestionNotOpen,
-    SessionBusy,
     SessionIdle,
     SessionNotFound,
 )
@@ -300,7 +299,7 @@ class ClaudeEngine(Engine):
     async def _idle(self, session_id: str, options: SessionOptions) -> LiveSession:
         self._check()
         session = await self._known(session_id, options)
-        _refuse_if_running(session)
+        session.refuse_if_running()
         session.options = options
         return session
 
@@ -375,7 +374,7 @@ class ClaudeEngine(Engine):
 
     async def _process(self, session: LiveSession, options: SessionOptions, turn: TurnInput) -> LiveProcess:
         """The process of an idle session that can do what this turn may, started if need be."""
-        _refuse_if_running(session)
+        session.refuse_if_running()
         directory = session.directory
         if directory is None:
             raise InvalidInput(f"It is not known where session {session.id} worked. Name a working directory.")
@@ -591,11 +590,6 @@ def _opened(session: LiveSession, options: SessionOptions, *, enforced: bool) ->
         enforced=access.enforced,
         notes=access.notes,
     )
-
-
-def _refuse_if_running(session: LiveSession) -> None:
-    if session.turn is not None:
-        raise SessionBusy(f"A turn is running in session {session.id}. Wait for it, or interrupt it.")
 
 
 def _not_found(session_id: str) -> SessionNotFound:

@@ -19,6 +19,7 @@ from helmsman.agents.claude.normalise import (
 from helmsman.agents.claude.questions import EXIT_PLAN, NOBODY_ASKED, allowed, not_answered, read_question, refused
 from helmsman.agents.kept_child import Own
 from helmsman.base.json_values import integer, mapping, optional_text, text
+from helmsman.errors import SessionBusy
 from helmsman.model.events import (
     Failure,
     QuestionAsked,
@@ -110,6 +111,10 @@ class LiveSession:
             return own
         line = () if self.forked_from.line is None else ("--resume-session-at", self.forked_from.line)
         return ("--resume", self.forked_from.session_id, "--fork-session", *line, *own)
+
+    def refuse_if_running(self) -> None:
+        if self.turn is not None:
+            raise SessionBusy(f"A turn is running in session {self.id}. Wait for it, or interrupt it.")
 
     async def request(self, running: LiveProcess, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask the process for something, and wait for its answer. The caller bounds the wait."""

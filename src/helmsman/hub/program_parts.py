@@ -1,0 +1,48 @@
+"""What a program has in its hub (parts that stand on the verbs), and its hub in a program (calls of functions)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from helmsman.model.client_tools import result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.model.client_tools import ToolFunction, ToolResult
+
+
+class _Asks(Protocol):
+    async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any: ...
+
+
+class ProgramToolCall:
+    """A call of a function of the program's."""
+
+    def __init__(self, function: ToolFunction, arguments: Mapping[str, Any]) -> None:
+        self._function = function
+        self._arguments = arguments
+        self.result: ToolResult | None = None
+        self.scope = anyio.CancelScope()
+        self.done = anyio.Event()
+
+    async def run(self) -> None:
+        with self.scope:
+            self.result = await result_of(self._function, self._arguments)
+        self.done.set()
+
+
+class PartInHub:
+    """What stands on a Helmsman in a hub: whatever it is asked for, the hub does."""
+
+    def __init__(self, hub: _Asks, path: str) -> None:
+        self._hub = hub
+        self._path = path
+
+    def __getattr__(self, name: str) -> PartInHub:
+        return PartInHub(self._hub, f"{self._path}.{name}")
+
+    async def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return await self._hub.call(self._path, arguments, named)
