@@ -122,6 +122,19 @@ def test_a_hub_inherits_nothing_from_whoever_starts_it(bare_place: Place, tmp_pa
     process.stderr.close()
 
 
+LOADED_AT_ONCE = """
+from concurrent.futures import ThreadPoolExecutor
+from helmsman.cli.hub_process import _load_http, _load_pipes
+with ThreadPoolExecutor() as threads:
+    for one in [threads.submit(load) for load in (_load_http, _load_pipes)]:
+        one.result()
+"""
+
+
+def test_a_port_and_a_pipe_that_come_at_once_are_both_served() -> None:
+    subprocess.run([sys.executable, "-c", LOADED_AT_ONCE], check=True, timeout=SECONDS)
+
+
 def test_a_pipe_imports_next_to_nothing(bare_place: Place) -> None:
     program = (
         "import sys, os; before = set(sys.modules); sys.argv = ['helmsman', 'serve']\n"

@@ -8,8 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+<<<<<<< HEAD
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+=======
+import threading
+from typing import TYPE_CHECKING
+>>>>>>> measure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -31,6 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HTTP = "helmsman-http 1"
+
+_loading_sdk = threading.Lock()
+"""Its packages import each other: two threads that load it from different ends would wait for each other, and fail."""
 
 
 def main() -> None:
@@ -201,13 +209,15 @@ def _load_commands() -> MakeServe:
 
 
 def _load_pipes() -> MakeServe:
-    from helmsman.mcp.hub_door import PipeDoors
+    with _loading_sdk:
+        from helmsman.mcp.hub_door import PipeDoors
 
     return lambda shared, calls: PipeDoors(shared, calls).serve
 
 
 def _load_http() -> MakeServe:
-    from helmsman.httpd.hub_door import HttpDoors
+    with _loading_sdk:
+        from helmsman.httpd.hub_door import HttpDoors
 
     return lambda shared, calls: HttpDoors(shared, calls).serve
 
