@@ -46,7 +46,7 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
     journal.touch()
     repository = folder / "shop"
     repository.mkdir()
-    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    await anyio.run_process(["git", "init", "-q", str(repository)])
     templates = HomeTemplates(folder / "templates")
     workers: dict[str, subprocess.Popen[bytes]] = {}
     async with AsyncExitStack() as exits:
@@ -54,7 +54,7 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
         server = exits.enter_context(Postgres(folder / "database"))
         url = server.url()
         _tell("a Postgres is running")
-        subprocess.run([sys.executable, "-m", "helmsman", "fleet", "init", url], check=True, stdout=subprocess.DEVNULL)
+        await anyio.run_process([sys.executable, "-m", "helmsman", "fleet", "init", url])
         homes = {name: templates.new_home(binary, folder / name) for name in ("north", "east", "south", "laptop")}
         for home in homes.values():
             home.use_model(model.base_url, codex_version(binary))
