@@ -108,6 +108,7 @@ def test_the_demo_ends_with_all_tasks_done_and_none_twice(codex_binary: Path) ->
     assert "8 of 8 done" in done.stdout
 
 
+@pytest.mark.long
 async def test_what_runs_is_stopped_and_what_waits_never_begins(fleet: Fleet, model: ScriptedModel) -> None:
     await fleet.worker("one")
     model.on("work", run("sleep 60"), say("never"))
