@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SECONDS = 60
 LEASE = 4.0
+QUIET = ("-c", "autovacuum=off")
+"""No process of it comes up in the middle of a test, which would be taken for one that the test left."""
 
 
 def set_up(server: Postgres) -> None:
@@ -53,7 +55,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgr
     """One for all tests, which have databases of their own. What stops it starts it again."""
     if postgres_programs() is None:
         pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
-    with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+    with Postgres(tmp_path_factory.mktemp("postgres"), options=QUIET) as server:
         set_up(server)
         yield server
 
@@ -63,7 +65,7 @@ def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
     """One that a test may kill."""
     if postgres_programs() is None:
         pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
-    with Postgres(tmp_path) as server:
+    with Postgres(tmp_path, options=QUIET) as server:
         set_up(server)
         yield server
 
