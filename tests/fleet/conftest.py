@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,6 +51,15 @@ def set_up(server: Postgres) -> None:
     assert made.returncode == 0, made.stderr
 
 
+def drop(connection: psycopg.Connection[Any], name: str) -> None:
+    """Remove a test's database, and wait until the server has no process for it any more: it would be taken for a leak."""
+    connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))
+    until = time.monotonic() + SECONDS
+    others = "select 1 from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+    while connection.execute(others).fetchone() is not None and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """One for all tests, which have databases of their own. What stops it starts it again."""
@@ -89,7 +99,7 @@ def fleet_url(postgres: Postgres) -> Iterator[str]:
         )
     yield postgres.url(name)
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))
+        drop(connection, name)
 
 
 @dataclass
@@ -226,4 +236,4 @@ async def empty_database(postgres_server: Postgres) -> AsyncIterator[str]:
         )
     yield postgres_server.url(name)
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
-        connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))
+        drop(connection, name)
