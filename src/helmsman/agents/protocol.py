@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
     from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
-    from helmsman.agents.transcripts import Transcripts
+    from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
     from helmsman.model.questions import Choice, Question
@@ -556,7 +556,7 @@ class Agent(ABC):
         """The sessions it keeps on disk; None of an agent that keeps none."""
         return None
 
-    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> Transcripts | None:
+    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CarriedTranscripts | None:
         """Its sessions on disk as what can be carried to another machine; None where they cannot (`Capability.MOVE`).
 
         Raises:

@@ -61,7 +61,7 @@ class TranscriptFile:
     end: int | None = None
 
 
-class Transcripts(ABC):
+class CarriedTranscripts(ABC):
     """The transcripts of one agent on this machine. Methods block; they may be called from any thread, one at a time."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class Transcripts(ABC):
         return True
 
 
-class OneFile(Transcripts):
+class OneFile(CarriedTranscripts):
     """Those of an agent that has a file for each session, `<id>.jsonl`, in a place that depends on where it works."""
 
     def __init__(self, found: Callable[[str], Iterable[Path]], directory_of: Callable[[Path], Path | None]) -> None:

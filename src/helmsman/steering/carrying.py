@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from helmsman.agents.transcripts import TranscriptPart, Transcripts
+    from helmsman.agents.transcripts import CarriedTranscripts, TranscriptPart
     from helmsman.steering.core import Steering
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ AWAY: Final = "carried-away"
 class CarriedSession:
     """A session whose transcript is carried. `of` makes it; None is one of an agent whose sessions stay where they are."""
 
-    def __init__(self, helm: Steering, agent: str, session_id: str, transcripts: Transcripts) -> None:
+    def __init__(self, helm: Steering, agent: str, session_id: str, transcripts: CarriedTranscripts) -> None:
         self._helm = helm
         self._agent = agent
         self._transcripts = transcripts

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
     from helmsman.agents.spending import SpendingFiles
-    from helmsman.agents.transcripts import Transcripts
+    from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import ConfigFile, Settings
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
@@ -215,7 +215,7 @@ class AcpAgent(KeptAgent):
             engine.means = means
         return True
 
-    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> Transcripts | None:
+    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CarriedTranscripts | None:
         return self._profile.transcripts(_env(env))
 
     def find(self, env: Mapping[str, str]) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.storage.reader import SessionReader
-    from helmsman.agents.transcripts import Transcripts
+    from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.options import SessionOptions
 
 Steering = Literal["no", "second prompt", "when asked", "request"]
@@ -193,7 +193,7 @@ class Profile:
         """The variables and the files in which a login of it is found, as far as that is known."""
         return (), ()
 
-    def transcripts(self, env: Mapping[str, str]) -> Transcripts | None:
+    def transcripts(self, env: Mapping[str, str]) -> CarriedTranscripts | None:
         """Its sessions on disk as what can be carried to another machine; None where they cannot."""
         return None
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from helmsman.agents.acp.storage.reader import SessionReader
-    from helmsman.agents.transcripts import Transcripts
+    from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.options import SessionOptions
 
 _LOAD_AGAIN: Final = 1.0
@@ -235,7 +235,7 @@ class Qwen(Profile):
 
         return QwenReader(self.home(env).path / "projects")
 
-    def transcripts(self, env: Mapping[str, str]) -> Transcripts:
+    def transcripts(self, env: Mapping[str, str]) -> CarriedTranscripts:
         from helmsman.agents.transcripts import OneFile
 
         home = self.home(env).path

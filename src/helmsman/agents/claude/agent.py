@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.spending import ClaudeSpending
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.protocol import Engine
-    from helmsman.agents.transcripts import Transcripts
+    from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import Settings
 
 _PREFIXES: Final = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_OAUTH_")
@@ -124,7 +124,7 @@ class ClaudeAgent(KeptAgent):
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)
 
-    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> Transcripts:
+    async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CarriedTranscripts:
         from helmsman.agents.claude.access import own_project
         from helmsman.agents.transcripts import OneFile
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.storage.rollout_head import parse_line, readable
 from helmsman.agents.codex.storage.rollouts import ARCHIVED, NAMES, SESSIONS, SessionNames, open_rollout
-from helmsman.agents.transcripts import TranscriptFile, Transcripts
+from helmsman.agents.transcripts import CarriedTranscripts, TranscriptFile
 from helmsman.base.json_values import integer, mapping
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import CannotMove
@@ -46,7 +46,7 @@ class _Beginning:
     base_end: int
 
 
-class CodexTranscripts(Transcripts):
+class CodexTranscripts(CarriedTranscripts):
     """The threads below one CODEX_HOME. `version` is that of the Codex that is to go on with them here."""
 
     def __init__(self, codex_home: Path, version: Version) -> None:
