@@ -46,7 +46,7 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
     journal.touch()
     repository = folder / "shop"
     repository.mkdir()
-    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    await anyio.run_process(["git", "init", "-q", str(repository)])
     templates = HomeTemplates(folder / "templates")
     workers: dict[str, subprocess.Popen[bytes]] = {}
     async with AsyncExitStack() as exits:
@@ -54,13 +54,14 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
         server = exits.enter_context(Postgres(folder / "database"))
         url = server.url()
         _tell("a Postgres is running")
-        subprocess.run([sys.executable, "-m", "helmsman", "fleet", "init", url], check=True, stdout=subprocess.DEVNULL)
+        await anyio.run_process([sys.executable, "-m", "helmsman", "fleet", "init", url])
         homes = {name: templates.new_home(binary, folder / name) for name in ("north", "east", "south", "laptop")}
         for home in homes.values():
             home.use_model(model.base_url, codex_version(binary))
             home.keep_quiet(codex_version(binary))
         environments = {
-            name: {**home.env, "HELMSMAN_FLEET_URL": url, "CODEX_CLI_PATH": str(binary)} for name, home in homes.items()
+            name: {**home.env, "HELMSMAN_DETACH": "1", "HELMSMAN_FLEET_URL": url, "CODEX_CLI_PATH": str(binary)}
+            for name, home in homes.items()
         }
         exits.callback(_end, workers)
         for name in ("north", "east", "south"):
@@ -87,6 +88,9 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
         for task in done:
             machine = str(task.metadata["fleet"].get("machine"))
             places[machine] = places.get(machine, 0) + 1
+    for task in done:
+        if task.status != "completed":
+            _tell(f"{task.instruction} is {task.status}: {task.note or (task.error or {}).get('message')}")
     completed = sum(task.status == "completed" for task in done)
     twice = sum(_overlap(journal, number) for number in range(1, tasks + 1))
     _tell(f"{completed} of {tasks} done: " + ", ".join(f"{count} on {name}" for name, count in sorted(places.items())))

@@ -20,10 +20,10 @@ ROOMS = (
     *(
         "sync",
         "step",
+        "fleet",
         "service",
         "hub",
         "capabilities",
-        "fleet",
         "steering",
         "notices",
         "schedules",

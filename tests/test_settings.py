@@ -259,6 +259,7 @@ ONLY_YOURS = {
     "default_profile",
     "default_config",
     "codex_path",
+    "fleet_url",
     "codex_remote",
     "codex_home",
     "state_dir",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.wanted import Wanted
     from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
     from helmsman.model.client_tools import ClientTool
+    from helmsman.model.options import Placement
     from helmsman.model.questions import Prompt, Question
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
@@ -35,6 +36,7 @@ __all__ = [
     "ClientTool",
     "Helmsman",
     "HelmsmanError",
+    "Placement",
     "Prompt",
     "Question",
     "QuestionHandler",
@@ -59,6 +61,7 @@ _HOMES = {
     "capabilities.outcomes.wanted": ("Wanted",),
     "errors": ("HelmsmanError", "StepError", "StepFailed", "StepInterrupted", "StepOutputInvalid", "StepTimedOut"),
     "model.client_tools": ("ClientTool",),
+    "model.options": ("Placement",),
     "model.questions": ("Prompt", "Question"),
     "service": ("Helmsman",),
     "sessions.session": ("QuestionHandler", "Session"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
-WITHOUT_JSON = {"serve", "completion", "hub log", "hub run"}
+WITHOUT_JSON = {"serve", "completion", "hub log", "hub run", "worker"}
 """What goes to their stdout is for a program already."""
 PAGED = {"diff", "list", "search", "usage", "tasks", "tasks list", "worktrees", "worktrees list", "worktrees leftovers"}
 

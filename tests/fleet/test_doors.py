@@ -17,6 +17,8 @@ from helmsman.settings import load_settings
 from helmsman.testing import run, say
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
@@ -75,12 +77,38 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
         assert [(one["sessionId"], one["status"], one["directory"]) for one in sessions] == [
             (session.id, "done", str(fleet.directory))
         ]
+        status = json.loads(await helmsman(other, "fleet", "status", "--json"))
+        assert [(one["name"], one["isAlive"]) for one in status["machines"]] == [("one", True)]
+        assert (await helm.extras.fleet() or {})["machines"][0]["name"] == "one"
+        await helmsman(other, "fleet", "doctor")
         report = await helm.extras.usage.report(group_by="session")
         assert report.total.turns == 2
         turns = await helm.history(session.id)
         assert [len(turn.items) > 0 for turn in turns] == [True, True]
 
 
+def test_nobody_without_a_fleet_imports_anything_of_one() -> None:
+    doors = ("service", "cli.app", "cli.hub_process", "cli.hub_commands", "hub.interface", "mcp.server", "web.app")
+    look = f"import sys, {', '.join(f'helmsman.{one}' for one in doors)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=SECONDS, check=True)
+    fleets = ("helmsman.fleet", "dbos", "psycopg", "sqlalchemy")
+    assert [one for one in done.stdout.split() if one.startswith(fleets)] == []
+
+
+@pytest.mark.long
+def test_the_demo_ends_with_all_tasks_done_and_none_twice(codex_binary: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/demo_fleet.py", "--tasks", "8", "--codex", str(codex_binary)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 of 8 done" in done.stdout
+
+
+@pytest.mark.long
 async def test_what_runs_is_stopped_and_what_waits_never_begins(fleet: Fleet, model: ScriptedModel) -> None:
     await fleet.worker("one")
     model.on("work", run("sleep 60"), say("never"))

@@ -17,6 +17,7 @@ import pytest
 
 from helmsman import ClientTool, Helmsman, run_step
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
+from helmsman.hub.client import HubClient
 from helmsman.hub.control import ask_hub
 from helmsman.model.events import AgentMessage, ItemEnded, QuestionClosed, TurnEnded
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman import Question, Session, Settings
-    from helmsman.hub.client import HubClient
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
@@ -309,7 +309,7 @@ async def test_what_is_to_stop_stops_though_the_program_leaves_at_once(
     gate = Gate()
     model.on("work", say(gate, "done"))
     session = await helm.start("work", cwd=git_repo)
-    assert helm._hub is not None
+    assert isinstance(helm._hub, HubClient)
     connection = await helm._hub._connected()
     assert connection is not None
     with closing(connection):
@@ -466,7 +466,7 @@ async def test_an_answer_that_a_dead_hub_wrote_down_and_did_not_give_brings_its_
     session = await helm.start("work", cwd=git_repo)
     await ended(session)
     client = helm._hub
-    assert client is not None
+    assert isinstance(client, HubClient)
     dead = client._peer
     client._copies.clear()  # as if the answer had not come
     await kill_hub(in_hub.state_dir)
@@ -495,7 +495,7 @@ async def test_a_call_that_nobody_understands_is_nobody_elses_trouble(in_hub: Se
         hub = hub_pid(in_hub.state_dir)
         for what, line in _NOT_UNDERSTOOD.items():
             async with Helmsman(in_hub, env=codex_home.env) as helm:
-                assert helm._hub is not None
+                assert isinstance(helm._hub, HubClient)
                 connection = await helm._hub._connected()
                 assert connection is not None
                 with anyio.fail_after(SECONDS), closing(connection):
@@ -516,7 +516,7 @@ async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what
         session = await lazy.start("work", cwd=git_repo)
         followed = await eager.session(session.id)
         await gate.reached()
-        assert lazy._hub is not None
+        assert isinstance(lazy._hub, HubClient)
         with stopped_reading(lazy._hub):
             gate.release()
             await ended(followed)
@@ -570,7 +570,7 @@ async def test_a_message_that_an_earlier_hub_has_sent_is_not_sent_again(
     await ended(session)
     await session.say("more")
     client = helm._hub
-    assert client is not None
+    assert isinstance(client, HubClient)
     number = await forget_answer(client, in_hub.state_dir)
     assert await client._ask(await client._reached(), number, "say", (session.id, "more"), {}) is session
     await gate.reached()
@@ -592,7 +592,7 @@ async def test_a_fork_that_an_earlier_hub_may_have_made_is_not_made_again(
     await ended(session)
     await helm.fork(session.id)
     client = helm._hub
-    assert client is not None
+    assert isinstance(client, HubClient)
     number = await forget_answer(client, in_hub.state_dir)
     with pytest.raises(OutcomeUnknown):
         await client._ask(await client._reached(), number, "fork", (session.id,), {})

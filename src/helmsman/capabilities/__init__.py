@@ -7,9 +7,11 @@ first used.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helmsman.capabilities.account import AccountFacts
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.budgets import Budgets
@@ -36,6 +38,10 @@ class Extras:
     def __init__(self, helm: Steering, tasks: Tasks) -> None:
         self._helm = helm
         self._tasks = tasks
+
+    async def fleet(self) -> Mapping[str, Any] | None:
+        """The machines of the fleet and what waits for them; None where there is no fleet."""
+        return None
 
     @cached_property
     def upkeep(self) -> Upkeep:

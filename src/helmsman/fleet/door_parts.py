@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import anyio
 import anyio.to_thread
@@ -23,9 +23,9 @@ from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from helmsman.fleet.door import FleetDoor
+    from helmsman.fleet.link import FleetLink
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
@@ -35,10 +35,24 @@ if TYPE_CHECKING:
 _CANDIDATES: Final = 50
 
 
+class _Door(Protocol):
+    """The door that these are parts of (`helmsman.fleet.door`)."""
+
+    link: FleetLink
+
+    async def start(self, prompt: str, **options: Any) -> Session: ...
+
+    async def say(self, session_id: str, message: str, **options: Any) -> Session: ...
+
+    async def session(self, session_id: str) -> Session: ...
+
+    async def task(self, task_id: str) -> Task: ...
+
+
 class _DoorsTasks(LocalTasks):
     """Tasks that are turns of sessions: what is begun here the fleet does, the rest is looked for where it is."""
 
-    def __init__(self, door: FleetDoor, own: Helmsman) -> None:
+    def __init__(self, door: _Door, own: Helmsman) -> None:
         super().__init__(own)
         self._door = door
         self._own = own
@@ -71,7 +85,7 @@ class _DoorsTasks(LocalTasks):
 class FleetTasks(Tasks):
     """The tasks of the fleet, and those of this machine and in the cloud."""
 
-    def __init__(self, door: FleetDoor, own: Helmsman) -> None:
+    def __init__(self, door: _Door, own: Helmsman) -> None:
         super().__init__(cast("Steering", own), env=own.environment)
         self.local = _DoorsTasks(door, own)
         self._door = door
@@ -159,7 +173,7 @@ class FleetTasks(Tasks):
 class _DoorsChanges(Changes):
     """What sessions changed, wherever they worked."""
 
-    def __init__(self, door: FleetDoor, own: Helmsman, tasks: Tasks) -> None:
+    def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
         super().__init__(own, tasks)
         self._door = door
 
@@ -229,7 +243,7 @@ def _of_this_machine(session_id: str) -> str:
 class _DoorsUsage(UsageReports):
     """What was spent here and in the fleet."""
 
-    def __init__(self, door: FleetDoor, own: Helmsman, tasks: Tasks) -> None:
+    def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
         super().__init__(own, tasks.prices)
         self._door = door
 
@@ -256,10 +270,15 @@ class _DoorsUsage(UsageReports):
 class FleetExtras(Extras):
     """Of this machine, but for what is known of a fleet's sessions."""
 
-    def __init__(self, door: FleetDoor, own: Helmsman, tasks: FleetTasks) -> None:
+    def __init__(self, door: _Door, own: Helmsman, tasks: FleetTasks) -> None:
         super().__init__(own, tasks)
         self._door = door
         self._own = own
+
+    async def fleet(self) -> Mapping[str, Any] | None:
+        client = self._door.link.client
+        machines = [machine.as_dict() for machine in await client.machines()]
+        return {"machines": machines, "waiting": dict(await client.waiting())}
 
     @cached_property
     def changes(self) -> Changes:

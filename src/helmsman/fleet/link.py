@@ -76,6 +76,8 @@ class _Followed:
         """The one that is told now, or was told last."""
         self.offset = 0
         self.is_followed = False
+        self.reading = anyio.Lock()
+        """Held while what is stored is told: whoever else asks for the session meanwhile waits."""
         self.asking: dict[str, anyio.CancelScope] = {}
         self.own_questions: set[str] = set()
         """Those that its machine asks, and not its agent."""
@@ -144,8 +146,9 @@ class FleetLink:
     async def catch_up(self, session: Session) -> None:
         """Go on with a session that others may have gone on with since."""
         known = self._known[lane_of(session.id)]
-        if not known.is_followed:
-            await self._read(known)
+        async with known.reading:
+            if not known.is_followed:
+                await self._read(known)
 
     async def _load(self, lane: str) -> _Followed:
         tasks = (await self.lanes.of_lanes([lane]))[lane]
@@ -169,8 +172,6 @@ class FleetLink:
 
     async def _read(self, known: _Followed) -> None:
         """Tell all that is stored by now, and follow what is not over."""
-        if known.is_followed:
-            return
         known.is_followed = True
         try:
             is_over = await self._tell_stored(known)

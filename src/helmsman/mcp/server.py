@@ -14,10 +14,10 @@ from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.doors import Doors
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
-from helmsman.mcp.toolset import Offered, Toolbox, in_words_for_any
+from helmsman.mcp.toolset import Offered, Tool, Toolbox, in_words_for_any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from helmsman.service import Helmsman
     from helmsman.settings import Settings
@@ -76,11 +76,11 @@ def _tools(helm: Helmsman) -> list[Offered]:
     if "sessions" in settings.tools:
         from helmsman.mcp.session_tools import SESSION_TOOLS
 
-        tools += SESSION_TOOLS
+        tools += SESSION_TOOLS if settings.fleet_url is None else _for_fleets(SESSION_TOOLS)
     if "agents" in settings.tools:
         from helmsman.mcp.agent_tools import AGENT_TOOLS
 
-        tools += AGENT_TOOLS
+        tools += AGENT_TOOLS if settings.fleet_url is None else _for_fleets(AGENT_TOOLS)
     if "extras" in settings.tools:
         from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 
@@ -99,6 +99,14 @@ def _tools(helm: Helmsman) -> list[Offered]:
         agents = {agent.name: agent.title for agent in helm.agents}
         tools += router_tools(agents, expose_primitives=settings.expose_primitives)
     return tools
+
+
+def _for_fleets(tools: Sequence[Tool[Any]]) -> list[Offered]:
+    """Those that begin something say where and when. Without a fleet nobody pays tokens for that."""
+    from helmsman.shapes import contract
+
+    wider = {"codex_start": contract.FleetStartInput, "agent_start": contract.FleetAgentStartInput}
+    return [tool.in_fleet(wider[tool.name]) if tool.name in wider else tool for tool in tools]
 
 
 def _identity(settings: Settings) -> dict[str, Any]:

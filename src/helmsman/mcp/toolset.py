@@ -132,6 +132,8 @@ class Tool(Generic[InputT]):
     takes_agent: type[InputT] | None = None
     """What it takes as a tool for any agent, where that is more than an agent's session."""
     any_agent: bool = False
+    takes_in_fleet: type[InputT] | None = None
+    """What it takes where there is a fleet, if that is more."""
     agent: str | None = None
     """Whose tool it is, where each agent that is here has one: by the agent's name, and as sentences call it."""
     agent_title: str = ""
@@ -143,6 +145,10 @@ class Tool(Generic[InputT]):
     def for_any_agent(self) -> Tool[InputT]:
         """The same tool under the name that is no agent's."""
         return replace(self, any_agent=True)
+
+    def in_fleet(self, takes: type[InputT]) -> Tool[InputT]:
+        """The same tool for doors of a fleet."""
+        return replace(self, takes_in_fleet=takes)
 
     def for_agent(self, name: str, title: str) -> Tool[InputT]:
         """The same tool as that agent's own."""
@@ -164,6 +170,8 @@ class Tool(Generic[InputT]):
         _, takes, gives = get_type_hints(self.run).values()
         if self.any_agent and self.takes_agent is not None:
             takes = self.takes_agent
+        if self.takes_in_fleet is not None:
+            takes = self.takes_in_fleet
         return takes, next(kind for kind in (gives, *get_args(gives)) if isclass(kind) and issubclass(kind, Output))
 
     def listed(self) -> types.Tool:

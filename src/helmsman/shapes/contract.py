@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
-from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.model.options import ApprovalPolicy, Placement, SandboxMode
 from helmsman.model.unified_diff import FileKind
 from helmsman.sessions.state import SessionStatus
 from helmsman.settings import OnLimit
@@ -144,6 +144,41 @@ class StartInput(Input):
 class AgentStartInput(StartInput):
     agent: AgentName
     unenforced: bool = Field(False, description="Start also where no sandbox can hold the agent to sandbox.")
+
+
+class Placed(Input):
+    """Where and when a fleet does something."""
+
+    machine: str | None = Field(None, description="The one machine of the fleet that is to do it, e.g. build-1.")
+    labels: list[str] = Field(default_factory=list[str], description='What its machine must have, e.g. ["gpu"].')
+    priority: int | None = Field(None, ge=1, le=1000, description="1 comes first. Default: 100.")
+    delay_sec: float | None = Field(None, ge=0, description="Begin so many seconds from now.")
+    deadline_sec: float | None = Field(None, gt=0, description="Stop it so many seconds from now.")
+
+    def placed(self) -> dict[str, Any]:
+        return {
+            "placement": Placement(
+                machine=self.machine,
+                labels=tuple(self.labels),
+                priority=self.priority,
+                delay=self.delay_sec,
+                deadline=self.deadline_sec,
+            )
+        }
+
+
+class FleetStartInput(StartInput, Placed):
+    def options(self) -> dict[str, Any]:
+        return _without_place(super().options()) | self.placed()
+
+
+class FleetAgentStartInput(AgentStartInput, Placed):
+    def options(self) -> dict[str, Any]:
+        return _without_place(super().options()) | self.placed()
+
+
+def _without_place(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in Placed.model_fields}
 
 
 class SayInput(Input):

@@ -312,7 +312,8 @@ class Reading:
         if own is not None:
             lost = own.lost.message if own.lost is not None else None
             shown = present({"name": own.name, "id": own.id, "lost": lost})
-        return present({"engines": [present(engine) for engine in engines], "own": shown})
+        fleet = await self._helm.extras.fleet()
+        return present({"engines": [present(engine) for engine in engines], "own": shown, "fleet": safe(fleet)})
 
     async def usage(self, request: Request) -> dict[str, Any]:
         by = cast("GroupBy", _one_of("by", text(request, "by") or "day", GroupBy))

@@ -18,6 +18,7 @@ export class EnginesView {
   constructor(loggedOut) {
     this.heading = h("h1", { tabindex: "-1" }, "Engines");
     this.engines = h("div", { class: "engines" }, h("p", { class: "empty" }, "Reading…"));
+    this.fleet = h("div", { class: "engines" });
     this.server = h("dl", { class: "pairs" });
     this.link = h("p", { class: "device-link", hidden: true });
     this.element = h(
@@ -25,6 +26,7 @@ export class EnginesView {
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Engines" },
       h("div", { class: "page-head" }, this.heading),
       this.engines,
+      this.fleet,
       h("h2", {}, "This server"),
       this.server,
       h(
@@ -57,7 +59,8 @@ export class EnginesView {
   }
 
   async #read() {
-    const { engines, own } = await get("engines");
+    const { engines, own, fleet } = await get("engines");
+    redraw(this.fleet, [fleet], () => (fleet ? fleetCards(fleet) : []));
     const summaries = engines.flatMap(({ sessions }) => (sessions ?? []).map((id) => store.summary(id)));
     redraw(this.engines, [engines, own, summaries], () => {
       const cards = engines.map((engine) => engineCard(engine, own?.id === engine.id));
@@ -126,4 +129,26 @@ function boundEngine(own) {
 
 function pair(name, ...value) {
   return [h("dt", {}, name), h("dd", {}, ...value)];
+}
+
+function fleetCards({ machines, waiting }) {
+  const cards = machines.map((machine) => {
+    const [status, tone] = machine.isDraining ? ["draining", "waiting"] : machine.isAlive ? ["up", "good"] : ["silent", "bad"];
+    return h(
+      "article",
+      { class: "card", "aria-label": `Machine ${machine.name}` },
+      h("h2", {}, h("span", { class: "mono" }, machine.name), h("span", { class: `pill ${tone}` }, status)),
+      h(
+        "dl",
+        { class: "pairs" },
+        ...pair("Working", `${machine.running} of ${count(machine.capacity, "task")}`),
+        ...pair("Agents", machine.agents.join(", ")),
+        ...(machine.labels.length ? pair("Labels", machine.labels.join(", ")) : []),
+        ...pair("Helmsman", machine.version),
+      ),
+    );
+  });
+  const queues = Object.entries(waiting).map(([queue, number]) => h("p", { class: "facts" }, `${count(number, "task")} waiting for ${queue}`));
+  const none = machines.length ? [] : [h("p", { class: "empty" }, "No machine is part of the fleet.")];
+  return [h("h2", {}, "Machines of the fleet"), ...none, ...cards, ...queues];
 }
