@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 SECONDS = 60
 LEASE = 4.0
+QUIET = ("-c", "autovacuum=off")
+"""No process of it comes up in the middle of a test, which would be taken for one that the test left."""
 
 
 def set_up(server: Postgres) -> None:
@@ -48,12 +51,21 @@ def set_up(server: Postgres) -> None:
     assert made.returncode == 0, made.stderr
 
 
+def drop(connection: psycopg.Connection[Any], name: str) -> None:
+    """Remove a test's database, and wait until the server has no process for it any more: it would be taken for a leak."""
+    connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))
+    until = time.monotonic() + SECONDS
+    others = "select 1 from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+    while connection.execute(others).fetchone() is not None and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """One for all tests, which have databases of their own. What stops it starts it again."""
     if postgres_programs() is None:
         pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
-    with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+    with Postgres(tmp_path_factory.mktemp("postgres"), options=QUIET) as server:
         set_up(server)
         yield server
 
@@ -63,7 +75,7 @@ def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
     """One that a test may kill."""
     if postgres_programs() is None:
         pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
-    with Postgres(tmp_path) as server:
+    with Postgres(tmp_path, options=QUIET) as server:
         set_up(server)
         yield server
 
@@ -87,7 +99,7 @@ def fleet_url(postgres: Postgres) -> Iterator[str]:
         )
     yield postgres.url(name)
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))
+        drop(connection, name)
 
 
 @dataclass
@@ -224,4 +236,4 @@ async def empty_database(postgres_server: Postgres) -> AsyncIterator[str]:
         )
     yield postgres_server.url(name)
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
-        connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))
+        drop(connection, name)

@@ -21,6 +21,7 @@ from helmsman.errors import (
     AnswerInvalid,
     CannotMove,
     EngineLost,
+    EngineStartFailed,
     HelmsmanError,
     InvalidInput,
     QuestionNotOpen,
@@ -136,7 +137,8 @@ class TaskRun:
 
     def _has_lost_engine(self, end: dict[str, Any]) -> bool:
         """Whether it has lost its agent, and no more than that: it is begun again, as after the loss of a machine."""
-        lost = end["status"] == "failed" and (end.get("error") or {}).get("code") in (EngineLost.code, "engine_gone")
+        code = (end.get("error") or {}).get("code") if end["status"] == "failed" else None
+        lost = code in (EngineLost.code, EngineStartFailed.code)
         return lost and self._stopping is None and self._owned.epoch < _MOST_ENGINES
 
     @asynccontextmanager
