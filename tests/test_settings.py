@@ -274,6 +274,8 @@ NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]
     # What the user has; what a project makes of it; and what it asks for in vain, with what holds then.
     "approval_timeout_ms": ("300000", [("1000", 1.0)], [("2592000000", 300.0)]),
     "max_sessions": ("10", [("3", 3)], [("1000", 10)]),
+    "workspace_limit_mb": ("512", [("3", 3)], [("1000", 512)]),
+    "workspace_file_limit_mb": ("64", [("3", 3)], [("1000", 64)]),
     "event_buffer_size": ("500", [("50", 50)], [("1000000", 500)]),
     "engine_idle_ms": ("900000", [("1000", 1.0)], [("2592000000", 900.0)]),
     "first_event_timeout_ms": ("60000", [("1000", 1.0)], [("0", 60.0), ("60001", 60.0)]),

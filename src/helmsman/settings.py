@@ -133,7 +133,7 @@ class Settings:
 
     @property
     def session_roots(self) -> tuple[Path, ...]:
-        """Where sessions may work and write: the allowed roots, worktrees made of what is in them, and trees brought here."""
+        """Where sessions may work and write: the allowed roots, worktrees made of what is in them, trees brought here."""
         state_dir = self.state_dir.resolve()
         return (*self.allowed_roots, state_dir / WORKTREES, state_dir / WORKSPACES) if self.allowed_roots else ()
 

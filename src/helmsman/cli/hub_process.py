@@ -8,13 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-<<<<<<< HEAD
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-=======
-import threading
-from typing import TYPE_CHECKING
->>>>>>> measure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
