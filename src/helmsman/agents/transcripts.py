@@ -41,7 +41,7 @@ class TranscriptPart(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedTranscript:
     """What became of a transcript: the `name` to give the session again, and where the copies are that had to go."""
 
     name: str | None = None
@@ -132,7 +132,9 @@ class CarriedTranscripts(ABC):
                     yield TranscriptPart(file.name, start, whole + newline)
                     start += len(whole) + 1
 
-    def place(self, session_id: str, parts: Iterable[TranscriptPart], *, directory: Path, away: Path) -> Placed:
+    def place(
+        self, session_id: str, parts: Iterable[TranscriptPart], *, directory: Path, away: Path
+    ) -> PlacedTranscript:
         """Put a session that was carried here where its agent finds it, to go on in a directory.
 
         `parts` come file by file, each in order. What was here of it and is not the beginning of that goes into a new
@@ -167,7 +169,7 @@ class CarriedTranscripts(ABC):
                 path.unlink(missing_ok=True)
         if name is not None:
             self._told_names[session_id] = name
-        return Placed(name, moved)
+        return PlacedTranscript(name, moved)
 
     def _settle(
         self, here: Iterable[TranscriptFile], written: Mapping[str, Path], targets: Mapping[str, Path], away: Path
