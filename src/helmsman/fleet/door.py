@@ -142,7 +142,7 @@ class FleetDoor:
             defaults=settings,
         )
         turn = turn_input(prompt, output_schema=output_schema, effort=effort, kind=kind)
-        _refuse_what_stays_here(images, tools)
+        _refuse_what_stays_here(images, tools, on_limit)
         draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd, worktree=worktree)
         return await self._accepted(draft, on_question, on_task)
 
@@ -162,6 +162,7 @@ class FleetDoor:
         tools: Sequence[Any] = (),
         on_limit: str | None = None,
         placement: Placement | None = None,
+        idempotency_key: str | None = None,
         **options: Any,
     ) -> Session:
         """The next message of a session of the fleet. It runs when those before it have ended."""
@@ -173,11 +174,11 @@ class FleetDoor:
                 f"A turn is running in session {session.id}. Wait for its end, or send this with whenBusy queue."
             )
         turn = turn_input(message, output_schema=output_schema, effort=effort)
-        _refuse_what_stays_here(images, tools)
+        _refuse_what_stays_here(images, tools, on_limit)
         known = session.options
         changed = changed_options(known, options)  # type: ignore[arg-type]
         checked = session_options(known.cwd, changed, self._helm.allowed_roots) if options else known
-        draft = self._draft(turn, checked, placement, None, max_cost_usd)
+        draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
         lane = lane_of(session.id)
         first = (await self.link.lanes.of_lanes([lane]))[lane][0]
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: first.directory})
@@ -349,11 +350,13 @@ def refusal(what: str) -> Unsupported:
     return Unsupported(f"{what} does not work on a session of a fleet: what it needs is on the machine that runs it.")
 
 
-def _refuse_what_stays_here(images: Sequence[PathLike], tools: Sequence[Any]) -> None:
+def _refuse_what_stays_here(images: Sequence[PathLike], tools: Sequence[Any], on_limit: str | None) -> None:
     if images:
         raise InvalidInput("Images do not travel to a fleet. Put them into the repository.", parameter="images")
     if tools:
         raise InvalidInput("A fleet's machines cannot call functions of this program.", parameter="tools")
+    if on_limit is not None:
+        raise InvalidInput("A fleet's machines have limits of their own: set on_limit there.", parameter="on_limit")
 
 
 class _Listeners(list["Callable[[Session, Event], None]"]):

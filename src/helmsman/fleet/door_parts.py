@@ -63,7 +63,6 @@ class _DoorsTasks(LocalTasks):
     async def follow_up(self, session_id: str, message: str, **options: Any) -> str:
         if not is_fleets(session_id):
             return await super().follow_up(session_id, message, **options)
-        options.pop("idempotency_key", None)
         return str((await self._door.say(session_id, message, **options)).task_id)
 
     async def now(self, task: Task) -> Task:
