@@ -70,7 +70,7 @@ async def test_sessions_are_found_by_what_was_said_and_filtered_in_the_address(
 
     states = "document.querySelector('[aria-label=\"Filter by state\"]')"
     await page.get(f"{states}.value = 'error', {states}.dispatchEvent(new Event('change'))")
-    await page.until_text(".rows", "No sessions that are so")
+    await page.until_text(".rows", "No sessions match these filters")
     assert await page.get("location.hash") == "#/?state=error"
     project = json.dumps(str(folder))
     await page.get(f"location.hash = '#/?state=done&project=' + encodeURIComponent({project})")

@@ -41,7 +41,7 @@ async def test_a_schedule_is_added_run_paused_and_removed(
 ) -> None:
     model.on("look at it", say("all is well"))
     await page.click(".places a[href='#/schedules']")
-    await page.until_text("main .empty", "Nothing begins by itself yet")
+    await page.until_text("main .empty", "No schedules yet")
     await page.click("main .page-head button")
     await fill(page, "prompt", "look at it")
     await fill(page, "when", "often")
@@ -59,5 +59,5 @@ async def test_a_schedule_is_added_run_paused_and_removed(
     await page.until_text(".schedules .pill", "paused")
     await page.click(".schedules .buttons .danger")
     await page.click("dialog [data-yes]")
-    await page.until_text("main .empty", "Nothing begins by itself yet")
+    await page.until_text("main .empty", "No schedules yet")
     assert await helm.extras.schedules.list() == ()

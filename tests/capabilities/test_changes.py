@@ -299,6 +299,10 @@ async def test_the_sandbox_around_a_command_is_no_command_of_its_own(
 ) -> None:
     model.on("serve", run("echo ready > ready.txt; exec sleep 600", yield_ms=500), say("it runs"))
     session = await work(helm, "serve", git_repo)
+    assert session.worktree is not None
+    with anyio.fail_after(SECONDS):
+        while not (session.worktree.path / "ready.txt").exists():
+            await anyio.sleep(0.05)
     applied = await helm.extras.changes.apply(session.id)
     assert [command.partition(" (pid")[0] for command in applied.ended] == ["sleep 600"]
 

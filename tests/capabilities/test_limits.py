@@ -97,9 +97,10 @@ async def test_it_goes_on_by_itself_when_the_limit_is_there_again(
     async with Helmsman(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
         agent.limit_is_there_at = datetime.now(UTC) + timedelta(seconds=0.3)  # still ahead when the turn ends
+        first = session.state.turn_id
         agent.engines[-1].end("failed", REACHED)
         with anyio.fail_after(SECONDS):
-            while not session.state.is_running:
+            while not session.state.is_running or session.state.turn_id in (None, first):
                 await session.feed.changed()
         agent.engines[-1].end("completed")
         (task,) = (await helm.tasks.list())[0]

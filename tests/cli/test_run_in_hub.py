@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="
 
 
 async def test_a_turn_is_left_with_a_key_and_found_again(detached_cli: Cli, model: ScriptedModel) -> None:
-    gate = Gate()
+    gate, second = Gate(), Gate()
     model.on("A long job", say(gate, "At last."))
-    model.on("Then more", say("More."))
+    model.on("Then more", say(second, "More."))
     async with detached_cli.on_terminal("run", "A long job") as program:
         await program.shows("› Enter steers")
         await gate.reached()
@@ -36,8 +36,11 @@ async def test_a_turn_is_left_with_a_key_and_found_again(detached_cli: Cli, mode
     status = (await detached_cli.run("status", session["sessionId"], "--json")).json[0]
     assert status["status"] == "active"
     gate.release()
+    await second.reached()  # what was queued is said without the one who queued it
     async with detached_cli.on_terminal("watch", session["sessionId"]) as program:
-        await program.shows("• More.")  # what was queued is said without the one who queued it
+        await program.shows("› Then more")
+        second.release()
+        await program.shows("• More.")
         assert await program.exit_code() == 0
 
 

@@ -95,7 +95,7 @@ def test_nobody_without_a_fleet_imports_anything_of_one() -> None:
     assert [one for one in done.stdout.split() if one.startswith(fleets)] == []
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_the_demo_ends_with_all_tasks_done_and_none_twice(codex_binary: Path) -> None:
     done = subprocess.run(
         [sys.executable, "scripts/demo_fleet.py", "--tasks", "8", "--codex", str(codex_binary)],
@@ -108,7 +108,7 @@ def test_the_demo_ends_with_all_tasks_done_and_none_twice(codex_binary: Path) ->
     assert "8 of 8 done" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_what_runs_is_stopped_and_what_waits_never_begins(fleet: Fleet, model: ScriptedModel) -> None:
     await fleet.worker("one")
     model.on("work", run("sleep 60"), say("never"))

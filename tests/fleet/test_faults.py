@@ -70,7 +70,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal")
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_the_work_of_a_machine_that_is_killed_goes_on_elsewhere_and_never_twice_at_once(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
@@ -96,7 +96,7 @@ async def test_the_work_of_a_machine_that_is_killed_goes_on_elsewhere_and_never_
     assert taken <= 1.6 * LEASE + 1 + 3, taken  # and what a machine with others on it needs for a turn
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_machine_that_stands_still_beyond_its_lease_is_fenced(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
@@ -140,7 +140,7 @@ def engine_pid(worker: WorkerProcess) -> int:
     return record.codex.pid
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_database_that_is_gone_for_two_leases_delays_and_loses_nothing(
     own_postgres: Postgres, fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 __all__ = ["journal"]
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_turns_of_a_session_run_one_at_a_time_in_order_and_the_rest_by_priority(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
@@ -67,7 +67,7 @@ async def test_turns_of_a_session_run_one_at_a_time_in_order_and_the_rest_by_pri
     assert sorted(began, key=lambda name: began[name]) == ["urgent", "usual", "late"], fleet.logs()
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_labels_hosts_delays_deadlines_and_cancels(fleet: Fleet, model: ScriptedModel, journal: Journal) -> None:
     model.on("anywhere", say("plain"))
     model.on("long work", run(journal.command("long", 60)), say("never"))
@@ -114,7 +114,7 @@ async def test_labels_hosts_delays_deadlines_and_cancels(fleet: Fleet, model: Sc
     assert (rows, events) == ([], [])
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_name_is_one_machines_alone(fleet: Fleet) -> None:
     """Another machine that calls itself the same is refused while the first lives; nothing is taken away from that."""
     await fleet.worker("one", lease=2)
@@ -134,7 +134,7 @@ async def test_a_name_is_one_machines_alone(fleet: Fleet) -> None:
     assert b"runs already" in again.stderr
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_database_is_set_up_once_however_many_do_so_at_once(empty_database: str) -> None:
     with pytest.raises(FleetNotReady, match="fleet init"):
         async with FleetClient(empty_database):

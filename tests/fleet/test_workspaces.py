@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 
 
 async def test_a_task_works_on_the_tree_that_it_brought(fleet: Fleet, model: ScriptedModel, tmp_path: Path) -> None:

@@ -468,6 +468,7 @@ async def test_an_answer_that_a_dead_hub_wrote_down_and_did_not_give_brings_its_
     client = hub_of(helm)
     dead = client._peer
     client._copies.clear()  # as if the answer had not come
+    client._calls += 1  # whoever asked still waits for it
     await kill_hub(in_hub.state_dir)
     with anyio.fail_after(SECONDS):
         while (peer := client._peer) in (None, dead):

@@ -289,6 +289,7 @@ class Rewinding:
             others = (registry.get(turn.task_id) for turn in (known.turns if known else ()) if turn.task_id not in ids)
             return [*filter(None, others), *own]
 
+        await self._helm.ledger.write()  # a turn may have ended just now
         tasks = await self._helm.ledger.registry(look)
         history: Sequence[PastTurn] = ()
         if Capability.HISTORY not in (await self._helm.capabilities(session.options.agent)).lacking:
