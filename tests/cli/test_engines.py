@@ -16,6 +16,7 @@ from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.kept_records import read_records as read_kept_records
 from helmsman.base.processes import with_variable
+from helmsman.model.events import QuestionAsked
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, runs
 
@@ -98,7 +99,11 @@ async def test_those_of_other_agents_are_listed_counted_and_stopped_like_codexs(
     options = SessionOptions(agent="mine", cwd=git_repo, unenforced=True)
     async with AcpAgent(mine, tuple(fake.command), Owner(1)).open_engine(settings, codex_home.env) as engine:
         session = await engine.open(options)
+        asked = anyio.Event()
+        engine.attach(session.session_id, lambda event: asked.set() if isinstance(event, QuestionAsked) else None)
         await engine.run_turn(session.session_id, options, TurnInput(text="run it"))
+        with anyio.fail_after(SECONDS):
+            await asked.wait()  # it says nothing more while it is left
     (record,) = read_kept_records(detached_engines)
     with anyio.fail_after(SECONDS):
         while not ask_keeper(record.socket).waiting or not with_variable("MARKED", mark):
