@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
     from helmsman.testing.home import HomeTemplates
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.rare,
+    pytest.mark.skipif(os.name != "posix", reason="There are no keepers here."),
+]
 
 SECONDS = 60
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
@@ -14,11 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from anyio.abc import UNIXSocketStream
-
     from helmsman.agents.keeper.leash import Leash
 
 _SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 2.0
 _READ_BYTES: Final = 256 * 1024
 
 
@@ -51,10 +51,42 @@ class Ended(NamedTuple):
     stderr: str
 
 
+class _Line:
+    """The connection with a keeper. Unlike anyio's it may be left in the very moment in which something arrives."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def receive(self, most: int) -> bytes:
+        try:
+            data = await self._reader.read(most)
+        except OSError as error:
+            raise anyio.BrokenResourceError from error
+        if data:
+            return data
+        raise anyio.ClosedResourceError if self._writer.is_closing() else anyio.EndOfStream
+
+    async def send(self, data: bytes) -> None:
+        if self._writer.is_closing():
+            raise anyio.ClosedResourceError
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except OSError as error:
+            raise anyio.BrokenResourceError from error
+
+    async def close(self) -> None:
+        self._writer.close()
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(OSError):
+            await self._writer.wait_closed()
+        self._writer.transport.abort()  # of a keeper that reads nothing any more
+
+
 class KeptChild:
     """A child that we own until somebody else does. Made by `own_child` only."""
 
-    def __init__(self, stream: UNIXSocketStream, hello: Mapping[str, Any], rest: bytes) -> None:
+    def __init__(self, stream: _Line, hello: Mapping[str, Any], rest: bytes) -> None:
         self._stream = stream
         self._rest = rest
         self._writing = anyio.Lock()
@@ -139,14 +171,16 @@ async def own_child(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptChild
     """
     try:
         with anyio.fail_after(_SECONDS):
-            stream = await anyio.connect_unix(str(address))
+            stream = _Line(*await asyncio.open_unix_connection(str(address), limit=_READ_BYTES))
     except OSError as error:
         raise EngineLost(f"No keeper answers at {address}: {error}. Check that one is running.") from error
-    async with stream:
+    try:
         yield await _greeted(stream, address, epoch)
+    finally:
+        await stream.close()
 
 
-async def _greeted(stream: UNIXSocketStream, address: Path, epoch: int) -> KeptChild:
+async def _greeted(stream: _Line, address: Path, epoch: int) -> KeptChild:
     try:
         with anyio.fail_after(_SECONDS):
             await stream.send(b"e%d\n" % epoch)
