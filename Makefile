@@ -52,7 +52,7 @@ test-all: fetch ## Run what CI runs: the long tests too, and those of all Codex 
 	$(MAKE) test TEST='-m "not rare" --few-versions $(TEST)'
 
 cover: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests, the long ones too, and measure branch coverage (at least 91 %)
-	$(MAKE) test TEST='-m "not matrix" --cov --cov-report=term $(TEST)'
+	$(BIN)/python scripts/with_hubs_measured.py $(MAKE) test TEST='-m "not matrix and not rare" --cov --cov-report=term $(TEST)'
 
 matrix: $(VENV)/.dev ## Run the matrix of Codex versions, the stories of the other agents and the tests marked rare, and write docs/compatibility.md
 	$(BIN)/python scripts/fetch_codex.py
