@@ -230,7 +230,8 @@ class Steering(Turns):
                     turn.text, options, idempotency_key=key, terms=self.terms(limits), max_cost_usd=max_cost_usd
                 )
                 spec = None if worktree is None else await self._spec(task_id, turn, options, worktree=worktree)
-                task_id, known = await self._ledger.enter(replace(draft, spec=spec))
+                soon = key is None and on_task is None and not is_repeated()
+                task_id, known = await self._ledger.enter(replace(draft, spec=spec), soon=soon)
                 if known is None:
                     self._ledger.hold_to_cost(task_id, max_cost_usd)
                 if on_task is not None:
@@ -361,7 +362,6 @@ class Steering(Turns):
                 f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
                 "it did. Look at the session before you send it again."
             )
-        roots = self.allowed_roots
         pictures = image_roots(self.settings)
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=pictures)
         limits = self._limits(session.limits if limits is None else limits, on_limit)
@@ -370,7 +370,7 @@ class Steering(Turns):
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
         changed = changed_options(narrowed, options)
-        wanted = session_options(known.cwd, changed, roots) if options else narrowed
+        wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
         wanted = replace(wanted, tools=known.tools)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy, wanted, max_cost_usd)

@@ -269,11 +269,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
-                draft = replace(draft, spec=spec)
-                if on_task is None and not is_repeated():
-                    self._ledger.enter_soon(task_id, draft)
-                else:
-                    await self._ledger.enter(draft)
+                await self._ledger.enter(replace(draft, spec=spec), soon=on_task is None and not is_repeated())
                 self._ledger.hold_to_cost(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
