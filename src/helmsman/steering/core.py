@@ -230,17 +230,17 @@ class Steering(Turns):
                     turn.text, options, idempotency_key=key, terms=self.terms(limits), max_cost_usd=max_cost_usd
                 )
                 spec = None if worktree is None else await self._spec(task_id, turn, options, worktree=worktree)
-                soon = key is None and on_task is None and not is_repeated()
+                soon = key is None and self._enters_soon(options, on_task)
                 task_id, known = await self._ledger.enter(replace(draft, spec=spec), soon=soon)
-                if known is None:
-                    self._ledger.hold_to_cost(task_id, max_cost_usd)
+                self._ledger.hold_to_cost(task_id, None if known else max_cost_usd)
                 if on_task is not None:
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
             engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
             waits = turn is not None and await self._waits(options, engine, task_id, in_worktree=in_worktree)
-            session = await self._open(engine, open_session, None if waits else turn, task_id, limits)
+            opening = partial(self._open, open_session, None if waits else turn, task_id, limits)
+            session = await self._engines.try_in(engine, opening)
         except Exception as error:
             if turn is not None:
                 self._ledger.fail(task_id, self.as_known(error, options.agent))
