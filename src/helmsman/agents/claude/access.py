@@ -30,10 +30,14 @@ _PROTOCOL: Final = (
     *("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
     *("--permission-prompt-tool", "stdio", "--include-partial-messages"),
 )
-_ALWAYS_LEFT_OUT: Final = ("CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "ScheduleWakeup")
-"""Tools that begin turns by themselves, or leave the session's directory."""
+_ALWAYS_LEFT_OUT: Final = (
+    *("CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "ScheduleWakeup"),
+    *("Monitor", "Workflow", "ListAgents", "SendMessage"),
+)
+"""Tools that begin turns by themselves, leave the session's directory, or reach other sessions of the user, which may do
+more than this one: nobody is asked about a message to them."""
 _WRITING: Final = ("Edit", "MultiEdit", "NotebookEdit", "Write")
-_RUNNING: Final = ("Bash", "Monitor")
+_RUNNING: Final = ("Bash",)
 
 _LONGEST_NAME: Final = 200
 """A longer one is cut, and ends otherwise."""

@@ -38,6 +38,8 @@ _ALWAYS: Final = {
     "DISABLE_AUTOUPDATER": "1",  # another version in mid-session would be another agent
     # A `cd`, which nobody is asked about, would hold for the next command: it would run elsewhere than where it was shown.
     "CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR": "1",
+    # What goes on behind a turn begins another when it is done: nobody asked for that one, and nobody would see it.
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
 }
 
 
