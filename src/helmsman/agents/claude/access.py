@@ -9,11 +9,10 @@ plugins, MCP servers or instructions, which would run or hold before anybody was
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.agents.claude.binary import PROJECTS
+from helmsman.agents.claude.binary import PROJECTS, spelled
 from helmsman.agents.sandbox import NETWORK, Confined
 from helmsman.errors import InvalidInput
 from helmsman.model.options import Writes, approval_word, sandbox_word
@@ -111,7 +110,7 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
 def own_project(home: Path, directory: Path) -> Path:
     """Where the sessions of a directory are; where it cannot be told how that is spelled, where all are."""
     place = str(directory.resolve())
-    own = home / PROJECTS / re.sub(r"[^a-zA-Z0-9]", "-", place)
+    own = home / PROJECTS / spelled(place)
     is_known = place.isascii() and len(own.name) <= _LONGEST_NAME and not own.is_symlink()
     return own if is_known else home / PROJECTS
 

@@ -43,6 +43,11 @@ _ALWAYS: Final = {
 }
 
 
+def spelled(directory: str) -> str:
+    """The name of the directory in which the sessions of a directory are."""
+    return re.sub(r"[^a-zA-Z0-9]", "-", directory)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaudeBinary:
     """One Claude Code. `home` is where it keeps its settings and its sessions."""
