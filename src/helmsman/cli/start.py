@@ -31,6 +31,9 @@ from helmsman.model.options import Placement
 @click.option(
     "--deadline", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Of a fleet: stop it then."
 )
+@click.option(
+    "--in-place", is_flag=True, help="Of a fleet: work in the directory of this path there; nothing is brought."
+)
 def command(
     prompt: str,
     directory: str | None,
@@ -40,6 +43,7 @@ def command(
     priority: int | None,
     delay: float | None,
     deadline: float | None,
+    in_place: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -49,7 +53,8 @@ def command(
     or look with `helmsman status` and in the dashboard.
     """
     arguments = step_arguments(**options) | ({"worktree": True} if worktree else {})
-    placement = Placement(machine=machine, labels=labels, priority=priority, delay=delay, deadline=deadline)
+    when: Any = {"priority": priority, "delay": delay, "deadline": deadline}
+    placement = Placement(machine=machine, labels=labels, in_place=in_place, **when)
     if placement != Placement():
         arguments["placement"] = placement
     text = prompt_text(prompt)

@@ -112,7 +112,7 @@ class FleetClient:
             FleetUnavailable: Nothing was accepted, for all that is known. Use an idempotency key to ask again.
         """
         draft.check()
-        if draft.idempotency_key is not None and (known := await self._with_key(draft)) is not None:
+        if (known := await self.with_key(draft)) is not None:
             return known
         await self._refuse_impossible(draft)
         task_id, alias = new_fleet_task(draft.instruction)
@@ -125,10 +125,12 @@ class FleetClient:
                 raise unavailable(error.orig or error) from error
         if row is not None:
             return task_of(row)
-        known = await self._with_key(draft) if draft.idempotency_key is not None else None
-        return known or await self.get(task_id)
+        return await self.with_key(draft) or await self.get(task_id)
 
-    async def _with_key(self, draft: FleetDraft) -> Task | None:
+    async def with_key(self, draft: FleetDraft) -> Task | None:
+        """The task that was accepted with its key, if one was."""
+        if draft.idempotency_key is None:
+            return None
         row = await self._one("select * from helmsman.tasks where key = %s", (draft.idempotency_key,))
         return None if row is None else of_agents(task_of(row), draft.agent)
 

@@ -12,10 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import PastTurn
+from helmsman.base.files import refuse_outside
+from helmsman.base.surroundings import from_here
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
 from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
+from helmsman.fleet.door_trees import DoorTrees
 from helmsman.fleet.link import FleetLink
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
@@ -30,6 +33,7 @@ from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from pathlib import Path
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.model.answered_by import AnsweredBy
@@ -73,6 +77,7 @@ class FleetDoor:
         self.own = own
         self.link = link
         tasks = FleetTasks(self, own)
+        self.trees = DoorTrees(link.client, own.settings, helm.allowed_roots)
         self._parts: dict[str, Any] = {"tasks": tasks, "extras": FleetExtras(self, own, tasks)}
         self.listeners = _Listeners(own, link)
 
@@ -133,19 +138,43 @@ class FleetDoor:
                 "A fleet's machines have accounts of their own. Leave min_remaining_percent out.",
                 parameter="min_remaining_percent",
             )
-        settings = self._helm.settings
+        settings, in_place = self._helm.settings, placement is not None and placement.in_place
+        if in_place and worktree:
+            raise InvalidInput("in_place works in the directory itself: leave worktree out.", parameter="worktree")
+        place = from_here("." if cwd is None else cwd)
         checked = session_options(
-            cwd if cwd is not None else ".",
+            None if in_place else place,
             options,  # type: ignore[arg-type]
             self._helm.allowed_roots,
             default_agent=settings.default_agent,
             defaults=settings,
         )
+        if in_place:
+            checked = replace(checked, cwd=self._there(place))
         turn = turn_input(prompt, output_schema=output_schema, effort=effort, kind=kind)
         _refuse_what_stays_here(images, tools, on_limit)
-        draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd, worktree=worktree)
+        draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
         draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(limits)})
-        return await self._accepted(draft, on_question, on_task)
+        task, notes = await self._packed(draft, None if in_place else checked.cwd)
+        session = await self._accepted(task, on_question, on_task)
+        session.notes += notes
+        return session
+
+    async def _packed(self, draft: FleetDraft, directory: Path | None) -> tuple[Task, tuple[str, ...]]:
+        """Have a task accepted with the tree around a directory; what does not travel, in words."""
+        if directory is None:
+            return await self.link.client.enqueue(draft), ()
+        if (known := await self.link.client.with_key(draft)) is not None:
+            return known, ()
+        async with self.trees.packed(draft, directory) as (packed, notes):
+            return await self.link.client.enqueue(packed), notes
+
+    def _there(self, place: Path) -> Path:
+        """A directory that need not be on this machine."""
+        there = place.absolute()
+        if self._helm.allowed_roots:
+            refuse_outside(there, self._helm.allowed_roots, "cwd")
+        return there.resolve()
 
     async def say(
         self,
@@ -174,18 +203,23 @@ class FleetDoor:
             raise SessionBusy(
                 f"A turn is running in session {session.id}. Wait for its end, or send this with whenBusy queue."
             )
+        if placement is not None and placement.in_place:
+            raise InvalidInput(
+                "Where a session works is said when it begins: leave in_place out.", parameter="placement"
+            )
         turn = turn_input(message, output_schema=output_schema, effort=effort)
         _refuse_what_stays_here(images, tools, on_limit)
         known = session.options
         changed = changed_options(known, options)  # type: ignore[arg-type]
-        checked = session_options(known.cwd, changed, self._helm.allowed_roots) if options else known
+        checked = session_options(None, changed, self._helm.allowed_roots) if options else known
+        checked = replace(checked, cwd=known.cwd)  # which need not be on this machine
         draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
         lane = lane_of(session.id)
         earlier = (await self.link.lanes.of_lanes([lane]))[lane]
         held = silence_to_keep(silence_of(earlier[-1].metadata) if limits is None else limits)
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
         session.options = checked
-        return await self._accepted(draft, on_question, on_task)
+        return await self._accepted(await self.link.client.enqueue(draft), on_question, on_task)
 
     def _draft(
         self,
@@ -194,10 +228,8 @@ class FleetDoor:
         placement: Placement | None,
         key: str | None,
         max_cost_usd: float | None,
-        *,
-        worktree: bool = False,
     ) -> FleetDraft:
-        spec = TurnSpec(turn=turn, options=options, worktree=worktree).as_dict()
+        spec = TurnSpec(turn=turn, options=options).as_dict()
         if spec is None:
             raise InvalidInput(
                 "An option looks as if it held a secret, and what a fleet is asked for is stored. Put secrets into the "
@@ -230,9 +262,8 @@ class FleetDoor:
         )
 
     async def _accepted(
-        self, draft: FleetDraft, on_question: QuestionHandler | None, on_task: Callable[[str], None] | None
+        self, task: Task, on_question: QuestionHandler | None, on_task: Callable[[str], None] | None
     ) -> Session:
-        task = await self.link.client.enqueue(draft)
         if on_task is not None:
             on_task(task.id)
         found = await self.link.lanes.find(task.id)

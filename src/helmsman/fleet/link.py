@@ -149,6 +149,8 @@ class FleetLink:
         async with known.reading:
             if not known.is_followed:
                 await self._read(known)
+            elif not session.state.is_running:
+                await self._next(known)  # whoever follows it may not have heard yet of what was asked for just now
 
     async def _load(self, lane: str) -> _Followed:
         tasks = (await self.lanes.of_lanes([lane]))[lane]
@@ -227,7 +229,8 @@ class FleetLink:
         try:
             while True:
                 try:
-                    task = await self._next(known)
+                    async with known.reading:
+                        task = await self._next(known)
                     if task is None:
                         return
                     async for page in self.client.follow(task.id, known.offset):
@@ -269,7 +272,14 @@ class FleetLink:
     def _tell_fact(self, known: _Followed, fact: Mapping[str, Any]) -> None:
         """What the fleet itself has to say of a task."""
         session = known.session
-        if fact.get("fleet") == "attempt" and int(fact.get("epoch", 1)) > 1:
+        if fact.get("fleet") == "files":
+            why = (fact.get("error") or {}).get("message")
+            text = f"What it made of its files is not stored, and cannot be applied: {why}"
+            self._apply(known, Notice(session_id=session.id, kind="engine", message=text))
+        elif fact.get("fleet") == "anew":
+            text = f"It goes on in a new session of its agent: {fact.get('reason')}"
+            self._apply(known, Notice(session_id=session.id, kind="engine", message=text))
+        elif fact.get("fleet") == "attempt" and int(fact.get("epoch", 1)) > 1:
             text = known.task.instruction if known.task is not None else ""
             for question_id in list(session.state.questions):
                 closed = QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(TURN_ENDED))

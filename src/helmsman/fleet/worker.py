@@ -33,6 +33,7 @@ from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, queue_o
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
+from helmsman.fleet.workspaces import drop_worktrees
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -277,6 +278,7 @@ class Worker:
         while True:
             try:
                 await drop_expired(self._database, self._enqueuer)
+                await drop_worktrees(self._database, self._helm.settings.state_dir, self.options.name)
             except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
                 log.debug("what has expired could not be dropped: %s", error)
             await anyio.sleep(EVERY_SECONDS)
