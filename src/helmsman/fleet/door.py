@@ -11,10 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio.to_thread
+
 from helmsman.agents.protocol import PastTurn
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS
-from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
+from helmsman.fleet.door_lanes import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
 from helmsman.fleet.link import FleetLink
 from helmsman.fleet.values import FleetDraft
@@ -27,6 +29,7 @@ from helmsman.service import Helmsman
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, options_to_keep
 from helmsman.tasks.spec import TurnSpec
+from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -230,7 +233,8 @@ class FleetDoor:
     async def _accepted(
         self, draft: FleetDraft, on_question: QuestionHandler | None, on_task: Callable[[str], None] | None
     ) -> Session:
-        task = await self.link.client.enqueue(draft)
+        terms = await self.terms(draft.agent, draft.directory)
+        task = await self.link.client.enqueue(replace(draft, metadata={**draft.metadata, **terms}))
         if on_task is not None:
             on_task(task.id)
         found = await self.link.lanes.find(task.id)
@@ -240,6 +244,11 @@ class FleetDoor:
             session.on_question = on_question
             self.link.offer_questions(session)
         return session
+
+    async def terms(self, agent: str, directory: str | None) -> dict[str, Any]:
+        """What tasks and schedules that this door asks for have in their metadata of it: the project they count for."""
+        project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
+        return {} if project is None else {PROJECT: project}
 
     # --- go on -------------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,11 @@ from helmsman.capabilities import Extras
 from helmsman.capabilities.all_tasks import TaskResults, Tasks
 from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
 from helmsman.capabilities.local_tasks import LocalTasks
+from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy
 from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
+from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from helmsman.fleet.link import FleetLink
+    from helmsman.model.options import SessionOptions
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
@@ -47,6 +50,8 @@ class _Door(Protocol):
     async def session(self, session_id: str) -> Session: ...
 
     async def task(self, task_id: str) -> Task: ...
+
+    async def terms(self, agent: str, directory: str | None) -> dict[str, Any]: ...
 
 
 class _DoorsTasks(LocalTasks):
@@ -266,6 +271,20 @@ class _DoorsUsage(UsageReports):
         ]
 
 
+class _DoorsSchedules(Schedules):
+    """Schedules of the fleet and of this machine. A new one is the fleet's."""
+
+    prefix = FLEETS
+
+    def __init__(self, own: Steering, door: _Door) -> None:
+        super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client)))
+        self._door = door
+
+    async def _terms(self, options: SessionOptions) -> dict[str, Any]:
+        """The machines that run it have terms of their own. What a task's metadata say of its door, its runs' do."""
+        return await self._door.terms(options.agent, None if options.cwd is None else str(options.cwd))
+
+
 class FleetExtras(Extras):
     """Of this machine, but for what is known of a fleet's sessions."""
 
@@ -278,6 +297,10 @@ class FleetExtras(Extras):
         client = self._door.link.client
         machines = [machine.as_dict() for machine in await client.machines()]
         return {"machines": machines, "waiting": dict(await client.waiting())}
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        return _DoorsSchedules(cast("Steering", self._own), self._door)
 
     @cached_property
     def changes(self) -> Changes:

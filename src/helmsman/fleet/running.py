@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.values import decoded
+from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
     AnswerInvalid,
     CannotMove,
@@ -34,8 +35,9 @@ from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.fleet.workspaces import place_workspace, store_result
-from helmsman.model.answered_by import AnsweredBy
+from helmsman.model.answered_by import DEADLINE, AnsweredBy
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed
+from helmsman.tasks.model import SCHEDULE
 from helmsman.tasks.spec import TurnSpec
 from helmsman.worktrees.packing import Limits
 
@@ -90,6 +92,8 @@ class TaskRun:
         self._own_answer: str | None = None
         self._own_answered = anyio.Event()
         """Of what the fleet itself asks before it goes on."""
+        self._is_unanswered = False
+        """It is a run of a schedule, and nobody has answered it in time."""
         self._stop = anyio.Lock()
         """Held until its turn and all that it left running have stopped."""
         self._has_progress = False
@@ -197,6 +201,8 @@ class TaskRun:
             end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": task.note, "retryable": False}}
         if self._stopping is not None and end["status"] == "canceled":
             end["note"] = self._stopping
+        elif self._is_unanswered:
+            end |= {"status": "failed", "error": unanswered(session).as_dict()}
         return end, outcome
 
     async def _store_files(self, tree: Worktree) -> None:
@@ -348,6 +354,7 @@ class TaskRun:
             self._news.set()
         elif isinstance(event, QuestionClosed):
             self._closed.append(event.question_id)
+            self._is_unanswered |= event.by == str(DEADLINE) and SCHEDULE in self._owned.row["metadata"]
             self._news.set()
         elif isinstance(event, EngineGone):
             self._news.set()
@@ -365,6 +372,8 @@ class TaskRun:
                     await self._keep(partial(self._owned.ask, question, seconds), "a question")
             for question_id in closed:
                 await self._keep(partial(self._owned.close_question, question_id), "a question")
+            if self._is_unanswered:
+                await self.stop_turn()
 
     async def _tell_progress(self) -> None:
         while True:
@@ -452,13 +461,17 @@ def _failure(code: str, message: str) -> dict[str, Any]:
 
 
 async def run_task(
-    helm: Steering, database: FleetDatabase, worker: str, task_id: str, running: dict[str, TaskRun]
+    helms: tuple[Steering, Steering],
+    database: FleetDatabase,
+    worker: str,
+    task_id: str,
+    running: dict[str, TaskRun],
 ) -> str:
-    """Claim a task and run it; how it ended."""
+    """Claim a task and run it; how it ended. The second of `helms` is for runs of schedules."""
     while True:
         owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")
         if owned is not None:
-            run = running[task_id] = TaskRun(helm, owned)
+            run = running[task_id] = TaskRun(helms[SCHEDULE in owned.row["metadata"]], owned)
             try:
                 if (ended := await run.run()) != AGAIN:
                     return ended

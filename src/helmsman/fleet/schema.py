@@ -153,7 +153,59 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (_FIRST,)
+_SCHEDULES: Final[tuple[LiteralString, ...]] = (
+    """
+    create table helmsman.schedules (
+        id text primary key,
+        directory text not null,
+        content jsonb not null,
+        next_at timestamptz,
+        is_paused boolean not null default false,
+        created_at timestamptz not null
+    )
+    """,
+    "create index schedules_due on helmsman.schedules (next_at) where next_at is not null",
+    """
+    create table helmsman.schedule_runs (
+        schedule text not null references helmsman.schedules on delete cascade,
+        due_at timestamptz not null,
+        entered_at timestamptz not null,
+        task text,
+        note text,
+        primary key (schedule, due_at)
+    )
+    """,
+)
+
+_BUDGETS: Final[tuple[LiteralString, ...]] = (
+    "create table helmsman.budget (key text primary key, amount double precision not null)",
+    """
+    create table helmsman.spendings (
+        task text not null references helmsman.tasks on delete cascade,
+        epoch int not null,
+        day date not null default (clock_timestamp() at time zone 'UTC')::date,
+        project text,
+        usd double precision not null,
+        tokens double precision not null,
+        primary key (task, epoch)
+    )
+    """,
+    "create index spendings_by_day on helmsman.spendings (day)",
+    """
+    create table helmsman.grants (
+        key text not null,
+        amount double precision not null,
+        up_to double precision not null,
+        day date not null default (clock_timestamp() at time zone 'UTC')::date,
+        project text,
+        task text not null references helmsman.tasks on delete cascade
+    )
+    """,
+    "create index grants_by_day on helmsman.grants (day)",
+)
+"""Days are those of UTC, by the database's clock: its machines may be anywhere."""
+
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (_FIRST, (*_SCHEDULES, *_BUDGETS))
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """The oldest version whose code can still work with these tables."""

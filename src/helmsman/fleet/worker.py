@@ -31,6 +31,7 @@ from helmsman.fleet.queueing import Enqueuer, Taker
 from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dead_hosts, stop_late_tasks
 from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, queue_of, serves
 from helmsman.fleet.running import TaskRun, run_task
+from helmsman.fleet.schedules import begin_due
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
 
@@ -137,14 +138,17 @@ class Worker:
             path.write_text(uuid.uuid4().hex, encoding="ascii")
         return path.read_text(encoding="ascii").strip()
 
-    async def serve(self, helm: Steering) -> None:
+    async def serve(self, helm: Steering, patient: Steering) -> None:
         """Take tasks and run them, until it is stopped, or drained and idle. What still runs then is left as it is.
+
+        `patient` is the same service for runs of schedules: questions of theirs wait longer.
 
         Raises:
             DeclaredDead: Others have this worker's work. Whatever runs for it must end at once.
             FleetUnavailable: The database cannot be reached; nothing was taken.
         """
         self._helm = helm
+        self._patient = patient
         self._taker = Taker(self._database.url, self.id, self._run, self._free)
         dead: list[DeclaredDead] = []
         failed: list[FleetUnavailable] = []
@@ -170,6 +174,7 @@ class Worker:
             tasks.start_soon(self._listen)
             tasks.start_soon(self._sweep)
             tasks.start_soon(self._keep_up)
+            tasks.start_soon(self._keep_schedules)
             self.ready.set()
             await self._leaving.wait()
             while self._taker.taken and not self._is_stopping:
@@ -222,7 +227,7 @@ class Worker:
         return 0 if self._leaving.is_set() else self.options.capacity - len(self._taker.taken)
 
     async def _run(self, task_id: str) -> str:
-        ended = await run_task(self._helm, self._database, self.id, task_id, self._running)
+        ended = await run_task((self._helm, self._patient), self._database, self.id, task_id, self._running)
         self._wake()
         return ended
 
@@ -280,6 +285,16 @@ class Worker:
             except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
                 log.debug("what has expired could not be dropped: %s", error)
             await anyio.sleep(EVERY_SECONDS)
+
+    async def _keep_schedules(self) -> None:
+        """Begin what is due, when it is due, unless another does."""
+        while True:
+            seconds: float | None = None
+            try:
+                seconds = await anyio.to_thread.run_sync(begin_due, self._enqueuer)
+            except sa.exc.SQLAlchemyError as error:
+                log.debug("what is due waits: %s", error)
+            await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
 
     async def _find_strays(self) -> None:
         """Give back what the database says that we have taken, and we have not: its answer was lost on the way."""
