@@ -31,8 +31,9 @@ def make_due(fleet: Fleet, ago: str = "1 second") -> None:
     """Every schedule is due since a while: its intervals count from earlier, too."""
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute(
-            "update helmsman.schedules set next_at = clock_timestamp() - %(ago)s::interval, content = jsonb_set(content, "
-            "'{when,since}', to_jsonb(((content #>> '{when,since}')::timestamptz - %(ago)s::interval - interval '1 h')::text))",
+            "update helmsman.schedules set next_at = clock_timestamp() - %(ago)s::interval, "
+            "content = jsonb_set(content, '{when,since}', "
+            "to_jsonb(((content #>> '{when,since}')::timestamptz - %(ago)s::interval - interval '1 h')::text))",
             {"ago": ago},
         )
 
@@ -109,7 +110,8 @@ async def test_a_schedule_of_a_fleet_is_seen_to_from_any_door_beside_those_of_th
             await anyio.sleep(0.05)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         shown = await helm.extras.schedules.get(added["scheduleId"])
-        assert shown.last is not None and shown.next_at is not None
+        assert shown.last is not None
+        assert shown.next_at is not None
         ended = await fleet.ended(await fleet.client.get(str(shown.last.task_id)))
         assert ended.status == "completed", fleet.logs()
     await helmsman(other, "schedule", "remove", added["scheduleId"])

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import anyio.to_thread
 
 from helmsman.agents.protocol import PastTurn
@@ -19,12 +20,14 @@ from helmsman.fleet.attempts import ON_LOSS
 from helmsman.fleet.door_lanes import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
 from helmsman.fleet.link import FleetLink
+from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, session_options, turn_input
 from helmsman.model.options import Placement
+from helmsman.notices.config import NotifySettings
 from helmsman.service import Helmsman
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, options_to_keep
@@ -50,6 +53,12 @@ _EVENTS: Final = 1000
 def fleet_opener(shared: Shared) -> OpenFleet:
     """Opens fleets for the doors of a hub: one connection to each, for as long as the hub lives."""
     links: dict[str, FleetLink] = {}
+    posts: dict[str, FleetPost] = {}
+    place = place_in(shared.state_dir / "fleet")
+
+    async def load() -> NotifySettings:
+        settings = shared.notices.settings
+        return NotifySettings() if settings is None else await settings()
 
     @asynccontextmanager
     async def open_fleet(helm: Helmsman) -> AsyncIterator[FleetDoor]:
@@ -58,23 +67,34 @@ def fleet_opener(shared: Shared) -> OpenFleet:
         link = links.get(url)
         if link is None or link.failed is not None:
             link = links[url] = FleetLink(url, helm.settings, shared.tasks)
-            shared.tasks.start_soon(link.run)
+            post = posts[url] = FleetPost(
+                link.client.database, load, place, shared.agents.title, shared.notices, is_shown=True
+            )
+            shared.tasks.start_soon(_serve, link, post)
         await link.opened.wait()
         if link.failed is not None:
             raise link.failed.again()
         async with Helmsman(replace(helm.settings, fleet_url=None), env=helm.environment, shared=shared) as own:
-            yield FleetDoor(helm, own, link)
+            yield FleetDoor(helm, own, link, posts[url])
 
     return open_fleet  # type: ignore[return-value]
+
+
+async def _serve(link: FleetLink, post: FleetPost) -> None:
+    async with anyio.create_task_group() as both:
+        both.start_soon(post.run)
+        await link.run()
+        both.cancel_scope.cancel()
 
 
 class FleetDoor:
     """What one door asks of its fleet. `own` is the Helmsman of this machine."""
 
-    def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink) -> None:
+    def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink, post: FleetPost) -> None:
         self._helm = helm
         self.own = own
         self.link = link
+        self.post = post
         tasks = FleetTasks(self, own)
         self._parts: dict[str, Any] = {"tasks": tasks, "extras": FleetExtras(self, own, tasks)}
         self.listeners = _Listeners(own, link)
@@ -246,9 +266,12 @@ class FleetDoor:
         return session
 
     async def terms(self, agent: str, directory: str | None) -> dict[str, Any]:
-        """What tasks and schedules that this door asks for have in their metadata of it: the project they count for."""
+        """What tasks and schedules have in their metadata of the door that asks for them: the project that they count for,
+        and who is told of them.
+        """
         project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
-        return {} if project is None else {PROJECT: project}
+        told = await self.post.who_is_told(agent=agent, directory=directory)
+        return told if project is None else {**told, PROJECT: project}
 
     # --- go on -------------------------------------------------------------------------------------------------------
 

@@ -14,21 +14,28 @@ from helmsman.base.files import refuse_outside
 from helmsman.base.patches import apply_patch, diff_digest
 from helmsman.capabilities import Extras
 from helmsman.capabilities.all_tasks import TaskResults, Tasks
+from helmsman.capabilities.budgets import Budgets
 from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
 from helmsman.capabilities.local_tasks import LocalTasks
+from helmsman.capabilities.notices import Notices
 from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy
+from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
+from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from helmsman.capabilities.budgets import BudgetState
     from helmsman.fleet.link import FleetLink
+    from helmsman.fleet.notices import FleetPost
     from helmsman.model.options import SessionOptions
+    from helmsman.notices.store import Delivery
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
@@ -42,6 +49,7 @@ class _Door(Protocol):
     """The door that these are parts of (`helmsman.fleet.door`)."""
 
     link: FleetLink
+    post: FleetPost
 
     async def start(self, prompt: str, **options: Any) -> Session: ...
 
@@ -285,6 +293,33 @@ class _DoorsSchedules(Schedules):
         return await self._door.terms(options.agent, None if options.cwd is None else str(options.cwd))
 
 
+class _DoorsBudgets(Budgets):
+    """Those of this machine, which are for its own work, and those of the fleet."""
+
+    def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
+        super().__init__(own, own.extras.usage, tasks.prices)
+        self._door = door
+
+    async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
+        place = None if directory is None else str(directory)
+        project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), place)
+        fleets = await states_of_fleet(self._door.link.client.database, project)
+        return *await super().states(directory), *fleets
+
+
+class _DoorsNotices(Notices):
+    """What was told of tasks of this machine, and of the fleet's to the recipients that this machine has."""
+
+    def __init__(self, door: _Door, own: Helmsman) -> None:
+        super().__init__(own)
+        self._door = door
+
+    async def log(self, limit: int = 50) -> Sequence[Delivery]:
+        fleets = self.within_roots(await self._door.post.log(limit))
+        both = (*await super().log(limit), *fleets)
+        return sorted(both, key=lambda one: one.created_at, reverse=True)[:limit]
+
+
 class FleetExtras(Extras):
     """Of this machine, but for what is known of a fleet's sessions."""
 
@@ -301,6 +336,14 @@ class FleetExtras(Extras):
     @cached_property
     def schedules(self) -> Schedules:
         return _DoorsSchedules(cast("Steering", self._own), self._door)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        return _DoorsBudgets(self._door, self._own, self._tasks)
+
+    @cached_property
+    def notices(self) -> Notices:
+        return _DoorsNotices(self._door, self._own)
 
     @cached_property
     def changes(self) -> Changes:

@@ -36,14 +36,15 @@ from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.fleet.workspaces import place_workspace, store_result
 from helmsman.model.answered_by import DEADLINE, AnsweredBy
-from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed
-from helmsman.tasks.model import SCHEDULE
+from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, Usage
+from helmsman.tasks.model import RESUMES_AT, SCHEDULE, WAITING_FOR
 from helmsman.tasks.spec import TurnSpec
 from helmsman.worktrees.packing import Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from helmsman.fleet.budgets import FleetBudgets
     from helmsman.fleet.database import FleetDatabase
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
@@ -72,9 +73,10 @@ _MOST_ENGINES: Final = 4
 class TaskRun:
     """A task while this machine has it."""
 
-    def __init__(self, helm: Steering, owned: OwnedTask) -> None:
+    def __init__(self, helm: Steering, owned: OwnedTask, budgets: FleetBudgets) -> None:
         self._helm = helm
         self._owned = owned
+        self._budgets = budgets
         self._pump = EventPump(owned)
         self._session: Session | None = None
         self._has_session = anyio.Event()
@@ -189,6 +191,7 @@ class TaskRun:
                 return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
             task = await self._until_ended(session)
+            await self._budgets.spent(task.id, task.model, task.usage or Usage())
             if session.worktree is not None:
                 await self._store_files(session.worktree)
         except HelmsmanError as error:
@@ -303,6 +306,7 @@ class TaskRun:
 
     def _entered(self, local_id: str) -> None:
         self._local = local_id
+        self._budgets.entered(local_id, self._owned)
 
     def _attach(self, session: Session) -> None:
         """Tell what has happened in its turn so far, and from now on."""
@@ -385,6 +389,7 @@ class TaskRun:
             task = await self._helm.ledger.registry(methodcaller("get", local))
             if task is not None and task.is_running:
                 known = {"progress": task.progress, "note": task.note, "turn_id": self._session.state.turn_id}
+                known["metadata"] = {key: task.metadata.get(key) for key in (WAITING_FOR, RESUMES_AT)}
                 await self._keep(partial(self._owned.update, **known), "progress")
 
     # --- what it is told ---------------------------------------------------------------------------------------------
@@ -466,16 +471,18 @@ async def run_task(
     worker: str,
     task_id: str,
     running: dict[str, TaskRun],
+    budgets: FleetBudgets,
 ) -> str:
     """Claim a task and run it; how it ended. The second of `helms` is for runs of schedules."""
     while True:
         owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")
         if owned is not None:
-            run = running[task_id] = TaskRun(helms[SCHEDULE in owned.row["metadata"]], owned)
+            run = running[task_id] = TaskRun(helms[SCHEDULE in owned.row["metadata"]], owned, budgets)
             try:
                 if (ended := await run.run()) != AGAIN:
                     return ended
             finally:
+                budgets.left(owned)
                 running.pop(task_id, None)
             continue
         row = await database.keep_trying(

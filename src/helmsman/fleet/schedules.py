@@ -72,6 +72,11 @@ def _run(row: DictRow) -> ScheduleRun:
     return ScheduleRun(due_at=row["due_at"], entered_at=row["entered_at"], task_id=row["task"], note=row["note"])
 
 
+def schedule_of(row: DictRow) -> Schedule | None:
+    """A schedule with one of its runs, if the row has one."""
+    return _schedule(row, None if row["due_at"] is None else _run(row))
+
+
 def _enter(connection: sa.Connection, schedule: Schedule, run: ScheduleRun) -> None:
     values = {"due_at": run.due_at, "entered_at": run.entered_at, "task": run.task_id, "note": run.note}
     connection.execute(_ENTER, {"schedule": schedule.id, **values})
@@ -177,7 +182,7 @@ class FleetSchedules:
             ) last on true order by created_at, id
             """
         )
-        found = (_schedule(row, None if row["due_at"] is None else _run(row)) for row in rows)
+        found = map(schedule_of, rows)
         return tuple(one for one in found if one is not None)
 
     async def runs(self, schedule_id: str, limit: int) -> tuple[ScheduleRun, ...]:
