@@ -27,6 +27,7 @@ from helmsman.errors import (
 )
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.door_lanes import Lanes, lane_of, session_id_of
+from helmsman.fleet.notices import NOTIFY, was_seen
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
     Event,
@@ -290,6 +291,8 @@ class FleetLink:
 
     async def _end(self, known: _Followed, task: Task) -> None:
         task = known.task = await self.client.get(task.id)
+        if known.session.is_watched and NOTIFY in task.metadata:
+            await was_seen(self.client.database, task.id)
         outcome, failure = {"completed": ("completed", None), "canceled": ("interrupted", None)}.get(
             task.status, ("failed", _failure(task))
         )
