@@ -23,7 +23,7 @@ from helmsman.base.values import decoded, encoded
 from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
 from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.lanes import is_busy, lock_lane, queue_next
-from helmsman.fleet.queueing import Enqueuer
+from helmsman.fleet.queueing import QUEUES, Enqueuer
 from helmsman.fleet.rows import (
     DOORS,
     clean_text,
@@ -68,7 +68,7 @@ _ENQUEUE: Final = sa.text(
     on conflict do nothing
     returning *
     )
-    select *, extract(epoch from clock_timestamp())::float as now, pg_notify('helmsman_fleet', id) from accepted
+    select *, extract(epoch from clock_timestamp())::float as now from accepted
     """
 )
 
@@ -124,6 +124,8 @@ class FleetClient:
             except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
                 raise unavailable(error.orig or error) from error
         if row is not None:
+            await self.database.tell(DOORS, task_id)
+            await self.database.tell(QUEUES, row["queue"])
             return task_of(row)
         known = await self._with_key(draft) if draft.idempotency_key is not None else None
         return known or await self.get(task_id)
@@ -206,7 +208,6 @@ class FleetClient:
                 delay = draft.delay or None
                 if delay is not None:  # DBOS goes by the clock of whoever asks
                     delay = max(0.001, delay + row.now - datetime.now(UTC).timestamp())
-                enqueuer.register(queue)
                 enqueuer.put(connection, task_id, queue, priority=priority, delay=delay)
         return accepted
 
