@@ -124,8 +124,7 @@ class FleetClient:
             except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
                 raise unavailable(error.orig or error) from error
         if row is not None:
-            await self.database.tell(DOORS, task_id)
-            await self.database.tell(QUEUES, row["queue"])
+            await self.database.tell((DOORS, task_id), (QUEUES, row["queue"]))
             return task_of(row)
         known = await self._with_key(draft) if draft.idempotency_key is not None else None
         return known or await self.get(task_id)
@@ -275,7 +274,11 @@ class FleetClient:
     async def machines(self) -> Sequence[Machine]:
         """All machines that have a lease, by name."""
         rows = await self._all(
-            "select *, extract(epoch from clock_timestamp() - seen)::float as age from helmsman.workers order by name"
+            """
+            select *, extract(epoch from clock_timestamp() - seen)::float as age,
+                (select count(*) from helmsman.tasks where status = 'working' and worker = workers.id) as at_work
+            from helmsman.workers order by name
+            """
         )
         return [
             Machine(
@@ -284,7 +287,7 @@ class FleetClient:
                 labels=tuple(row["labels"]),
                 agents=row["agents"],
                 capacity=row["capacity"],
-                running=row["running"],
+                running=row["at_work"],
                 version=row["version"],
                 is_draining=row["draining"],
                 started=row["started"],

@@ -158,21 +158,21 @@ class FleetDatabase:
             await anyio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def tell(self, channel: str, *payloads: str) -> None:
-        """Notify whoever listens, of what is stored by now. It may be lost: who waits looks for itself now and then.
+    async def tell(self, *news: tuple[str, str]) -> None:
+        """Notify whoever listens to a channel, of what is stored by now. It may be lost: who waits looks now and then.
 
         Not in the transaction that stores something, where many do so at once: Postgres writes transactions that notify one
         after another, each with its own wait for the disk. What is to be told while something is being told goes together.
         """
-        self._news.update(dict.fromkeys((channel, payload) for payload in payloads))
+        self._news.update(dict.fromkeys(news))
         if self._is_telling:
             return
         self._is_telling = True
         try:
             with anyio.move_on_after(_TELL_SECONDS, shield=True), suppress(psycopg.Error):
                 while self._news:
-                    news, self._news = tuple(self._news), {}
-                    await self.all(_TELL, ([channel for channel, _ in news], [payload for _, payload in news]))
+                    told, self._news = tuple(self._news), {}
+                    await self.all(_TELL, ([channel for channel, _ in told], [payload for _, payload in told]))
         finally:
             self._is_telling = False
 

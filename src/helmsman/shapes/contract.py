@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
-from helmsman.model.options import ApprovalPolicy, Placement, SandboxMode
+from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, SandboxMode
 from helmsman.model.unified_diff import FileKind
 from helmsman.sessions.state import SessionStatus
 from helmsman.settings import OnLimit
@@ -154,6 +154,9 @@ class PlacementInput(Input):
     priority: int | None = Field(None, ge=1, le=1000, description="1 comes first. Default: 100.")
     delay_sec: float | None = Field(None, ge=0, description="Begin so many seconds from now.")
     deadline_sec: float | None = Field(None, gt=0, description="Stop it so many seconds from now.")
+    on_machine_loss: OnMachineLoss | None = Field(
+        None, description="What becomes of a turn that is cut off with its machine. Default: ask if it could reach out."
+    )
 
     def placed(self) -> dict[str, Any]:
         return {
@@ -163,6 +166,7 @@ class PlacementInput(Input):
                 priority=self.priority,
                 delay=self.delay_sec,
                 deadline=self.deadline_sec,
+                on_machine_loss=self.on_machine_loss,
             )
         }
 
