@@ -51,8 +51,8 @@ test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the 
 test-all: fetch ## Run what CI runs: the long tests too, and those of all Codex versions, most on three of them; the rest is left to `make matrix`
 	$(MAKE) test TEST='-m "not rare" --few-versions $(TEST)'
 
-cover: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests, the long ones too, and measure branch coverage (at least 91 %)
-	$(MAKE) test TEST='-m "not matrix" --cov --cov-report=term $(TEST)'
+cover: fetch ## Run what CI runs and measure branch coverage, in hubs and keepers too (at least 91 %)
+	$(BIN)/python scripts/with_hubs_measured.py $(MAKE) test TEST='-m "not rare" --few-versions --cov --cov-report=term $(TEST)'
 
 matrix: $(VENV)/.dev ## Run the matrix of Codex versions, the stories of the other agents and the tests marked rare, and write docs/compatibility.md
 	$(BIN)/python scripts/fetch_codex.py

@@ -14,9 +14,9 @@ import pytest
 from helmsman import Helmsman
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import offered_tools
-from helmsman.model.options import Placement
+from helmsman.model.options import Placement, TurnLimits
 from helmsman.settings import load_settings
-from helmsman.testing import run, say
+from helmsman.testing import hang, run, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,12 +152,29 @@ async def test_what_runs_is_stopped_and_what_waits_never_begins(fleet: Fleet, mo
     env = door_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         session = await helm.start("work", cwd=fleet.directory, **FULL)
-        waiting = await helm.say(session.id, "never", when_busy="queue")
-        assert waiting is session
+        for _ in range(3):
+            assert await helm.say(session.id, "never", when_busy="queue") is session
         await fleet.until(await fleet.client.get(session.task_ids[0]), "working")
         await helm.interrupt(session.id)
         assert session.status == "interrupted"
         tasks, _ = await helm.tasks.list(origin="fleet")
-        assert [task.status for task in tasks] == ["canceled", "canceled"]
+        assert [task.status for task in tasks] == ["canceled"] * 4
         results = await helm.tasks.results(tasks[0])
         assert results.task.id == tasks[0].id
+
+
+@pytest.mark.rare
+async def test_a_turn_of_a_fleet_that_is_silent_for_too_long_is_stopped_and_the_next_one_too(
+    fleet: Fleet, model: ScriptedModel
+) -> None:
+    await fleet.worker("one")
+    model.on("work", hang())
+    env = door_env(fleet)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        session = await helm.start("work", cwd=fleet.directory, limits=TurnLimits(1.5, 1.5), **FULL)
+        for more in (False, True):
+            with anyio.fail_after(SECONDS):
+                assert await session.wait(until="end")
+            assert (session.status, session.error and session.error.code) == ("error", "turn_timed_out"), fleet.logs()
+            if not more:
+                await helm.say(session.id, "work")

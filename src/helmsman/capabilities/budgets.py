@@ -26,7 +26,7 @@ import anyio.to_thread
 
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
-from helmsman.base.git_view import repository_root
+from helmsman.base.git_view import is_root, upwards
 from helmsman.base.surroundings import current
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens
@@ -218,15 +218,16 @@ class Budgets:
     def _project_files(self, directory: str | None) -> Iterator[Path]:
         if directory is None:
             return
-        place = os.path.realpath(directory)  # texts, not paths: every turn begins with this, and paths take long
-        root = os.fspath(repository_root(Path(place)) or place)
-        while True:
-            path = os.path.join(place, CONFIG_NAME)  # noqa: PTH118
-            if os.path.lexists(path) and not self._is_users(path):
-                yield Path(path)
-            if place in (root, os.path.dirname(place)):  # noqa: PTH120
-                return
-            place = os.path.dirname(place)  # noqa: PTH120
+        found: list[str] = []  # texts, not paths: every turn begins with this, and paths take long
+        inside = os.path.realpath(directory)
+        for place in upwards(inside):
+            if os.path.lexists(path := os.path.join(place, CONFIG_NAME)) and not self._is_users(path):  # noqa: PTH118
+                found.append(path)
+            if is_root(place):
+                break
+        else:  # in no repository only its own counts
+            found = [path for path in found if path == os.path.join(inside, CONFIG_NAME)]  # noqa: PTH118
+        yield from map(Path, found)
 
     def _is_users(self, path: str) -> bool:
         return self._user_file is not None and os.path.realpath(path) == os.path.realpath(self._user_file)

@@ -1,10 +1,13 @@
-"""A task whose machine was lost in the middle of its turn, begun again: whether, and with which words."""
+"""How a task is attempted: how long its turn may be silent, and when its machine was lost in the middle of that, whether it
+is begun again, and with which words.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from helmsman.model.options import OnMachineLoss
+from helmsman.model.options import OnMachineLoss, TurnLimits
 from helmsman.model.questions import Prompt, Question
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ ON_LOSS: Final = "onMachineLoss"
 ASKED: Final = "turnAsked"
 """The key of the attempt that last had an agent asked for the turn, in the metadata; written before that is done."""
 CONTINUE, FAIL = "continue", "fail"
+_SILENCE: Final = "silenceSec"
+"""The key of how long its turns may be silent, at their beginning and later, in the metadata of a task; None is no limit."""
 
 _CUT: Final = (
     "The machine that worked on this was lost in the middle of it, and you go on on another. Uncommitted changes may be "
@@ -28,6 +33,20 @@ _HANDED_OVER: Final = (
     "The machine that worked on this was stopped in order, and you go on on another. A command that ran was cut off. "
     "Look at what is there before you go on. "
 )
+
+
+def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
+    """For the metadata of a task: how long its turns may be silent. Nothing where that is for its machine to say."""
+    if limits is None:
+        return {}
+    seconds = (limits.first_event, limits.inactivity)
+    return {_SILENCE: [None if math.isinf(one) else one for one in seconds]}
+
+
+def silence_of(metadata: Mapping[str, Any]) -> TurnLimits | None:
+    """The limits that were kept."""
+    kept = metadata.get(_SILENCE)
+    return None if kept is None else TurnLimits.of(*(float(seconds or 0) for seconds in kept))
 
 
 def was_cut(row: DictRow) -> bool:

@@ -7,13 +7,16 @@ store it stores when the database is back (`keep_trying`).
 from __future__ import annotations
 
 import logging
+import os
 import time
 from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import anyio
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
 from helmsman.errors import FleetNotReady, FleetUnavailable, InvalidSetting
@@ -35,6 +38,7 @@ _TELL: Final = "select pg_notify(channel, payload) from unnest(%s::text[], %s::t
 _GONE: Final = (psycopg.OperationalError, psycopg.InterfaceError)
 _DOWN: Final = ("connection refused", "starting up", "shutting down", "is not yet accepting", "no such file")
 """What is said of a server that is not there for anybody, as opposed to one that only we cannot reach."""
+_PLAIN: Final = "server does not support SSL"
 
 ResultT = TypeVar("ResultT")
 Connection = psycopg.AsyncConnection[DictRow]
@@ -47,11 +51,32 @@ def checked_url(url: str) -> str:
         InvalidSetting: It is none.
     """
     parts = urlsplit(url)
-    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/"):
+    try:
+        wanted = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        wanted = {}
+    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/") or not wanted:
         raise InvalidSetting(
             "The address of a fleet has the form postgresql://USER@HOST/DATABASE. Put it into HELMSMAN_FLEET_URL."
         )
-    return "postgresql" + url[url.index(":") :]
+    url = "postgresql" + url[url.index(":") :]
+    hosts = str(wanted.get("host") or os.environ.get("PGHOST", "")).split(",")
+    mode = wanted.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
+    if mode not in ("prefer", "allow") or all(map(_is_here, hosts)):
+        return url
+    # Postgres's own default goes on in plain text where the server, or whoever is in between, offers nothing better.
+    rest = [(name, value) for name, value in parse_qsl(parts.query) if name != "sslmode"]
+    return urlunsplit(urlsplit(url)._replace(query=urlencode([*rest, ("sslmode", "require")])))
+
+
+def _is_here(host: str) -> bool:
+    """Whether nothing leaves this machine on the way to a host."""
+    if not host or host == "localhost" or host.startswith(("/", "@")):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class FleetDatabase:
@@ -140,6 +165,11 @@ class FleetDatabase:
             except psycopg.errors.UndefinedTable as error:
                 raise not_ready() from error
             except _GONE as error:
+                if _PLAIN in str(error):
+                    raise FleetNotReady(
+                        "The fleet's database takes no encrypted connections, and code and prompts travel on them. Switch "
+                        "TLS on there; ?sslmode=disable in HELMSMAN_FLEET_URL says that you want it so."
+                    ) from error
                 if time.monotonic() + pause > until:
                     raise unavailable(error) from error
             await anyio.sleep(pause)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
-from helmsman.fleet.attempts import ON_LOSS
+from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
 from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
 from helmsman.fleet.link import FleetLink
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.inputs import PathLike
-    from helmsman.model.options import SessionOptions, TurnInput, TurnKind
+    from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
     from helmsman.sessions.session import QuestionHandler, Session, WhenBusy
     from helmsman.steering.shared import OpenFleet, Shared
     from helmsman.tasks.model import Task
@@ -118,7 +118,7 @@ class FleetDoor:
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
         kind: TurnKind | None = None,
-        limits: Any = None,
+        limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
         tools: Sequence[Any] = (),
         on_limit: str | None = None,
@@ -144,6 +144,7 @@ class FleetDoor:
         turn = turn_input(prompt, output_schema=output_schema, effort=effort, kind=kind)
         _refuse_what_stays_here(images, tools, on_limit)
         draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd, worktree=worktree)
+        draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(limits)})
         return await self._accepted(draft, on_question, on_task)
 
     async def say(
@@ -157,7 +158,7 @@ class FleetDoor:
         when_busy: WhenBusy = "error",
         on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
-        limits: Any = None,
+        limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
         tools: Sequence[Any] = (),
         on_limit: str | None = None,
@@ -180,8 +181,9 @@ class FleetDoor:
         checked = session_options(known.cwd, changed, self._helm.allowed_roots) if options else known
         draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
         lane = lane_of(session.id)
-        first = (await self.link.lanes.of_lanes([lane]))[lane][0]
-        draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: first.directory})
+        earlier = (await self.link.lanes.of_lanes([lane]))[lane]
+        held = silence_to_keep(silence_of(earlier[-1].metadata) if limits is None else limits)
+        draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
         session.options = checked
         return await self._accepted(draft, on_question, on_task)
 

@@ -45,7 +45,7 @@ from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -393,17 +393,19 @@ class FleetLink:
         """Stop what a session is doing, and drop what waits in it. Returns when it has stopped."""
         session = await self.session(session_id)
         lane = lane_of(session_id)
-        for task in reversed((await self.lanes.of_lanes([lane]))[lane]):
+        tasks = (await self.lanes.of_lanes([lane]))[lane]
+        for task in reversed(tasks):
             if task.is_running:
                 await self.client.cancel(task.id)
-        await self._until_told(session)
+        await self._until_told(session, {task.id for task in tasks[:-1]})
         return session
 
-    async def _until_told(self, session: Session) -> None:
-        """Wait until it is told here that a session has stopped."""
+    async def _until_told(self, session: Session, earlier: Collection[str]) -> None:
+        """Wait until it is told here that a session has stopped, with all that waited in it: that is told after its turn."""
         await self.catch_up(session)
+        known = self._known[lane_of(session.id)]
         with anyio.move_on_after(_TOLD_SECONDS):
-            while session.state.is_running:
+            while session.state.is_running or (known.task is not None and known.task.id in earlier):
                 await session.feed.changed()
 
     async def say(

@@ -28,7 +28,7 @@ from helmsman.errors import (
     SessionNotFound,
     Unsupported,
 )
-from helmsman.fleet.attempts import ASKED, CONTINUE, loss_failure, on_loss, question_of, was_cut, words_for
+from helmsman.fleet.attempts import ASKED, CONTINUE, loss_failure, on_loss, question_of, silence_of, was_cut, words_for
 from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of, usage_as_json
@@ -266,6 +266,7 @@ class TaskRun:
             "output_schema": turn.output_schema,
             "images": turn.images,
             "max_cost_usd": row["metadata"].get("maxCostUsd"),
+            "limits": silence_of(row["metadata"]),
             "on_task": self._entered,
         }
         # What the door asked for is asked of this machine in the same words: it may have other rules, roots and agents.

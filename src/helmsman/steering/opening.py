@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.agents.protocol import Capability, Engine, Opened
+from helmsman.agents.protocol import Capability, Engine, NothingBegun, Opened
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.errors import InvalidInput
+from helmsman.errors import EngineLost, InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,12 @@ def start_session(
 
     async def start(engine: Engine) -> Fresh:
         async def begin(options: SessionOptions) -> Opened:
-            return await (engine.open(options) if carried is None else engine.resume(carried, options))
+            if carried is not None:
+                return await engine.resume(carried, options)
+            try:
+                return await engine.open(options)
+            except EngineLost as error:  # a session without a turn is nothing yet
+                raise NothingBegun(error.message, **error.details) from error
 
         if worktrees_in is None or options.cwd is None:
             return Fresh(await begin(options), options, str(options.cwd), on_question, tools=tools or {})
