@@ -74,11 +74,11 @@ fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers
 soak: $(VENV)/.dev ## Twice 200 hubs killed, then ten minutes of faults of all kinds (KILLS=20, MINUTES=2, SEED=…), and write docs/reliability.md
 	$(BIN)/python -m bench.soak --kills $(or $(KILLS),200) --due $(or $(KILLS),200) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/reliability.md
 
-bench-fleet: $(VENV)/.dev ## Measure a fleet's queue, events, answers and takeovers on a Postgres of its own
+bench-fleet: $(VENV)/.dev ## Measure a fleet's queue, events, answers and takeovers on a Postgres of its own, and write docs/fleet.md
 	$(BIN)/python -m bench.fleet $(BENCH)
 
-soak-fleet: $(VENV)/.dev ## Ten minutes of a fleet with machines, engines, doors and Postgres killed or stopped at random (MINUTES=2, SEED=…)
-	$(BIN)/python -m bench.fleet.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+soak-fleet: $(VENV)/.dev ## Ten minutes of a fleet with machines, engines, hubs, doors and Postgres killed or stopped at random (MINUTES=2, SEED=…), into docs/reliability.md
+	$(BIN)/python -m bench.fleet.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report
 
 lint: $(VENV)/.dev ## Check style and format
 	$(BIN)/ruff check

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from helmsman.model.options import TurnLimits
+from helmsman.model.options import OnMachineLoss, TurnLimits
 from helmsman.model.questions import Prompt, Question
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from psycopg.rows import DictRow
 
     from helmsman.tasks.spec import TurnSpec
-
-OnMachineLoss = Literal["continue", "ask", "fail"]
-"""What becomes of a turn that was cut off because its machine was lost."""
 
 ON_LOSS: Final = "onMachineLoss"
 """The key of what its door wants, in the specification of a task."""

@@ -24,7 +24,7 @@ from helmsman.base.values import decoded, encoded
 from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
 from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.lanes import is_busy, lock_lane, queue_next
-from helmsman.fleet.queueing import Enqueuer
+from helmsman.fleet.queueing import QUEUES, Enqueuer
 from helmsman.fleet.rows import (
     DOORS,
     clean_text,
@@ -70,7 +70,7 @@ _ENQUEUE: Final = sa.text(
     on conflict do nothing
     returning *
     )
-    select *, extract(epoch from clock_timestamp())::float as now, pg_notify('helmsman_fleet', id) from accepted
+    select *, extract(epoch from clock_timestamp())::float as now from accepted
     """
 )
 
@@ -127,6 +127,7 @@ class FleetClient:
             except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
                 raise unavailable(error.orig or error) from error
         if row is not None:
+            await self.database.tell((DOORS, task_id), (QUEUES, row["queue"]))
             return task_of(row)
         return await self.with_key(draft) or await self.get(task_id)
 
@@ -233,7 +234,11 @@ class FleetClient:
     async def machines(self) -> Sequence[Machine]:
         """All machines that have a lease, by name."""
         rows = await self._all(
-            "select *, extract(epoch from clock_timestamp() - seen)::float as age from helmsman.workers order by name"
+            """
+            select *, extract(epoch from clock_timestamp() - seen)::float as age,
+                (select count(*) from helmsman.tasks where status = 'working' and worker = workers.id) as at_work
+            from helmsman.workers order by name
+            """
         )
         return [
             Machine(
@@ -242,7 +247,7 @@ class FleetClient:
                 labels=tuple(row["labels"]),
                 agents=row["agents"],
                 capacity=row["capacity"],
-                running=row["running"],
+                running=row["at_work"],
                 version=row["version"],
                 is_draining=row["draining"],
                 started=row["started"],
@@ -508,7 +513,6 @@ def enter_task(
         delay = draft.delay or None
         if delay is not None:  # DBOS goes by the clock of whoever asks
             delay = max(0.001, delay + row.now - datetime.now(UTC).timestamp())
-        enqueuer.register(queue)
         enqueuer.put(connection, task_id, queue, priority=priority, delay=delay)
     return accepted
 

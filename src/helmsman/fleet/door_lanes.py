@@ -177,6 +177,15 @@ class Lanes:
         rows = await self._all("select spec from helmsman.tasks where id = %(id)s", {"id": task_id})
         return TurnSpec.kept(rows[0]["spec"]) if rows else None
 
+    async def at_work(self, limit: int) -> list[Task]:
+        """What runs, then what waits, in the order in which it is begun."""
+        rows = await self._all(
+            "select * from helmsman.tasks where status in ('pending', 'working') "
+            "order by status = 'pending', priority, number limit %(limit)s",
+            {"limit": limit},
+        )
+        return [as_doors_see(row) for row in rows]
+
     async def usages(self) -> list[Task]:
         """All tasks that have used something."""
         rows = await self._all("select * from helmsman.tasks where usage is not null order by number", {})

@@ -22,6 +22,7 @@ from helmsman.capabilities.usage import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy
 from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
+from helmsman.fleet.rows import FLEET
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CANDIDATES: Final = 50
+_SHOWN_TASKS, _SHOWN_CHARS = 100, 120
+"""Of what runs and waits, for the page of machines."""
 
 
 class _Door(Protocol):
@@ -345,9 +348,23 @@ class FleetExtras(Extras):
         self._own = own
 
     async def fleet(self) -> Mapping[str, Any] | None:
-        client = self._door.link.client
-        machines = [machine.as_dict() for machine in await client.machines()]
-        return {"machines": machines, "waiting": dict(await client.waiting())}
+        link = self._door.link
+        tasks = [
+            {
+                "taskId": task.id,
+                "sessionId": task.session_id,
+                "text": task.instruction.strip().partition("\n")[0][:_SHOWN_CHARS],
+                "status": task.status,
+                "askedAt": task.created_at.isoformat(),
+                **{name: task.metadata[FLEET].get(name) for name in ("machine", "queue", "priority", "notBefore")},
+            }
+            for task in await self._own.tasks.local.inside(await link.lanes.at_work(_SHOWN_TASKS))
+        ]
+        return {
+            "machines": [machine.as_dict() for machine in await link.client.machines()],
+            "waiting": dict(await link.client.waiting()),
+            "tasks": tasks,
+        }
 
     @cached_property
     def schedules(self) -> Schedules:

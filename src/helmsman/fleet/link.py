@@ -30,6 +30,7 @@ from helmsman.fleet.door_lanes import Lanes, lane_of, session_id_of
 from helmsman.fleet.notices import NOTIFY, was_seen
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
+    EngineGone,
     Event,
     Failure,
     Notice,
@@ -263,8 +264,8 @@ class FleetLink:
         session = known.session
         if isinstance(event, TurnRequested) and session.state.turn_id is None:
             return  # it was told when the task was accepted
-        if isinstance(event, TurnEnded) and event.agent_id is None:
-            return  # it has ended when all of it has stopped, and that is in the task
+        if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
+            return  # it has ended when all of it has stopped, and that is in the task; another engine may go on with it
         event = replace(event, session_id=session.id)
         if isinstance(event, QuestionAsked):
             event = replace(event, question=replace(event.question, session_id=session.id))

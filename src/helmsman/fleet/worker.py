@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 import anyio.lowlevel
@@ -25,12 +25,12 @@ from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import FleetRefused, FleetUnavailable
 from helmsman.fleet.budgets import FleetBudgets
 from helmsman.fleet.database import FleetDatabase, unavailable
-from helmsman.fleet.lanes import queue_next, waiting_lanes
+from helmsman.fleet.lanes import lane_behind, queue_next, waiting_lanes
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.notices import FleetPost, place_in
-from helmsman.fleet.queueing import Enqueuer, Taker
+from helmsman.fleet.queueing import QUEUES, Enqueuer, Taker
 from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dead_hosts, stop_late_tasks
-from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, queue_of, serves
+from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, serves
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schedules import begin_due
 from helmsman.fleet.schema import require_schema
@@ -148,7 +148,14 @@ class Worker:
         self._budgets = FleetBudgets(self._database, helm.tasks.prices)
         for one in (helm, patient):
             one.extras.budgets.elsewhere = self._budgets
-        self._taker = Taker(self._database.url, self.id, self._run, self._free)
+        self._taker = Taker(
+            self._database,
+            self.id,
+            self._run,
+            capacity=self.options.capacity,
+            serves=self._serves,
+            is_leaving=self._leaving.is_set,
+        )
         dead: list[DeclaredDead] = []
         failed: list[FleetUnavailable] = []
         async with anyio.create_task_group() as tasks:
@@ -164,13 +171,13 @@ class Worker:
 
             tasks.start_soon(keep_lease)
             try:
-                await anyio.to_thread.run_sync(self._register_queues)
-                self._taker.launch(self._own_queues)
+                self._taker.launch()
             except sa.exc.OperationalError as error:
                 failed.append(unavailable(error.orig or error))
                 tasks.cancel_scope.cancel()
                 await anyio.lowlevel.checkpoint()
             tasks.start_soon(self._listen)
+            tasks.start_soon(self._taker.take)
             tasks.start_soon(self._sweep)
             tasks.start_soon(self._keep_up)
             tasks.start_soon(self._keep_schedules)
@@ -222,34 +229,38 @@ class Worker:
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
-    def _free(self) -> int:
-        """How many more tasks it takes."""
-        return 0 if self._leaving.is_set() else self.options.capacity - len(self._taker.taken)
-
     async def _run(self, task_id: str) -> str:
         helms = self._helm, self._patient
         ended = await run_task(helms, self._database, self.id, task_id, self._running, self._budgets)
         self._wake()
+        await self._queue_next(task_id)
         return ended
 
-    @property
-    def _own_queues(self) -> list[str]:
-        return [*(queue_of(agent) for agent in self.options.agents), queue_of("", host=self.options.name)]
+    async def _queue_next(self, task_id: str) -> None:
+        """What waits for a task that has ended here is queued at once. (What is missed is found by the sweep.)"""
+        try:
+            if (lane := await lane_behind(self._database, task_id)) is not None:
+                await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
+        except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
+            log.debug("what waits for task %s could not be queued: %s", task_id, error)
 
-    def _register_queues(self) -> None:
-        for queue in self._own_queues:
-            self._enqueuer.register(queue)
+    def _serves(self, queue: str) -> bool:
+        options = self.options
+        return serves(queue, name=options.name, agents=options.agents, labels=options.labels)
 
     async def _listen(self) -> None:
-        """Answers, cancels and drains: what is told of a task wakes it."""
+        """Answers, cancels, drains, and what waits: it is told as the id of a task, or the name of a queue."""
         while True:
             try:
-                async with self._database.listening(channel_of(self.id)) as payloads:
+                async with self._database.listening(channel_of(self.id), QUEUES) as payloads:
+                    self._taker.wake()
                     for run in tuple(self._running.values()):  # what was told while nobody listened
                         run.wake()
-                    async for task_id in payloads:
-                        if task_id in self._running:
-                            self._running[task_id].wake()
+                    async for told in payloads:
+                        if told in self._running:
+                            self._running[told].wake()
+                        elif self._serves(told):
+                            self._taker.wake()
                         else:
                             self._wake()
             except psycopg.Error as error:
@@ -271,10 +282,6 @@ class Worker:
                 await self._find_strays()
                 for lane in await waiting_lanes(self._database):
                     await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
-                for queue in await anyio.to_thread.run_sync(self._enqueuer.queues):
-                    offers: Any = {"agents": self.options.agents, "labels": self.options.labels}
-                    if serves(queue, name=self.options.name, **offers):
-                        self._taker.listen(queue)
             except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
                 log.debug("the fleet could not be looked after: %s", error)
             await anyio.sleep(pause)
