@@ -14,15 +14,17 @@ from helmsman.cli.tables import Column
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from helmsman.service import Helmsman
 
 _COLUMNS: Final = (
     Column("AGENT", "cyan"),
     Column("VERSION"),
     Column("LOGIN", left_out=4),
-    Column("PATH", left_out=3),
-    Column("HELD BY", left_out=2),
-    Column("CANNOT", "dim", gives_way="at its end", left_out=1),
+    Column("PATH", left_out=1),
+    Column("HELD BY", left_out=3),
+    Column("CANNOT", "dim", gives_way="at its end", left_out=2),
 )
 
 
@@ -33,11 +35,19 @@ def command(as_json: bool) -> None:
 
     Each is tried in the sandbox that is to hold it. Only usual places of a login are looked at: an agent without one may
     have it elsewhere, as in a keychain. Not on a terminal, the columns are separated by tabs: name, version, login, path,
-    what holds it, what it cannot do. With --json it says who can. For an agent that is not installed it says how to get it.
+    what holds it, what it cannot do. With --json it says who can. Of an agent that is not installed it says how to get it.
     """
     found = with_helmsman(_look)
     rows = [[one_line(cell) for cell in _cells(agent)] for agent in found]
-    print_list({"agents": found}, rows, _COLUMNS, lambda _: rows, nothing="There are no agents.", as_json=as_json)
+    print_list(
+        {"agents": found},
+        rows,
+        _COLUMNS,
+        lambda _: [[one_line(cell) for cell in _short_cells(agent)] for agent in found],
+        nothing="There are no agents.",
+        as_json=as_json,
+        note="\n".join(_advice(found)) or None,
+    )
 
 
 async def _look(helm: Helmsman) -> list[dict[str, Any]]:
@@ -56,6 +66,23 @@ async def _try_sandbox(helm: Helmsman, about: dict[str, Any]) -> None:
         about["heldBy"] = await helm.agents[about["agent"]].try_sandbox(helm.settings, None)
     except HelmsmanError as error:
         about["notHeld"] = error.message
+
+
+def _short_cells(about: dict[str, Any]) -> tuple[str, ...]:
+    """As a table has them, below which there is advice."""
+    name, version, login, path, held_by, cannot = _cells(about)
+    if not about["installed"]:
+        return name, "not installed", "", "", "", ""
+    return name, version, "none found" if login == "-" else login, path, held_by, cannot
+
+
+def _advice(found: list[dict[str, Any]]) -> Iterator[str]:
+    """What a person can do about agents that are not there, or that nothing holds."""
+    for about in found:
+        if not about["installed"]:
+            yield about["problem"]
+        elif "notHeld" in about:
+            yield f"{about['agent']}: {about['notHeld']}"
 
 
 def _cells(about: dict[str, Any]) -> tuple[str, ...]:
