@@ -157,3 +157,81 @@ async def test_work_on_another_machine_is_begun_answered_reviewed_and_applied(
     assert await page.get("window.same")
     for session in (first, second):
         await session.interrupt()
+
+
+_INJECTED = "<img src=x onerror='window.harmed = true'>"
+
+
+class Liar:
+    """What is called a machine, and says what it likes."""
+
+    is_connected = True
+    is_lost = False
+
+    async def page(self, _method: str, path: str, _query: str, _body: str) -> tuple[int, Any]:
+        session = {
+            "sessionId": "a/../../b",
+            "summary": _INJECTED,
+            "timestamp": "9999-01-01T00:00:00Z",
+            "agent": _INJECTED,
+        }
+        question: dict[str, Any] = {
+            "id": "q",
+            "sessionId": "a",
+            "title": _INJECTED,
+            "lines": [{"label": _INJECTED, "text": _INJECTED}],
+        }
+        question["questions"] = [{"options": ["approve", _INJECTED], "labels": {_INJECTED: _INJECTED}}]
+        told: dict[str, Any] = {
+            "/api/sessions": {"sessions": [session, session | {"sessionId": "c", "directory": 7, "costUsd": "x"}, {}]},
+            "/api/questions": {"questions": [question, question | {"id": "r", "questions": 7}, {"id": "s"}]},
+            "/api/tasks": {"tasks": [{"taskId": "t", "instruction": _INJECTED, "url": "javascript:0"}, {}]},
+            "/api/overview": {"directories": [7, _INJECTED], "running": _INJECTED, "version": _INJECTED},
+            "/api/agents": {"agents": 7},
+        }
+        return 200, told.get(path, {})
+
+    async def page_changes(self, _last: str | None) -> Any:
+        return {"id": "x", "resumed": True, "changes": [{"sessionId": "a", "kinds": ["status", "nonsense"]}]}
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def liar(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> Liar:
+    liar = Liar()
+
+    async def get(_name: str) -> Liar:
+        return liar
+
+    monkeypatch.setattr(helm.hosts, "get", get)
+    monkeypatch.setitem(helm.hosts._open, NAME, liar)  # type: ignore[arg-type]
+    return liar
+
+
+async def test_what_a_hostile_machine_says_is_only_text_and_takes_nothing_along(
+    liar: Liar, page: Page, helm: Helmsman, tmp_path: Path
+) -> None:
+    await page.until_text(".row .host", NAME)
+    await page.until_text(".question .where", NAME)
+    await page.until_text(".question.unreadable", "cannot be shown")
+    session = await helm.start("local work", cwd=tmp_path, agent="mine", unenforced=True)
+    await page.until_text(".row", "local work")
+    assert await page.count(f".row .host[data-host={NAME}]") == 1
+    assert await page.get(f"document.querySelector('.row[href*=\"{NAME}:\"]').hash") == f"#/s/{NAME}:a%2F..%2F..%2Fb"
+    await page.get("location.hash = '#/tasks'")
+    await page.until_text(".tasks", "local work")
+    await page.until_text(".tasks .host", NAME)
+    await page.click("#new")
+    await choose(page, "dialog [data-machine]", NAME)
+    await choose(page, "dialog [data-machine]", "")
+    await page.until("document.querySelectorAll('dialog select[name=agent] option').length > 1")
+    await page.press("Escape")
+    await page.get("(location.hash = '#/', document.querySelector('input[type=search]').value = 'local')")
+    await page.get("document.querySelector('input[type=search]').dispatchEvent(new Event('input'))")
+    await page.get(f"location.hash = '#/s/{NAME}:a'")
+    await page.until_text(".session h1", "cannot be read")
+    assert await page.count("main img, .list-pane img") == 0
+    assert not await page.get("window.harmed ?? false")
+    await session.interrupt()

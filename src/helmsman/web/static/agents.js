@@ -19,7 +19,7 @@ class Agents extends EventTarget {
   read() {
     this.#reading ??= get("agents", { host: this.#host })
       .then(({ agents }) => {
-        this.all = agents;
+        this.all = this.#host ? agents.filter(isAgent) : agents;
         this.dispatchEvent(new Event("agents"));
       })
       .catch(() => {
@@ -44,6 +44,11 @@ class Agents extends EventTarget {
   mark(name) {
     return name && (this.installed.length > 1 || name !== this.all[0]?.agent) && this.all.length ? h("span", { class: "agent" }, this.title(name)) : null;
   }
+}
+
+/** Whether this is an agent; another machine may say anything. */
+function isAgent({ agent, title, can, cannot, lacks }) {
+  return typeof agent === "string" && typeof title === "string" && Array.isArray(can) && cannot instanceof Object && lacks instanceof Object;
 }
 
 export const agents = new Agents();

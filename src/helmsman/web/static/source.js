@@ -1,8 +1,11 @@
 // What one machine has to show: its sessions as far as they were read, its open questions, how it stands.
+//
+// Another machine may say anything, and as much as it likes: what has no id, and what nobody asked for, is left out.
 
 import { get } from "/api.js";
 
 const PAGE = 100;
+const MOST = 500; // of what comes in one page
 
 export class Source {
   overview = null;
@@ -61,7 +64,7 @@ export class Source {
 
   async readQuestions() {
     const { questions } = await get("questions", { host: this.host });
-    this.questions = questions.filter(({ id, sessionId, title, lines }) => [id, sessionId, title].every(isText) && Array.isArray(lines));
+    this.questions = questions.filter(({ id, sessionId, title, lines }) => [id, sessionId, title].every(isText) && Array.isArray(lines)).slice(0, MOST);
     this.hasRead = true;
   }
 
@@ -82,12 +85,12 @@ export class Source {
 
   async readOverview() {
     const overview = await get("overview", { host: this.host });
-    this.overview = { ...overview, directories: overview.directories.filter(isText) };
+    this.overview = { ...overview, directories: overview.directories.filter(isText).slice(0, MOST) };
   }
 
   async #sessions(wanted) {
     const { sessions, nextCursor } = await get("sessions", { ...wanted, ...this.#filter, host: this.host });
-    return { sessions: sessions.filter(({ sessionId }) => isText(sessionId)), nextCursor };
+    return { sessions: sessions.filter(({ sessionId }) => isText(sessionId)).slice(0, MOST), nextCursor };
   }
 }
 

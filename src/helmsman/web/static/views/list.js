@@ -11,6 +11,7 @@ import { debounced, nextFrame } from "/timing.js";
 import { Filters } from "/views/filters.js";
 
 const PAUSE = 150; // milliseconds of not typing, after which a search begins
+const MOST = 50; // of what a search finds on one machine
 const AGAIN = 1000; // milliseconds until what was not indexed yet is searched again
 
 export class SessionList {
@@ -122,7 +123,7 @@ export class SessionList {
       return;
     }
     const { project: directory, agent, state, host } = this.filters.chosen;
-    const search = (where) => get("search", { q: words, limit: 50, directory, agent, host: where });
+    const search = (where) => get("search", { q: words, limit: MOST, directory, agent, host: where });
     const searched = (this.#searched = {}); // another search may begin meanwhile
     const others = hosts.names.filter((name) => !host || host === name).map((name) => search(name).catch(() => null));
     const nothing = { sessions: [], tasks: [] };
@@ -138,7 +139,7 @@ export class SessionList {
     for (const other of others) {
       other.then((more) => {
         if (!more || searched !== this.#searched || this.#found !== found) return;
-        for (const kind of ["sessions", "tasks"]) if (Array.isArray(more[kind])) found[kind].push(...more[kind]);
+        for (const kind of ["sessions", "tasks"]) if (Array.isArray(more[kind])) found[kind] = [...found[kind], ...more[kind].filter((one) => typeof (one?.sessionId ?? one?.taskId) === "string").slice(0, MOST)];
         show();
       });
     }

@@ -137,7 +137,7 @@ class ModelChoice {
     this.#agent = agent;
     const tells = agent?.installed && agent.can.includes("models");
     const { models } = tells ? await get("models", { agent: agent.agent, host }).catch(() => ({ models: [] })) : { models: [] };
-    if (agent === this.#agent) this.#show(models);
+    if (agent === this.#agent) this.#show(Array.isArray(models) ? models : []);
   }
 
   #show(models) {
@@ -182,7 +182,7 @@ async function complete(directory, known, host) {
   const { directories } = await get("directories", { begins, host }).catch(() => ({ directories: [] }));
   if (begins !== directory.value) return;
   const recent = (host ? store.overviewOf(host) : store.overview)?.directories ?? [];
-  known.replaceChildren(...[...new Set([...recent, ...directories])].map((value) => h("option", { value })));
+  known.replaceChildren(...[...new Set([...recent, ...(Array.isArray(directories) ? directories : [])])].map((value) => h("option", { value })));
 }
 
 /** The agents that are installed, the usual one first; the others are shown, and cannot be chosen. */
@@ -223,8 +223,8 @@ function check(name, label, meaning) {
 export async function suggest(directory, known, host, isWanted = () => true) {
   const overview = (host ? store.overviewOf(host) : store.overview) ?? (await get("overview", { host }).catch(() => null));
   if (!overview || !isWanted()) return; // left empty, it is the server's own directory
-  directory.value ||= overview.directories[0] ?? overview.defaultDirectory;
-  known.append(...overview.directories.map((value) => h("option", { value })));
+  directory.value ||= overview.directories?.[0] ?? overview.defaultDirectory ?? "";
+  known.append(...(overview.directories ?? []).map((value) => h("option", { value })));
 }
 
 /** What was filled in; the rest is left to the agent's configuration. */

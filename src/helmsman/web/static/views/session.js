@@ -196,12 +196,15 @@ export class SessionView {
   }
 
   async #read() {
+    const before = this.#session;
     try {
       this.#show(await get(sessionPath(this.id)));
     } catch (error) {
-      if (this.#session) return; // the last that was known stays
+      if (error.code === undefined && !hosts.of(this.id)) throw error;
+      this.#session = before;
+      if (before) return; // the last that was known stays
       this.heading.textContent = error.code === "session_not_found" ? "There is no such session" : "This session cannot be read";
-      this.facts.textContent = error.message;
+      this.facts.textContent = error.code ? error.message : `${hosts.of(this.id)} gives an answer that makes no sense.`;
     }
   }
 

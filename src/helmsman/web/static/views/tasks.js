@@ -94,7 +94,8 @@ export class TasksView {
     const page = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, host });
     if (pages !== this.#pages) return; // others were chosen meanwhile
     const before = pages.get(name) ?? { more: [], nextCursor: page.nextCursor ?? null };
-    pages.set(name, { ...before, newest: page.tasks, nextCursor: before.more.length ? before.nextCursor : (page.nextCursor ?? null) });
+    const newest = page.tasks.filter(({ taskId }) => typeof taskId === "string").slice(0, PAGE);
+    pages.set(name, { ...before, newest, nextCursor: before.more.length ? before.nextCursor : (page.nextCursor ?? null) });
     this.#show();
   }
 
@@ -102,7 +103,7 @@ export class TasksView {
     const pages = this.#pages;
     const reading = [...pages].filter(([, { nextCursor }]) => nextCursor !== null).map(async ([name, page]) => {
       const further = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, cursor: page.nextCursor, host: name === HERE ? undefined : name });
-      pages.set(name, { newest: pages.get(name).newest, more: [...page.more, ...further.tasks], nextCursor: further.nextCursor ?? null });
+      pages.set(name, { newest: pages.get(name).newest, more: [...page.more, ...further.tasks.slice(0, PAGE)], nextCursor: further.nextCursor ?? null });
       if (pages === this.#pages) this.#show();
     });
     await Promise.any(reading).catch(({ errors: [error] }) => Promise.reject(error));
