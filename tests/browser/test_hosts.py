@@ -206,7 +206,7 @@ def liar(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> Liar:
         return liar
 
     monkeypatch.setattr(helm.hosts, "get", get)
-    monkeypatch.setitem(helm.hosts._open, NAME, liar)  # type: ignore[arg-type]
+    monkeypatch.setitem(helm.hosts._open, NAME, liar)
     return liar
 
 

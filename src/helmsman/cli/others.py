@@ -22,10 +22,12 @@ ResultT = TypeVar("ResultT")
 
 SECONDS: Final = 5.0
 """So long they are waited for, all of them together."""
+GLANCE_SECONDS: Final = 2.0
+"""The same where they are not what somebody asked for."""
 
 
 async def ask_others(
-    helm: Helmsman, ask: Callable[[Helmsman], Awaitable[ResultT]], away: dict[str, str]
+    helm: Helmsman, ask: Callable[[Helmsman], Awaitable[ResultT]], away: dict[str, str], seconds: float = SECONDS
 ) -> dict[str, ResultT]:
     """What each of the other machines answers, by their names. Those that are `away` are left out, and those that do not
     answer are entered there."""
@@ -36,7 +38,7 @@ async def ask_others(
     answers: dict[str, ResultT] = {}
 
     async def look(name: str) -> None:
-        with anyio.move_on_after(SECONDS) as waiting:
+        with anyio.move_on_after(seconds) as waiting:
             try:
                 answers[name] = await ask(await helm.hosts.get(name))
             except HelmsmanError as error:
@@ -44,7 +46,7 @@ async def ask_others(
             except (TypeError, ValueError, KeyError, AttributeError):
                 away[name] = f"{name} gives an answer that makes no sense. Have the same version of Helmsman there."
         if waiting.cancelled_caught:
-            away[name] = f"{name} does not answer within {SECONDS:.0f} seconds."
+            away[name] = f"{name} does not answer within {seconds:.0f} seconds."
 
     async with anyio.create_task_group() as tasks:
         for name in sorted(helm.hosts.known().keys() - away.keys()):

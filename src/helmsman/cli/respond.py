@@ -14,7 +14,7 @@ from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, with_helmsman
-from helmsman.cli.others import ask_others, tell_who_is_away
+from helmsman.cli.others import GLANCE_SECONDS, ask_others, tell_who_is_away
 from helmsman.cli.output import print_json, print_result, standing
 from helmsman.cli.session_ids import SHORT, short_id, there
 from helmsman.errors import QuestionNotOpen
@@ -199,7 +199,7 @@ def show_asking_elsewhere() -> None:
         click.echo(f"Your other machines are not asked: {error}", err=True)
         return
     away: dict[str, str] = {}
-    others = with_helmsman(lambda helm: ask_others(helm, _asking, away))
+    others = with_helmsman(lambda helm: ask_others(helm, _asking, away, GLANCE_SECONDS))
     asking = [one._replace(machine=name) for name, found in others.items() for one in found]
     if asking:
         console = result_console()

@@ -4,8 +4,36 @@ import { released } from "/press.js";
 
 // A browser has six connections for all that the page asks, and one is the stream. What another machine is asked may take long, and never
 // takes them all: what is of this one is read at once, however slow the others are.
-const ELSEWHERE = { GET: { most: 2, seconds: 12 }, POST: { most: 2, seconds: 60 } };
-const lines = { GET: { used: 0, waiting: [] }, POST: { used: 0, waiting: [] } };
+class Line {
+  #asked = new Set(); // machines, each one thing at a time: who is slow does not keep the others waiting
+  #waiting = [];
+
+  /** So many machines are asked at once, and nobody is waited for longer than so many seconds. */
+  constructor(most, seconds) {
+    Object.assign(this, { most, seconds });
+  }
+
+  /** When it is the turn of this machine. */
+  async turn(host) {
+    if (this.#isFree(host)) this.#asked.add(host);
+    else await new Promise((resolve) => this.#waiting.push({ host, resolve }));
+  }
+
+  done(host) {
+    this.#asked.delete(host);
+    const next = this.#waiting.findIndex((one) => this.#isFree(one.host));
+    if (next < 0) return;
+    const [waiting] = this.#waiting.splice(next, 1);
+    this.#asked.add(waiting.host);
+    waiting.resolve();
+  }
+
+  #isFree(host) {
+    return this.#asked.size < this.most && !this.#asked.has(host);
+  }
+}
+
+const LINES = { GET: new Line(2, 12), POST: new Line(2, 60) };
 
 export class ApiError extends Error {
   constructor(code, message, details = {}) {
@@ -63,17 +91,16 @@ function place(...parts) {
 
 function call(url, options) {
   const [path, query = ""] = url.split("?");
-  return path.includes("%3A") || new URLSearchParams(query).has("host") ? callElsewhere(url, options) : callHere(url, options);
+  const host = new URLSearchParams(query).get("host") ?? /([^/]+)%3A/.exec(path)?.[1];
+  return host ? callElsewhere(host, url, options) : callHere(url, options);
 }
 
 /** Ask something about another machine, when it is its turn, and not for ever. */
-async function callElsewhere(url, options) {
+async function callElsewhere(host, url, options) {
   const method = options.method ?? "GET";
-  const { most, seconds } = ELSEWHERE[method];
-  const line = lines[method];
-  if (line.used < most) line.used += 1;
-  else await new Promise((resolve) => line.waiting.push(resolve));
-  const signal = AbortSignal.timeout(seconds * 1000);
+  const line = LINES[method];
+  await line.turn(host);
+  const signal = AbortSignal.timeout(line.seconds * 1000);
   try {
     return await callHere(url, { ...options, signal });
   } catch (error) {
@@ -81,8 +108,7 @@ async function callElsewhere(url, options) {
     const about = method === "GET" ? "It is asked again." : "It may have been done: look before you repeat it.";
     throw new ApiError("host_unreachable", `The other machine does not answer. ${about}`);
   } finally {
-    if (line.waiting.length) line.waiting.shift()();
-    else line.used -= 1;
+    line.done(host);
   }
 }
 

@@ -26,6 +26,7 @@ export class TasksView {
   #agent = "";
   #rows = new Map();
   #host = "";
+  #asked = new Set(); // other machines that are just being asked
   #pages = new Map(); // of each machine: its newest tasks, those that were read further, and where they go on
 
   constructor() {
@@ -85,14 +86,17 @@ export class TasksView {
     const pages = this.#pages;
     const others = hosts.names.filter((name) => !this.#host || this.#host === name);
     for (const name of pages.keys()) if (name !== HERE && !others.includes(name)) pages.delete(name);
-    for (const name of others) this.#readOf(name, name, pages).catch(() => {}); // the list of sessions says who is away
+    for (const name of others.filter((one) => !this.#asked.has(one))) {
+      this.#asked.add(name);
+      this.#readOf(name, name, pages).catch(() => {}).finally(() => this.#asked.delete(name)); // the list of sessions says who is away
+    }
     if (!this.#host || this.#host === HERE) await this.#readOf(HERE, undefined, pages);
     else this.#show();
   }
 
   async #readOf(name, host, pages) {
     const page = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, host });
-    if (pages !== this.#pages) return; // others were chosen meanwhile
+    if (pages !== this.#pages) return void this.refresh(); // others were chosen meanwhile
     const before = pages.get(name) ?? { more: [], nextCursor: page.nextCursor ?? null };
     const newest = page.tasks.filter(({ taskId }) => typeof taskId === "string").slice(0, PAGE);
     pages.set(name, { ...before, newest, nextCursor: before.more.length ? before.nextCursor : (page.nextCursor ?? null) });
