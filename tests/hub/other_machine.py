@@ -63,18 +63,19 @@ def other_machine(directory: Path, env: Mapping[str, str]) -> Iterator[OtherMach
     _write_program(helmsman, f'#!/bin/sh\n{variables}exec {shlex.join(warm.command())} "$@"\n')
     there = {"HOME": str(home), "PATH": os.defpath}
     sshd = shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")
-    reached = _sshd(sshd, directory, programs, there) if sshd and _may_run() else _stand_in(directory, programs, there)
+    is_real = sshd is not None and _may_run()
+    reached = _sshd(str(sshd), directory, programs, there) if is_real else _stand_in(directory, programs, there)
     with reached:
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-        yield OtherMachine({"HOME": str(here), "XDG_CONFIG_HOME": "", "PATH": path}, bool(sshd))
+        yield OtherMachine({"HOME": str(here), "XDG_CONFIG_HOME": "", "PATH": path}, is_real)
 
 
 def _may_run() -> bool:
-    """An sshd of root's needs a user of its own, which its package makes."""
+    """An sshd of root's needs a user of its own, which its package makes, and a directory, which its service makes."""
     if os.geteuid() != 0:
         return True
     with contextlib.suppress(KeyError):
-        return bool(pwd.getpwnam("sshd"))
+        return bool(pwd.getpwnam("sshd")) and os.path.isdir("/run/sshd")  # noqa: PTH112
     return False
 
 

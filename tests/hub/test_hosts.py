@@ -103,6 +103,21 @@ async def test_a_machine_is_looked_at_when_it_is_added(here: Place, place: Place
     assert "There is no host 'build'" in missing.stderr
 
 
+@pytest.mark.rare
+async def test_a_real_sshd_leads_there(bare_place: Place, tmp_path: Path) -> None:
+    with other_machine(tmp_path / "machines", bare_place.env) as other:
+        if not other.is_real:
+            pytest.skip("There is no sshd that could run here: install Debian's `openssh-server`.")
+        here = Place({**bare_place.env, **other.env, "HELMSMAN_STATE_DIR": str(tmp_path / "own")}, tmp_path)
+        added = await done(whole("hosts", "add", NAME, f"ssh://{NAME}", "--json"), here)
+        assert shown(added)["hosts"][0]["ok"]
+        assert shown(await done(there("list", "--json"), here))["sessions"] == []
+        asked = await done(whole("hosts", "add", "nobody", f"ssh://nobody@{NAME}"), here)
+        assert asked.code == 1
+        assert "Permission denied" in asked.stdout  # and nobody was asked for a password
+        end_hub(Path(here.env["HELMSMAN_STATE_DIR"]))
+
+
 @pytest.mark.long
 async def test_commands_are_run_there_once(known: Place, place: Place, model: ScriptedModel) -> None:
     gate = model.gate()

@@ -56,6 +56,8 @@ async def test_a_run_on_another_machine_is_shown_and_applied_here(
     assert "not committed" not in shown.stdout
     there = await done(whole("--host", NAME, "diff", away.session_id), known)
     assert there.stdout == shown.stdout
+    refused = await done(whole("apply", "--yes", f"{NAME}:{away.session_id}"), known)
+    assert "Bring it in here" in refused.stderr
     applied = await done(whole("apply", "--yes", "--json", away.session_id[-12:]), known)
     assert applied.code == 0, applied.stderr
     assert [file["path"] for file in json.loads(applied.stdout)["files"]] == ["fixed.txt"]

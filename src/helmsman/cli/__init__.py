@@ -26,6 +26,7 @@ def main() -> None:
     else:
         from helmsman.cli import thin
 
+        sys.argv[1:] = thin.with_host(sys.argv[1:])
         try:
             sys.exit(thin.run(sys.argv[1:]))
         except thin.OwnProcess as own:

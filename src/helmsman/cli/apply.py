@@ -8,7 +8,7 @@ import click
 
 from helmsman.base.shown_text import one_line
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
-from helmsman.cli.away import away_session, with_away
+from helmsman.cli.away import away_session, refuse_brought, with_away
 from helmsman.cli.command import cli_command
 from helmsman.cli.host import host
 from helmsman.cli.on_session import changes_argument, with_helmsman
@@ -53,6 +53,7 @@ def command(
     uncommitted changes already is left alone; so is one that the changes do not fit. The worktree stays until `helmsman
     discard`.
     """
+    refuse_brought(session)
     away = away_session(session)
     host().begin_change("repeatable")
     if away is not None and attempt is None and directory is None:

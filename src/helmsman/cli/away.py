@@ -37,6 +37,20 @@ def away_session(reference: str) -> Away | None:
     return found[0]
 
 
+def refuse_brought(reference: str) -> None:
+    """What was changed there in a tree of this machine belongs into that tree, not into the copy there.
+
+    Raises:
+        InvalidInput: The session is one of these.
+    """
+    from helmsman.worktrees.returning import find_away
+
+    name = host().name
+    known = find_away(settings_of_command().state_dir, reference) if host().is_elsewhere else ()
+    if any(one.host == name for one in known):
+        raise InvalidInput(f"It works on a tree of this machine. Bring it in here: helmsman apply {reference}")
+
+
 def with_away(known: Away, do: Callable[[AwayWork, str], Awaitable[ResultT]]) -> ResultT:
     """Do something with what is known of a session there."""
     session_id = known.session_id

@@ -24,7 +24,7 @@ _HELP_WIDTH: Final = 60
 
 def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The newest sessions, by the short form of their id or, where that is what was begun, by the whole of it."""
-    from helmsman.cli.session_ids import short_id
+    from helmsman.cli.session_ids import SHORT
     from helmsman.settings import load_settings
     from helmsman.steering.listing import page_of_all
 
@@ -35,7 +35,7 @@ def complete_session(_context: click.Context, _parameter: click.Parameter, typed
     return [
         _item(name, info.about)
         for info in found
-        for name in (short_id(info.session_id), info.session_id)
+        for name in (info.session_id[-SHORT:], info.session_id)
         if name.startswith(typed) and (typed or name != info.session_id)
     ]
 

@@ -40,11 +40,18 @@ class Host:
     """Whether what a command began goes on here when the command has ended."""
     is_elsewhere = False
     """Whether directories and settings are those of another machine."""
+    name = ""
+    """What the machine is called, where it is another than that of the person who asks."""
     size: tuple[int, int] | None = None
     """Columns and lines of the terminal, where this process cannot be asked."""
 
     def __init__(self, refused: str = "") -> None:
         self._refused = refused
+
+    @property
+    def sees_others(self) -> bool:
+        """Whether the other machines that are known here are the person's: who asks from elsewhere has their own."""
+        return not self.name
 
     def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Run something asynchronous to its end."""
@@ -112,12 +119,12 @@ class OtherMachine(Host):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self._name = name
+        self.name = name
 
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
         from helmsman.service import Helmsman
 
-        return Helmsman(on_question=on_question, host=self._name)
+        return Helmsman(on_question=on_question, host=self.name)
 
     def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
         return {}
@@ -129,14 +136,14 @@ class OtherMachine(Host):
         from helmsman.hub.hosts import HostFailed, named_host
 
         try:
-            command = named_host(self._name, environment()).terminal_command(arguments)
+            command = named_host(self.name, environment()).terminal_command(arguments)
             return subprocess.run(command, check=False).returncode
         except (HostFailed, OSError) as error:
             raise HelmsmanError(str(error)) from error
 
     def place(self, directory: str | None) -> Path:
         if directory is None or not directory.startswith("/"):
-            raise InvalidInput(f"Name the directory on {self._name}, as an absolute path.")
+            raise InvalidInput(f"Name the directory on {self.name}, as an absolute path.")
         return Path(directory)
 
 
@@ -155,6 +162,12 @@ _HOST: ContextVar[Host] = ContextVar("host", default=Host())  # noqa: B039 - it 
 def host() -> Host:
     """Where the command runs."""
     return _HOST.get()
+
+
+def command_here(words: str) -> str:
+    """A command as the person gives it who is to give it, for the machine that this is about."""
+    name = host().name
+    return f"helmsman --host {name} {words}" if name else f"helmsman {words}"
 
 
 @contextmanager

@@ -33,9 +33,10 @@ from helmsman.cli.completing import complete
 from helmsman.cli.consoles import COMMAND_LOG, in_form, logs_wanted
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import Change, Host, NeedsOwnProcess, host, hosted
-from helmsman.cli.thin import COMPLETION
+from helmsman.cli.thin import CALLED, COMPLETION
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, environment_in, in_hex, text_in
+from helmsman.hub.hosts import is_name
 from helmsman.service import Helmsman
 from helmsman.settings import Settings, load_settings
 from helmsman.tasks.calls import ELSEWHERE, AnsweredBefore, CallId, CallLog, call_key
@@ -68,9 +69,13 @@ class _Hello:
         self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *there = fields
         self.arguments = [text_in(argument) for argument in arguments.split(",")]  # of which one may be empty
         self.is_elsewhere = bool(there)
+        self.called = ""
+        """What this machine is called where the process is."""
         """Whether the process is on another machine: its connection may break, and it comes back."""
         self.environment = environment_in(environment)
         if there:
+            called = self.environment.get(CALLED, "")
+            self.called = called if is_name(called) else ""
             bridge = BridgeHello(there, self.environment)
             self.pid, self.directory, self.environment = bridge.pid, Path(bridge.directory), bridge.environment
         else:
@@ -172,6 +177,7 @@ class HubHost(Host):
     def __init__(self, hello: _Hello, connection: Connection, shared: Shared, calls: CallLog, log_level: int) -> None:
         super().__init__()
         self.size = hello.size
+        self.name = hello.called
         self.log_level = log_level
         self.stdin = _as_text(_Input(self._read_stdin, on_terminal=hello.on_terminal[0]))
         self.stdout = _as_text(_Output(partial(self._say, "o"), on_terminal=hello.on_terminal[1]))
@@ -189,6 +195,10 @@ class HubHost(Host):
         self._said: list[tuple[str, bytearray]] = []
         self._changes = False
         self._read, self._came = anyio.create_memory_object_stream[bytes](1)
+
+    @property
+    def sees_others(self) -> bool:
+        return not self._hello.is_elsewhere
 
     # --- what a command asks of its host -----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,8 @@ from helmsman.base.surroundings import expand_home, from_here
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_list
-from helmsman.cli.session_ids import short_id
+from helmsman.cli.respond import show_asking_elsewhere
+from helmsman.cli.session_ids import short_id, there
 from helmsman.cli.tables import Column, ago
 from helmsman.model.options import DEFAULT_AGENT
 
@@ -63,7 +65,8 @@ def command(
 ) -> None:
     """List the sessions agents have on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
 
-    Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary, status, agent.
+    On a terminal, sessions of your other machines (`helmsman hosts`) that wait for an answer follow. Not on a terminal, the
+    columns are separated by tabs: id, time, directory, source, summary, status, agent.
     """
     from helmsman.shapes.listed_sessions import listed_sessions
 
@@ -89,6 +92,8 @@ def command(
         no_pager=no_pager,
         note=None if cursor is None else f"These are the newest {limit}; --limit shows more.",
     )
+    if sys.stdout.isatty() and not as_json:
+        show_asking_elsewhere()
 
 
 def _row(session: dict[str, Any]) -> tuple[str | None, ...]:
@@ -113,7 +118,7 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
     status = session.get("status", "")
     word, style = ("waits", "yellow") if session.get("waitingFor") else _STATUS.get(status, (status, ""))
     return (
-        session_id if width >= _WIDE else short_id(session_id),
+        there(session_id) if width >= _WIDE else short_id(session_id),
         ago(datetime.fromisoformat(session["timestamp"])),
         Text(word, style),
         one_line(session["agent"]),

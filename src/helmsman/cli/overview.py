@@ -9,6 +9,7 @@ from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.list import COLUMNS, cells
 from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.respond import show_asking_elsewhere
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import fitting_table
 
@@ -50,6 +51,7 @@ def overview() -> int:
     for command, does in _commands(asking, running, others):
         line = Text.assemble(f"  {command:<{_COMMAND_WIDTH}}", (f"  {does}", "dim"))
         console.print(line if line.cell_len <= console.width else f"  {command}", soft_wrap=True)
+    show_asking_elsewhere()
     return ExitCode.OK
 
 

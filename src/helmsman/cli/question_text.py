@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 
-def open_question_lines(console: Console, session: Session, question: Question) -> list[Text]:
-    """The question in lines for a console."""
+def open_question_lines(console: Console, session: Session, question: Question, name: str | None = None) -> list[Text]:
+    """The question in lines for a console. `name` is what commands call the session."""
     lines, left_out = question_lines(console, question, directory=session.directory)
     if left_out:
         lines.append(Text("  `helmsman watch` shows all of it.", "dim"))
@@ -37,7 +37,7 @@ def open_question_lines(console: Console, session: Session, question: Question) 
         if prompt.free_text or not prompt.options:
             lines += fold(console, Text("any text", "dim"), indent=4)
     answers = [prompt.options[0] if prompt.options else "…" for prompt in question.prompts]
-    command = shlex.join(["helmsman", "respond", short_id(session.id), question.id, *answers])
+    command = shlex.join(["helmsman", "respond", name or short_id(session.id), question.id, *answers])
     deadline = session.deadlines.get(question.id)
     if deadline is not None:
         left = Text(countdown(deadline.seconds, paused=deadline.is_paused), "yellow")

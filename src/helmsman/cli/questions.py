@@ -11,10 +11,11 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consent import can_ask
 from helmsman.cli.consoles import message_console
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import command_here
 from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.others import tell_who_is_away
 from helmsman.cli.output import counted
-from helmsman.cli.respond import asking_sessions, show_all
-from helmsman.cli.session_ids import short_id
+from helmsman.cli.respond import AskingSession, asking_everywhere, show_all
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     "helmsman questions --json | jq .sessions",
 )
 def command(as_json: bool) -> int:
-    """Go through everything that sessions ask, whoever started them, the one that waits longest first.
+    """Go through everything that sessions ask, whoever started them, the one that waits longest first; then what is asked
+    on your other machines (`helmsman hosts`).
 
     Each question is put to you as `helmsman run` puts it. Ctrl-D leaves one unanswered and goes on to the next, Ctrl-C
     leaves them all. Not on a terminal they are shown with the commands that answer them, as `helmsman respond` does. The
@@ -44,36 +46,37 @@ def command(as_json: bool) -> int:
     left = with_helmsman(_answer_all)
     if left:
         are = "is" if left == 1 else "are"
-        click.echo(f"{counted(left, 'question')} {are} still open. Come back with helmsman questions.", err=True)
+        click.echo(
+            f"{counted(left, 'question')} {are} still open. Come back with {command_here('questions')}.", err=True
+        )
     return ExitCode.ASKED if left else ExitCode.OK
 
 
 async def _answer_all(helm: Helmsman) -> int:
     """Put every open question to the person, also those that come meanwhile; how many were left open."""
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    away: dict[str, str] = {}
     while True:
-        asking = await asking_sessions(helm)
+        asking = await asking_everywhere(helm, away)
         fresh = [
-            (session, instruction, question)
-            for session, instruction in asking.values()
-            for question in session.questions
-            if question.id not in seen
+            (one, question) for one in asking for question in one.session.questions if (one.id, question.id) not in seen
         ]
         if not fresh:
-            left = sum(max(1, len(session.questions)) for session, _ in asking.values())
+            tell_who_is_away(away)
+            left = sum(max(1, len(one.session.questions)) for one in asking)
             if not left and not seen:
                 click.echo("No session asks anything.", err=True)
-            for session, _ in asking.values():
-                if session.elsewhere is not None:
-                    click.echo(visible(session.elsewhere), err=True)
+            for one in asking:
+                if one.session.elsewhere is not None:
+                    click.echo(visible(one.session.elsewhere), err=True)
             return left
-        for session, instruction, question in fresh:
-            seen.add(question.id)
-            if any(one.id == question.id for one in session.questions):
-                await _answer(session, instruction, question)
+        for one, question in fresh:
+            seen.add((one.id, question.id))
+            if any(still.id == question.id for still in one.session.questions):
+                await _answer(one, question)
 
 
-async def _answer(session: Session, instruction: str, question: Question) -> None:
+async def _answer(one: AskingSession, question: Question) -> None:
     """Put a question to the person, until somebody has answered it."""
     import anyio
     from rich.text import Text
@@ -82,17 +85,16 @@ async def _answer(session: Session, instruction: str, question: Question) -> Non
     from helmsman.terminal import ask_on_terminal
 
     console = message_console()
-    about = Text.assemble("\n", (short_id(session.id), "bold"), f"  {one_line(instruction)[:200]}")
-    console.print(about, soft_wrap=True)
+    console.print(Text.assemble("\n", (one.short_id, "bold"), f"  {one_line(one.instruction)[:200]}"), soft_wrap=True)
     answered: Answered | None = None
     with anyio.CancelScope() as scope:
         async with background_tasks() as tasks:
-            tasks.start_soon(_until_closed, session, question, scope)
-            answered = await ask_on_terminal(session, question)
+            tasks.start_soon(_until_closed, one.session, question, scope)
+            answered = await ask_on_terminal(one.session, question)
     if answered is None:
         return
     try:
-        await session.respond(question.id, *answered.answers, by=answered.by)
+        await one.session.respond(question.id, *answered.answers, by=answered.by)
     except HelmsmanError as error:  # somebody was quicker, or the session is gone: the next one may be well
         console.print(f"  {visible(error.message)}", style="yellow")
 

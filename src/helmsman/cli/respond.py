@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -14,8 +14,9 @@ from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, with_helmsman
+from helmsman.cli.others import GLANCE_SECONDS, ask_others, tell_who_is_away
 from helmsman.cli.output import print_json, print_result, standing
-from helmsman.cli.session_ids import short_id
+from helmsman.cli.session_ids import SHORT, short_id, there
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import COMMAND_LINE
 from helmsman.model.questions import APPROVE_ALWAYS
@@ -123,39 +124,97 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
 
 
 def show_all(*, as_json: bool) -> int:
-    """What is asked anywhere, oldest first, as far as it can be answered from here; of the rest, where."""
+    """What is asked anywhere, oldest first, then what is on other machines; of what cannot be answered from here, where."""
     from rich.text import Text
 
     from helmsman.cli.question_text import open_question_lines
     from helmsman.model.question_text import question_as_dict
 
-    asking = with_helmsman(asking_sessions)
+    away: dict[str, str] = {}
+    asking = with_helmsman(lambda helm: asking_everywhere(helm, away))
+    tell_who_is_away(away)
     if as_json:
         shown = [
-            {"sessionId": session_id, "questions": [question_as_dict(one) for one in session.questions]}
-            for session_id, (session, _) in asking.items()
+            {
+                "sessionId": one.id,
+                **({"host": one.machine} if one.machine else {}),
+                "questions": [question_as_dict(question) for question in one.session.questions],
+            }
+            for one in asking
         ]
         print_json({"sessions": shown})
         return ExitCode.ASKED if asking else ExitCode.OK
     if not asking:
         click.echo("No session asks anything.", err=True)
     console = result_console()
-    for session_id, (session, instruction) in asking.items():
-        console.print(Text.assemble((session_id, "bold"), f"  {one_line(instruction)[:200]}"), soft_wrap=True)
-        if session.elsewhere is not None:
-            console.print(Text(f"  {session.elsewhere}"), soft_wrap=True)
-        for question in session.questions:
-            console.print(*open_question_lines(console, session, question), sep="\n", soft_wrap=True)
+    for one in asking:
+        console.print(Text.assemble((one.id, "bold"), f"  {one_line(one.instruction)[:200]}"), soft_wrap=True)
+        if one.session.elsewhere is not None:
+            console.print(Text(f"  {visible(one.session.elsewhere)}"), soft_wrap=True)
+        for question in one.session.questions:
+            lines = open_question_lines(console, one.session, question, name=one.short_id)
+            console.print(*lines, sep="\n", soft_wrap=True)
         console.print()
     return ExitCode.ASKED if asking else ExitCode.OK
 
 
-async def asking_sessions(helm: Helmsman) -> dict[str, tuple[Session, str]]:
-    """All sessions that ask something, with what each is to do, the one that waits longest first."""
+class AskingSession(NamedTuple):
+    """A session that asks something."""
+
+    session: Session
+    instruction: str
+    """What it is to do."""
+    machine: str = ""
+    """Which other machine it is on."""
+
+    @property
+    def id(self) -> str:
+        """What commands here call it."""
+        return there(one_line(self.session.id), self.machine)
+
+    @property
+    def short_id(self) -> str:
+        return there(one_line(self.session.id[-SHORT:]), self.machine or None)
+
+
+async def asking_everywhere(helm: Helmsman, away: dict[str, str]) -> list[AskingSession]:
+    """All sessions that ask something, the one that waits longest first, and then those on other machines. Of these, who
+    cannot be asked is entered in `away`."""
+    found = await _asking(helm)
+    others = await ask_others(helm, _asking, away)
+    return [*found, *(one._replace(machine=name) for name, asking in others.items() for one in asking)]
+
+
+def show_asking_elsewhere() -> None:
+    """After what is here: which sessions on other machines wait for an answer. Those are asked last, for one may be slow."""
+    from rich.text import Text
+
+    from helmsman.base.surroundings import environment
+    from helmsman.hub.hosts import HostFailed, known_hosts
+
+    try:
+        if not host().sees_others or not known_hosts(environment()):
+            return
+    except HostFailed as error:
+        click.echo(f"Your other machines are not asked: {error}", err=True)
+        return
+    away: dict[str, str] = {}
+    others = with_helmsman(lambda helm: ask_others(helm, _asking, away, GLANCE_SECONDS))
+    asking = [one._replace(machine=name) for name, found in others.items() for one in found]
+    if asking:
+        console = result_console()
+        console.print(Text("\nWaits for you on other machines (helmsman questions)", "bold yellow"))
+        for one in asking:
+            line = Text.assemble("  ", (one.short_id, "cyan"), f"  {one_line(one.instruction)[:200]}")
+            console.print(line, overflow="ellipsis", no_wrap=True)
+    tell_who_is_away(away)
+
+
+async def _asking(helm: Helmsman) -> list[AskingSession]:
     working, _ = await helm.tasks.list(status=["working"], limit=_MOST)
     asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
-    return {
-        task.session_id: (await helm.session(task.session_id), task.instruction)
+    return [
+        AskingSession(await helm.session(task.session_id), task.instruction)
         for task in asking
         if task.session_id is not None
-    }
+    ]

@@ -19,7 +19,7 @@ from helmsman.cli.host import host, hosted
 from helmsman.cli.on_session import interactive_option, names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
 from helmsman.cli.placing import placement_options, take_placement
-from helmsman.cli.session_ids import full_session_id, short_id
+from helmsman.cli.session_ids import SHORT, full_session_id, short_id
 from helmsman.errors import InvalidInput, SessionNotFound
 from helmsman.model.options import ApprovalPolicy, SandboxMode, TurnLimits
 from helmsman.settings import OnLimit, ensure_state_dir
@@ -199,7 +199,8 @@ def command(
         else:
             outcome = await follow(partial(step, text), display, talk=talk)
         if (worktree or to_host) and outcome.result is not None and outcome.session is not None and not as_json:
-            click.echo(f"  apply its changes with helmsman apply {short_id(outcome.session.id)}", err=True)
+            name = outcome.session.id[-SHORT:] if to_host else short_id(outcome.session.id)  # into the tree here
+            click.echo(f"  apply its changes with helmsman apply {name}", err=True)
         return outcome.exit_code
 
     return with_helmsman(run, settings=settings, detach=not bound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from helmsman.cli.host import command_here, host
 from helmsman.errors import InvalidInput, SessionNotFound
 
 if TYPE_CHECKING:
@@ -18,7 +19,14 @@ _PAGE: Final = 500
 
 
 def short_id(session_id: str) -> str:
-    return session_id[-SHORT:]
+    """What a person calls a session in commands, which all take it."""
+    return there(session_id[-SHORT:])
+
+
+def there(session_id: str, name: str | None = None) -> str:
+    """An id, with the machine it is of where that is another. Commands take it like this, too (`helmsman.cli.thin`)."""
+    machine = host().name if name is None else name
+    return f"{machine}:{session_id}" if machine else session_id
 
 
 async def full_session_id(helm: Helmsman, text: str) -> str:
@@ -40,11 +48,11 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
         if cursor is None:
             break
     if not found:
-        raise SessionNotFound(f"There is no session {text}. `helmsman list` shows those there are.")
+        raise SessionNotFound(f"There is no session {text}. `{command_here('list')}` shows those there are.")
     if len(found) > 1:
         raise InvalidInput(f"{text} may be any of {', '.join(found[:5])}. Give more of the id.")
     return found[0]
 
 
 def _is_meant(session_id: str, text: str) -> bool:
-    return session_id.startswith(text) or session_id.endswith(text) or short_id(session_id).startswith(text)
+    return session_id.startswith(text) or session_id.endswith(text) or session_id[-SHORT:].startswith(text)

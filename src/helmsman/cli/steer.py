@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.command import cli_command
-from helmsman.cli.host import host
+from helmsman.cli.host import command_here, host
 from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_result
 from helmsman.cli.run import prompt_text
@@ -32,7 +32,9 @@ def command(session: str, message: str, as_json: bool) -> None:
         steered = await helm.session(session_id)
         steered.require_here()
         if not steered.state.is_running:
-            raise SessionIdle(f"No turn is running in session {session_id}. Send it the message with `helmsman say`.")
+            raise SessionIdle(
+                f"No turn is running in session {session_id}. Send it the message with `{command_here('say')}`."
+            )
         await steered.steer(text)
 
     session_id, _ = on_session(session, steer)

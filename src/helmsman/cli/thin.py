@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 PROTOCOL = "helmsman-command 1"
 COMPLETION = "_HELMSMAN_COMPLETE"
 """The variable by which a shell asks what can follow."""
+CALLED = "HELMSMAN_CALLED"
+"""The variable by which another machine learns what it is called here: its texts name commands for who reads them."""
 
 _COMMANDS = frozenset(
     (
@@ -64,6 +66,13 @@ _COMMANDS = frozenset(
 """What a hub runs. All others need a terminal or a process of their own; `apply` makes files as the person would."""
 _ELSEWHERE = _COMMANDS | {"agents"}
 """What the hub of another machine runs. What more can be done there is done by asking it (`helmsman.cli.app`)."""
+_OF_SESSION = frozenset(
+    (
+        *("status", "watch", "say", "steer", "interrupt", "respond", "attach", "diff", "apply", "discard"),
+        *("fork", "rewind", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+    )
+)
+"""What is done with one session, which is named first."""
 _TRIES = 3
 """So many hubs may end while they work on a command. Then it is the command that ends them."""
 _SILENT = 5
@@ -81,6 +90,25 @@ class OwnProcess(Exception):
     def __init__(self, refused: str = "") -> None:
         super().__init__(refused)
         self.refused = refused
+
+
+def with_host(arguments: list[str]) -> list[str]:
+    """The arguments, with `--host` where a session is called by its machine, too: `build:3b2d5c8e`."""
+    given = arguments[1] if arguments[:1] == ["--host"] and len(arguments) > 1 else ""
+    own = arguments[2:] if given else arguments
+    if not _OF_SESSION.intersection(own[:1]):
+        return arguments
+    place = next((place for place, one in enumerate(own) if place and not one.startswith("-")), 0)
+    name, colon, session = own[place].partition(":")
+    if not colon or not session or given not in ("", name):
+        return arguments
+    from helmsman.hub.hosts import HostFailed, known_hosts
+
+    try:
+        is_known = name in known_hosts(os.environ)
+    except HostFailed:
+        is_known = False  # it is said when a host is asked for
+    return ["--host", name, *own[:place], session, *own[place + 1 :]] if is_known else arguments
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -253,7 +281,8 @@ class _Command:
     def _environment(self) -> dict[str, str]:
         if self._elsewhere is None:
             return door_environment(os.environ)
-        return {name: value for name, value in os.environ.items() if name in OF_TERMINAL}
+        terminal = {name: value for name, value in os.environ.items() if name in OF_TERMINAL}
+        return {**terminal, CALLED: self._elsewhere.host.name}
 
     def close(self) -> None:
         if self._elsewhere is not None:

@@ -108,13 +108,18 @@ def _for_ssh(env: Mapping[str, str]) -> dict[str, str]:
     return {**ours, "SSH_ASKPASS_REQUIRE": "never"}
 
 
+def is_name(text: str) -> bool:
+    """Whether a host can be called this."""
+    return _NAME.fullmatch(text) is not None
+
+
 def checked_host(name: str, address: str, command: str = "") -> OtherHost:
     """A machine as somebody describes it.
 
     Raises:
         ValueError: It makes no sense; the text says what does.
     """
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise ValueError(f"{name!r} is no name for a host. Use letters, digits, dots, dashes and underscores.")
     parts = _ADDRESS.fullmatch(address)
     if parts is None or (parts["port"] and not 0 < int(parts["port"]) <= _HIGHEST_PORT):

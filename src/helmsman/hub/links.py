@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 NAMING: Final = ("sessionId", "taskId")
 """What a caller names something by."""
-_IDS: Final = frozenset({*NAMING, "handedOverFrom", "parentId"})
-_LISTS_OF_IDS: Final = frozenset({"taskIds"})
+_IDS: Final = frozenset({*NAMING, "handedOverFrom", "parentId", "conversation"})
+_LISTS_OF_IDS: Final = frozenset({"taskIds", "sessions"})
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62}):(.+)", re.DOTALL)
 
 

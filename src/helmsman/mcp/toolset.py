@@ -358,10 +358,15 @@ class Toolbox:
 
     def _placed(self, tool: Offered, call: CallContext) -> CallContext:
         """The call with the machine that it names, by `host` or by an id, and in the words of that machine."""
-        if not isinstance(tool, Tool) or not tool.takes_host:
-            return call
         links = self._helm.hosts
         arguments = dict(call.params.arguments or {})
+        if not isinstance(tool, Tool) or not tool.takes_host:
+            ids = (arguments.get(name) for name in (*NAMING, "session_id", "task_id"))
+            is_meant = arguments.get("host") in links.known() if isinstance(arguments.get("host"), str) else False
+            if is_meant or any(links.split(one)[0] for one in ids if isinstance(one, str) and ":" in one):
+                instead = "Start work there with codex_start and its host, or at a terminal: helmsman --host NAME"
+                raise InvalidInput(f"{tool.name} works on this machine only. {instead}", parameter="host")
+            return call
         hosts = {arguments.pop("host", None)} - {None, ""}
         for name in NAMING:
             if isinstance(reference := arguments.get(name), str):

@@ -218,12 +218,12 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/live  (text/event-stream; resumes by Last-Event-ID, or ?lastEventId=…)
         event: hello    {resumed: bool, version}          first; resumed false: read everything anew
-        event: changes  {changes: [{sessionId?, kinds: [kind], status?, cursor?}]}, with an id
+        event: changes  {changes: [{sessionId?, host?, kinds: [kind], status?, cursor?}]}, with an id
         comment lines   every 15 s, as a sign of life
         kind = status (a turn began or ended), items (something was done), text (words are being written), question (one was
         asked or closed), details (name, model, note, usage) of a session; without sessionId: tasks (the registry changed),
-        sessions (the list changed by somebody else's doing), notices (there may be something to tell),
-        hosts (another machine is there or away, or anything there may have changed).
+        sessions (the list changed by somebody else's doing), notices (there may be something to tell), hosts (another
+        machine is there or away). With `host`: the same of that machine.
         At most about four messages a second; each names a session at most once, whatever happened in it. A slow reader gets
         fewer and fuller messages, never a backlog. The stream says only that something changed: read it by the routes above.
 """

@@ -103,6 +103,8 @@ class Live:
     def _change(self, session_id: str, kinds: list[str]) -> dict[str, Any]:
         if session_id == _EVERYBODY:
             return {"kinds": kinds}
+        if session_id.endswith(":"):
+            return {"host": session_id[:-1], "kinds": kinds}
         session = self._helm.sessions.get(session_id)
         now = {} if session is None else {"status": session.status, "cursor": session.feed.cursor}
         return {"sessionId": session_id, "kinds": kinds, **now}
@@ -160,7 +162,7 @@ class Live:
             self._readers -= 1
 
     def mark(self, session_id: str, kinds: Iterable[str]) -> None:
-        """Something has changed on another machine. A session of its own has an id that says so."""
+        """Something has changed on another machine: in `NAME:ID`, a session there, or in `NAME:`, none of them alone."""
         for kind in kinds:
             self._mark(session_id, kind)
 

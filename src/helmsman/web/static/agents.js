@@ -2,16 +2,24 @@
 
 import { get } from "/api.js";
 import { h } from "/dom.js";
+import { hosts } from "/hosts.js";
 
 class Agents extends EventTarget {
   all = [];
+  #host;
   #reading = null;
+
+  /** `host` is the name of another machine; without it, they are those of this one. */
+  constructor(host) {
+    super();
+    this.#host = host;
+  }
 
   /** Read them, once: which programs are installed changes seldom, and to find out takes a moment. */
   read() {
-    this.#reading ??= get("agents")
+    this.#reading ??= get("agents", { host: this.#host })
       .then(({ agents }) => {
-        this.all = agents;
+        this.all = this.#host ? agents.filter(isAgent) : agents;
         this.dispatchEvent(new Event("agents"));
       })
       .catch(() => {
@@ -38,7 +46,25 @@ class Agents extends EventTarget {
   }
 }
 
+/** Whether this is an agent; another machine may say anything. */
+function isAgent({ agent, title, can, cannot, lacks }) {
+  return typeof agent === "string" && typeof title === "string" && Array.isArray(can) && cannot instanceof Object && lacks instanceof Object;
+}
+
 export const agents = new Agents();
+
+const elsewhere = new Map();
+
+/** Those of a machine. */
+export function agentsOn(host) {
+  if (host && !elsewhere.has(host)) elsewhere.set(host, new Agents(host));
+  return host ? elsewhere.get(host) : agents;
+}
+
+/** Those of the machine on which the session with this id is. */
+export function agentsOf(id) {
+  return agentsOn(hosts.of(id));
+}
 
 /** A choice of one agent or all; hidden while there is nothing to choose. */
 export function agentFilter(label, onchange) {

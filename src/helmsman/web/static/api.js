@@ -2,6 +2,39 @@
 
 import { released } from "/press.js";
 
+// A browser has six connections for all that the page asks, and one is the stream. What another machine is asked may take long, and never
+// takes them all: what is of this one is read at once, however slow the others are.
+class Line {
+  #asked = new Set(); // machines, each one thing at a time: who is slow does not keep the others waiting
+  #waiting = [];
+
+  /** So many machines are asked at once, and nobody is waited for longer than so many seconds. */
+  constructor(most, seconds) {
+    Object.assign(this, { most, seconds });
+  }
+
+  /** When it is the turn of this machine. */
+  async turn(host) {
+    if (this.#isFree(host)) this.#asked.add(host);
+    else await new Promise((resolve) => this.#waiting.push({ host, resolve }));
+  }
+
+  done(host) {
+    this.#asked.delete(host);
+    const next = this.#waiting.findIndex((one) => this.#isFree(one.host));
+    if (next < 0) return;
+    const [waiting] = this.#waiting.splice(next, 1);
+    this.#asked.add(waiting.host);
+    waiting.resolve();
+  }
+
+  #isFree(host) {
+    return this.#asked.size < this.most && !this.#asked.has(host);
+  }
+}
+
+const LINES = { GET: new Line(2, 12), POST: new Line(2, 60) };
+
 export class ApiError extends Error {
   constructor(code, message, details = {}) {
     super(message);
@@ -26,6 +59,11 @@ export function get(path, params = {}) {
   return call(`/api/${path}${tail}`, {});
 }
 
+/** The path for another machine; without its name, for this one. */
+export function on(host, path) {
+  return host ? `${path}?${new URLSearchParams({ host })}` : path;
+}
+
 export function post(path, body = {}, options = {}) {
   const headers = { "Content-Type": "application/json", "X-Helmsman": "1" };
   return call(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body), ...options });
@@ -38,10 +76,43 @@ export function sessionPath(id, ...rest) {
 
 /** The address of a place in a session, in this page. */
 export function sessionPlace(id, ...inside) {
-  return `#/s/${[id, ...inside.filter((one) => one !== undefined)].map(encodeURIComponent).join("/")}`;
+  return place("s", id, ...inside);
 }
 
-async function call(url, options) {
+/** The address of a job, in this page. */
+export function jobPlace(id) {
+  return place("j", id);
+}
+
+/** An address of these parts. They are somebody's words: none is more than one part. A machine's name before an id stays readable. */
+function place(...parts) {
+  return `#/${parts.filter((one) => one !== undefined).map((one) => encodeURIComponent(one).replaceAll("%3A", ":")).join("/")}`;
+}
+
+function call(url, options) {
+  const [path, query = ""] = url.split("?");
+  const host = new URLSearchParams(query).get("host") ?? /([^/]+)%3A/.exec(path)?.[1];
+  return host ? callElsewhere(host, url, options) : callHere(url, options);
+}
+
+/** Ask something about another machine, when it is its turn, and not for ever. */
+async function callElsewhere(host, url, options) {
+  const method = options.method ?? "GET";
+  const line = LINES[method];
+  await line.turn(host);
+  const signal = AbortSignal.timeout(line.seconds * 1000);
+  try {
+    return await callHere(url, { ...options, signal });
+  } catch (error) {
+    if (!signal.aborted) throw error;
+    const about = method === "GET" ? "It is asked again." : "It may have been done: look before you repeat it.";
+    throw new ApiError("host_unreachable", `The other machine does not answer. ${about}`);
+  } finally {
+    line.done(host);
+  }
+}
+
+async function callHere(url, options) {
   let answer;
   try {
     answer = await fetch(url, { credentials: "same-origin", ...options });

@@ -4,8 +4,9 @@
 // A notice only leads to what it is about and answers nothing. It goes when that is closed or stands on the page anyway.
 // The browser's own notifications need its permission, which is asked for by a click and never by itself.
 
-import { get, post } from "/api.js";
+import { get, post, sessionPlace } from "/api.js";
 import { arrange, h } from "/dom.js";
+import { hostMark, hosts } from "/hosts.js";
 import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
@@ -16,17 +17,19 @@ const MOST = 3;
 const shown = new Map(); // id of a question, or of a notice of the server's → what stands in the page
 const told = new Map(); // the same → its notification
 const handled = new Set(); // ids of the server's notices that this page has dealt with
-let known = null; // ids of the questions that were open when last looked
+let known = new Set(); // ids of the questions that were open when last looked
+let asked = new Set(); // the machines that had told theirs by then
 let leftToServer = false; // whether the server says when a question is to be told of
 let timer = 0;
 
 export function tellOfQuestions() {
   store.addEventListener("questions", () => {
     const open = new Map(store.questions.map((question) => [question.id, question]));
-    const fresh = [...open.values()].filter((question) => known !== null && !known.has(question.id));
+    const fresh = [...open.values()].filter((question) => asked.has(hosts.of(question.id)) && !known.has(question.id));
     known = new Set(open.keys());
+    asked = store.asked;
     for (const [id, notification] of told) if (!open.has(id) && !handled.has(id)) forgetNotification(id, notification);
-    for (const question of fresh) if (!leftToServer) notify(question.id, question.title, question.summary, question.sessionId);
+    for (const question of fresh) if (!leftToServer || hosts.of(question.id)) notify(question.id, question.title, question.summary, question.sessionId);
     for (const [id] of shown) if (!open.has(id) && !handled.has(id)) drop(id);
     for (const question of fresh) shown.set(question.id, notice(question.id, question.title, question.summary, question.sessionId));
     queueMicrotask(showNotices); // after the view has put the questions on the page that belong there
@@ -102,7 +105,7 @@ function notify(id, title, text, sessionId) {
   const notification = new Notification(title, { body: text ?? "", tag: id, icon: "/icon-asking.svg" });
   notification.addEventListener("click", () => {
     window.focus();
-    if (sessionId !== undefined) location.hash = `#/s/${sessionId}`;
+    if (sessionId !== undefined) location.hash = sessionPlace(sessionId);
     notification.close();
   });
   told.set(id, notification);
@@ -120,7 +123,8 @@ function notice(id, title, text, sessionId) {
   return h(
     "div",
     { class: "notice", dataset: { notice: id, session: sessionId ?? "" } },
-    h("a", { href: sessionId === undefined ? "#/" : `#/s/${sessionId}` }, about === undefined ? title : `${title}: `, h("bdi", {}, about ?? "")),
+    hostMark(sessionId),
+    h("a", { href: sessionId === undefined ? "#/" : sessionPlace(sessionId) }, about === undefined ? title : `${title}: `, h("bdi", {}, about ?? "")),
     h("button", { type: "button", class: "icon-button", "aria-label": "Not now", title: "Not now", onclick: () => drop(id) }, "×"),
   );
 }
@@ -128,7 +132,7 @@ function notice(id, title, text, sessionId) {
 /** Show the newest notices of what does not stand on the page itself. */
 export function showNotices() {
   const onPage = new Set([...document.querySelectorAll("main .question")].map((card) => card.dataset.question));
-  for (const [id, element] of shown) if (handled.has(id) && location.hash === `#/s/${element.dataset.session}`) onPage.add(id);
+  for (const [id, element] of shown) if (handled.has(id) && location.hash === sessionPlace(element.dataset.session)) onPage.add(id);
   for (const [id] of shown) if (onPage.has(id)) drop(id);
   arrange(document.getElementById("notices"), [...shown.values()].slice(-MOST));
 }

@@ -1,6 +1,6 @@
 // Images that go with a message: dropped, pasted or chosen, checked, kept by the server until they are sent.
 
-import { post } from "/api.js";
+import { on, post } from "/api.js";
 import { h } from "/dom.js";
 
 const TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -10,8 +10,11 @@ const MOST = 10;
 export class Pictures {
   #paths = new Map();
 
-  /** `form` is what they are dropped on; `field` is what they are pasted into. */
-  constructor(form, field) {
+  #host;
+
+  /** `form` is what they are dropped on; `field` is what they are pasted into; `host` gives the machine that gets them. */
+  constructor(form, field, host) {
+    this.#host = host;
     this.list = h("ul", { class: "pictures", "aria-label": "Images" });
     this.problem = h("p", { class: "note bad", role: "alert", hidden: true });
     const chooser = h("input", { type: "file", accept: TYPES.join(","), multiple: true, class: "visually-hidden", tabindex: "-1", "aria-label": "Images" });
@@ -64,7 +67,7 @@ export class Pictures {
     if (file.size > MOST_BYTES) throw new Error("it is larger than 8 MiB. Send a smaller one.");
     if (this.#paths.size >= MOST) throw new Error(`there are ${MOST} already.`);
     const address = await read(file);
-    const { path } = await post("images", { data: address.slice(address.indexOf(",") + 1) });
+    const { path } = await post(on(this.#host(), "images"), { data: address.slice(address.indexOf(",") + 1) });
     const item = h(
       "li",
       {},

@@ -1,115 +1,192 @@
-// What several parts of the page show: the list of sessions, the open questions, the overview.
+// What several parts of the page show: the list of sessions, the open questions, the overview; of this machine and of the user's others.
+//
+// Each machine is read for itself: one that is slow or away holds up nothing of the others, and what was last known of it stays.
 //
 // Events: "sessions", "questions", "overview", each when what it names was read anew.
 
-import { get } from "/api.js";
 import { announce } from "/dom.js";
+import { HERE, hosts, newestFirst } from "/hosts.js";
 import { live } from "/live.js";
+import { Source } from "/source.js";
 import { coalesced } from "/timing.js";
 
-const PAGE = 100;
 const LISTED_KINDS = new Set(["status", "question", "details", "sessions", "tasks"]);
+const AGAIN = 5000; // milliseconds until a machine that failed to answer is asked again
 
 class Store extends EventTarget {
-  overview = null;
-  questions = [];
-  running = [];
-  #recent = new Map();
-  #nextCursor = null;
-  #readAll = false;
+  #here = new Source();
+  #others = new Map(); // name of another machine → what is known of it, and how to read it anew
   #filter = {};
+  #announced = new Set(); // ids of questions
 
   constructor() {
     super();
-    this.refreshQuestions = coalesced(() => this.#readQuestions(), 150);
-    this.refreshSessions = coalesced(() => this.#readSessions(), 800);
-    this.refreshOverview = coalesced(() => this.#readOverview(), 2000);
+    this.refreshQuestions = coalesced(() => this.#read("questions", () => this.#here.readQuestions()), 150);
+    this.refreshSessions = coalesced(() => this.#read("sessions", () => this.#here.readSessions()), 800);
+    this.refreshOverview = coalesced(() => this.#read("overview", () => this.#here.readOverview()), 2000);
     live.addEventListener("anew", () => this.refresh());
     live.addEventListener("changes", (event) => this.#onChanges(event.detail));
+    hosts.addEventListener("hosts", () => this.#onHosts());
   }
 
   refresh() {
     this.refreshQuestions();
     this.refreshSessions();
     this.refreshOverview();
+    for (const { refresh } of this.#others.values()) refresh();
   }
 
-  /** List only some sessions: of an agent, of a project, in a state. */
+  /** Something was done with what has this id: read it anew. */
+  refreshFor(id) {
+    const other = this.#others.get(hosts.of(id));
+    if (other) other.refresh();
+    else {
+      this.refreshQuestions();
+      this.refreshSessions();
+    }
+  }
+
+  /** The machines whose questions are known. */
+  get asked() {
+    return new Set(this.#sources.filter(({ hasRead }) => hasRead).map(({ host }) => host));
+  }
+
+  /** The other machines that cannot be reached, or do not answer, and why. */
+  get away() {
+    return hosts.all.map(({ name, status, problem }) => ({ name, problem: status === "away" ? problem : this.#others.get(name)?.problem })).filter(({ problem }) => problem);
+  }
+
+  /** List only some sessions: of a machine, of an agent, of a project, in a state. */
   only(filter) {
     this.#filter = filter;
-    this.running = [];
-    this.#recent = new Map();
-    this.#nextCursor = null;
-    this.#readAll = false;
+    for (const source of this.#sources) source.only(asked(filter));
     this.refreshSessions();
+    for (const { refresh } of this.#others.values()) refresh();
+  }
+
+  get overview() {
+    return this.#here.overview;
+  }
+
+  /** How another machine stands, as far as it is known. */
+  overviewOf(host) {
+    return this.#others.get(host)?.source.overview ?? null;
+  }
+
+  get questions() {
+    return this.#sources.flatMap(({ questions }) => questions);
+  }
+
+  get running() {
+    return this.#listed.flatMap(({ running }) => running);
   }
 
   /** Sessions that do not run, newest first, as far as they were read. */
   get recent() {
-    const running = new Set(this.running.map((session) => session.sessionId));
-    return [...this.#recent.values()].filter((session) => !running.has(session.sessionId));
+    const listed = this.#listed;
+    return listed.length === 1 ? listed[0].recent : listed.flatMap(({ recent }) => recent).sort(newestFirst);
+  }
+
+  /** The projects lately worked in, on the machines that are listed. */
+  get projects() {
+    return this.#listed.flatMap(({ overview }) => overview?.directories ?? []);
   }
 
   /** What a session is about, as the list says it. */
   summary(sessionId) {
-    return (this.running.find((session) => session.sessionId === sessionId) ?? this.#recent.get(sessionId))?.summary;
+    return this.#sources.map((source) => source.find(sessionId)).find(Boolean)?.summary;
   }
 
   get hasMore() {
-    return this.#nextCursor !== null;
+    return this.#listed.some(({ hasMore }) => hasMore);
   }
 
-  /** Read the next page of older sessions. */
+  /** Read the next page of older sessions, of every machine; it has been read when that of the first one is here. */
   async more() {
-    const cursor = this.#nextCursor;
-    if (cursor === null) return;
-    const page = await get("sessions", { limit: PAGE, cursor, ...this.#filter });
-    if (cursor !== this.#nextCursor) return;
-    for (const session of page.sessions) this.#recent.set(session.sessionId, session);
-    this.#nextCursor = page.nextCursor ?? null;
-    this.#tell("sessions");
+    const pages = this.#listed.filter(({ hasMore }) => hasMore).map((source) => source.more().then((read) => read && this.#tell("sessions")));
+    if (pages.length) await Promise.any(pages).catch(({ errors: [error] }) => Promise.reject(error));
+  }
+
+  get #sources() {
+    return [this.#here, ...[...this.#others.values()].map(({ source }) => source)];
+  }
+
+  get #listed() {
+    const { host } = this.#filter;
+    return host ? this.#sources.filter((source) => (source.host ?? HERE) === host) : this.#sources;
   }
 
   #onChanges(changes) {
-    const kinds = new Set(changes.flatMap((change) => change.kinds));
+    const ofHosts = changes.filter((change) => this.#hostOf(change));
+    for (const name of new Set(ofHosts.filter(({ kinds }) => isListed(kinds)).map((change) => this.#hostOf(change)))) this.#others.get(name)?.refresh();
+    const kinds = new Set(changes.filter((change) => !ofHosts.includes(change)).flatMap((change) => change.kinds));
     if (kinds.has("question") || kinds.has("status")) this.refreshQuestions();
-    if ([...kinds].some((kind) => LISTED_KINDS.has(kind))) {
+    if (isListed([...kinds])) {
       this.refreshSessions();
       this.refreshOverview();
     }
   }
 
-  async #readQuestions() {
-    const known = new Set(this.questions.map((question) => question.id));
-    await quietly(async () => {
-      this.questions = (await get("questions")).questions;
-      const fresh = this.questions.filter((question) => !known.has(question.id));
-      if (fresh.length) announce(fresh.map(spoken).join(" "));
-      this.#tell("questions");
-    });
+  #hostOf({ host, sessionId }) {
+    return host ?? hosts.of(sessionId);
   }
 
-  async #readSessions() {
-    await quietly(async () => {
-      const filter = this.#filter;
-      const [running, page] = await Promise.all([get("sessions", { running: 1, ...filter }), get("sessions", { limit: PAGE, ...filter })]);
-      if (filter !== this.#filter) return; // another was chosen meanwhile
-      this.running = running.sessions;
-      const newest = new Map(page.sessions.map((session) => [session.sessionId, session]));
-      if (!this.#readAll) this.#nextCursor = page.nextCursor ?? null;
-      this.#readAll = true; // from now on the cursor is that of the oldest page that was read
-      const last = page.nextCursor ? page.sessions.at(-1)?.timestamp : ""; // what is newer and not on the page is gone
-      const older = [...this.#recent].filter(([id, { timestamp }]) => !newest.has(id) && timestamp <= last);
-      this.#recent = new Map([...newest, ...older]);
-      this.#tell("sessions");
-    });
+  /** Other machines were added, removed, lost or found again. */
+  #onHosts() {
+    for (const name of this.#others.keys()) if (!hosts.get(name)) this.#forget(name);
+    for (const { name, status } of hosts.all) {
+      if (!this.#others.has(name)) this.#others.set(name, this.#other(name));
+      const other = this.#others.get(name);
+      if (status === "connected" && other.status !== status) other.refresh();
+      other.status = status;
+    }
+    for (const type of ["sessions", "questions", "overview"]) this.#tell(type);
   }
 
-  async #readOverview() {
-    await quietly(async () => {
-      this.overview = await get("overview");
-      this.#tell("overview");
-    });
+  #forget(name) {
+    clearTimeout(this.#others.get(name).timer);
+    this.#others.delete(name);
+  }
+
+  #other(name) {
+    const source = new Source(name);
+    source.only(asked(this.#filter));
+    const other = { source, status: null, problem: undefined, timer: 0 };
+    // One after the other: whoever is slow takes no more than one connection of the browser.
+    other.refresh = coalesced(async () => {
+      clearTimeout(other.timer);
+      if (hosts.get(name)?.status !== "connected") return;
+      const before = other.problem;
+      try {
+        await this.#take("questions", () => source.readQuestions());
+        await this.#take("sessions", () => source.readSessions());
+        await this.#take("overview", () => source.readOverview());
+        other.problem = undefined;
+      } catch (error) {
+        other.problem = error.code ? error.message : `${name} gives an answer that makes no sense.`; // nor is it believed to
+        if (this.#others.get(name) === other) other.timer = setTimeout(other.refresh, AGAIN);
+      }
+      if (before !== other.problem) this.#tell("overview");
+    }, 500);
+    return other;
+  }
+
+  /** What is read again at the next change need not be complained about: the sign of life in the header tells of it. */
+  async #read(type, work) {
+    try {
+      await this.#take(type, work);
+    } catch (error) {
+      if (error.name !== "ApiError" && error.code === undefined) throw error;
+    }
+  }
+
+  /** Read something, and tell of it. */
+  async #take(type, work) {
+    if ((await work()) === false) return;
+    const fresh = this.questions.filter((question) => !this.#announced.has(question.id));
+    this.#announced = new Set(this.questions.map((question) => question.id));
+    if (fresh.length) announce(fresh.map(spoken).join(" "));
+    this.#tell(type);
   }
 
   #tell(type) {
@@ -117,19 +194,20 @@ class Store extends EventTarget {
   }
 }
 
-/** A question as it is announced: what is asked, and about what. */
-function spoken({ title, lines }) {
-  const [first] = lines;
-  return first ? `${title}. ${first.label}: ${first.text}` : `${title}.`;
+function asked({ host, ...filter }) {
+  return filter;
 }
 
-/** What is read again at the next change need not be complained about: the sign of life in the header tells of it. */
-async function quietly(work) {
-  try {
-    await work();
-  } catch (error) {
-    if (error.name !== "ApiError" && error.code === undefined) throw error;
-  }
+function isListed(kinds) {
+  return kinds.some((kind) => LISTED_KINDS.has(kind));
+}
+
+/** A question as it is announced: what is asked, about what, and on which machine. */
+function spoken({ id, title, lines }) {
+  const [first] = lines;
+  const host = hosts.of(id);
+  const where = host ? `On ${host}: ` : "";
+  return first?.text ? `${where}${title}. ${first.label}: ${first.text}` : `${where}${title}.`;
 }
 
 export const store = new Store();

@@ -1,7 +1,7 @@
 // What can be done with a session beside talking to it. What its agent cannot do is there too, with who can.
 
-import { agents } from "/agents.js";
-import { get, post, sessionPath } from "/api.js";
+import { agentsOf } from "/agents.js";
+import { get, post, sessionPath, sessionPlace } from "/api.js";
 import { askAndDo } from "/ask.js";
 import { confirmed } from "/confirm.js";
 import { freshId, h, toast } from "/dom.js";
@@ -22,6 +22,7 @@ const BRING_BACK = { name: "unarchive", label: "Bring back", meaning: "It is arc
 
 /** The dialog with all of it. `session` is as the API has it. */
 export async function openActions(session) {
+  const agents = agentsOf(session.sessionId);
   await agents.read();
   const agent = agents.get(session.agent);
   const running = ["active", "awaiting_approval"].includes(session.status);
@@ -72,7 +73,7 @@ function rename({ sessionId, name }) {
     yes: "Rename",
     act: async () => {
       await post(sessionPath(sessionId, "rename"), { name: input.value });
-      store.refreshSessions();
+      store.refreshFor(sessionId);
     },
   });
 }
@@ -87,7 +88,7 @@ function review({ sessionId }) {
     act: async () => {
       const begun = await post(sessionPath(sessionId, "review"), { instructions: words.value });
       if (begun.nothing) return begun.nothing;
-      location.hash = `#/s/${begun.sessionId}`;
+      location.hash = sessionPlace(begun.sessionId);
       return null;
     },
   });
@@ -96,7 +97,7 @@ function review({ sessionId }) {
 async function fork({ sessionId, can, agent }) {
   const words = h("textarea", { name: "message", rows: 3 });
   const turns = await readTurns(sessionId);
-  const atTurn = (can ?? agents.get(agent)?.can ?? []).includes("fork_at_turn");
+  const atTurn = (can ?? agentsOf(sessionId).get(agent)?.can ?? []).includes("fork_at_turn");
   const place = h("select", { name: "fromTurn" }, h("option", { value: "" }, "all of it"), atTurn ? turns.slice(0, -1).map((turn) => h("option", { value: turn.number }, `up to turn ${turn.number}: ${turn.prompt ?? ""}`)) : null);
   askAndDo({
     title: "Fork this session",
@@ -105,7 +106,7 @@ async function fork({ sessionId, can, agent }) {
     yes: "Fork",
     act: async () => {
       const made = await post(sessionPath(sessionId, "fork"), { message: words.value, ...(place.value ? { fromTurn: Number(place.value) } : {}) });
-      location.hash = `#/s/${made.sessionId}`;
+      location.hash = sessionPlace(made.sessionId);
     },
   });
 }
@@ -149,7 +150,7 @@ function archive({ sessionId }) {
     danger: true,
     act: async () => {
       await post(sessionPath(sessionId, "archive"));
-      store.refreshSessions();
+      store.refreshFor(sessionId);
       location.hash = "#/";
       toast("Archived.");
     },
@@ -158,7 +159,7 @@ function archive({ sessionId }) {
 
 async function bringBack({ sessionId }) {
   await post(sessionPath(sessionId, "unarchive")).catch((error) => toast(error.message, "error"));
-  store.refreshSessions();
+  store.refreshFor(sessionId);
 }
 
 async function readTurns(sessionId) {

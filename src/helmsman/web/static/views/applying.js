@@ -4,6 +4,7 @@ import { post, get, sessionPath } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, h, toast } from "/dom.js";
 import { count } from "/format.js";
+import { hosts } from "/hosts.js";
 
 export class Applying {
   #id;
@@ -25,17 +26,23 @@ export class Applying {
     this.#changes = changes;
     this.buttons.hidden = !changes.canApply;
     this.apply.hidden = !changes.files.length;
-    this.apply.title = `Bring these changes into ${changes.repository}, unstaged`;
+    this.apply.title = `Bring these changes into ${this.#there(changes.repository)}, unstaged`;
   }
 
   async #apply({ allowDirty = false } = {}) {
     this.#clear();
     try {
       const { files, repository, how } = await post(sessionPath(this.#id, "apply"), { digest: this.#changes.digest, allowDirty });
-      this.#tell("good", h("p", {}, `Applied to ${repository}: ${count(files.length, "file")}, not staged${how === "three-way" ? ", merged with what is new there" : ""}.`));
+      this.#tell("good", h("p", {}, `Applied to ${this.#there(repository)}: ${count(files.length, "file")}, not staged${how === "three-way" ? ", merged with what is new there" : ""}.`));
     } catch (error) {
       this.#explain(error);
     }
+  }
+
+  /** A place, with the machine it is on. */
+  #there(place) {
+    const host = hosts.of(this.#id);
+    return host ? `${place} on ${host}` : place;
   }
 
   async #discard() {

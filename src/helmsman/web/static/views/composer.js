@@ -1,8 +1,9 @@
 // Where one writes to a session: the next message when it rests; steering, or a message for later, while it runs.
 
-import { agents } from "/agents.js";
+import { agentsOf } from "/agents.js";
 import { post, sessionPath } from "/api.js";
 import { actionButton, freshId, h, toast } from "/dom.js";
+import { hosts } from "/hosts.js";
 import { Pictures } from "/pictures.js";
 
 export class Composer {
@@ -17,7 +18,7 @@ export class Composer {
     this.send = h("button", { type: "submit", class: "primary" });
     this.queue = actionButton("After this turn", { title: "The message becomes the next turn" }, () => this.#say("queue"));
     this.element = h("form", { class: "composer", dataset: { part: "composer" } });
-    this.pictures = new Pictures(this.element, this.field);
+    this.pictures = new Pictures(this.element, this.field, () => hosts.of(sessionId));
     this.element.append(this.label, this.field, this.pictures.element, h("div", { class: "buttons" }, this.queue, this.send));
     this.element.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -35,7 +36,7 @@ export class Composer {
   // What the session's engine can do (`can`) is not known before it has one. A turn that another process runs takes nothing from here.
   show({ status, can, elsewhere, agent }) {
     this.element.hidden = Boolean(elsewhere);
-    this.pictures.element.hidden = !(can ?? agents.get(agent)?.can)?.includes("images");
+    this.pictures.element.hidden = !(can ?? agentsOf(this.sessionId).get(agent)?.can)?.includes("images");
     const running = status === "active" || status === "awaiting_approval";
     const steers = running && (!can || can.includes("steer"));
     this.#whenBusy = steers ? "steer" : running ? "queue" : "error";

@@ -1,6 +1,6 @@
 // The engines that run agents and how they are, and this server: its versions, a link for another device, the way out.
 
-import { get, post } from "/api.js";
+import { get, post, sessionPlace } from "/api.js";
 import { actionButton, h, redraw } from "/dom.js";
 import { count, duration, shortPath, timeAgo } from "/format.js";
 import { live } from "/live.js";
@@ -114,7 +114,7 @@ function engineCard(engine, isOwn) {
       ...pair(engine.agent === "codex" ? "Home" : "Directory", h("span", { title: engine.place }, shortPath(engine.place))),
     ),
     engine.sessions?.length
-      ? h("p", { class: "facts" }, engine.sessions.slice(0, 12).map((id) => h("a", { href: `#/s/${id}` }, store.summary(id) ?? `…${id.slice(-12)}`)))
+      ? h("p", { class: "facts" }, engine.sessions.slice(0, 12).map((id) => h("a", { href: sessionPlace(id) }, store.summary(id) ?? `…${id.slice(-12)}`)))
       : null,
   );
 }

@@ -1,12 +1,13 @@
-// Which sessions are listed: of a project, of an agent, in a state. Each filter is in the address, so that it can be kept.
+// Which sessions are listed: of a machine, of a project, of an agent, in a state. Each filter is in the address, so that it can be kept.
 
 import { agentFilter } from "/agents.js";
 import { h } from "/dom.js";
+import { hostFilter } from "/hosts.js";
 import { shortPath, statusWord } from "/format.js";
 import { store } from "/store.js";
 
 const STATES = ["awaiting_approval", "active", "done", "error", "interrupted", "denied"];
-const NAMES = ["project", "agent", "state"];
+const NAMES = ["host", "project", "agent", "state"];
 
 export class Filters {
   /** `onchange` is called when another choice was made. */
@@ -18,7 +19,8 @@ export class Filters {
     this.project = h("select", { "aria-label": "Filter by project", onchange: changed });
     this.agent = agentFilter("Filter by agent", changed);
     this.state = h("select", { "aria-label": "Filter by state", onchange: changed }, h("option", { value: "" }, "All states"), STATES.map((state) => h("option", { value: state }, statusWord(state))));
-    this.element = h("div", { class: "filters" }, this.project, this.state, this.agent);
+    this.host = hostFilter(changed);
+    this.element = h("div", { class: "filters" }, this.project, this.state, this.agent, this.host);
     this.#showProjects();
     store.addEventListener("overview", () => this.#showProjects());
   }
@@ -41,6 +43,7 @@ export class Filters {
       const value = given.get(name) ?? "";
       if (value && ![...this[name].options].some((option) => option.value === value)) this[name].append(h("option", { value }, name === "project" ? shortPath(value) : value));
       this[name].value = value;
+      if (value) this[name].hidden = false;
     }
     if (JSON.stringify(this.chosen) === before) return false;
     this.#told();
@@ -53,7 +56,7 @@ export class Filters {
 
   #showProjects() {
     const chosen = this.project.value;
-    const projects = new Set([...(store.overview?.directories ?? []), ...(chosen ? [chosen] : [])]);
+    const projects = new Set([...store.projects, ...(chosen ? [chosen] : [])]);
     this.project.replaceChildren(h("option", { value: "" }, "All projects"), ...[...projects].map((value) => h("option", { value, title: value }, shortPath(value))));
     this.project.value = chosen;
   }

@@ -3,6 +3,7 @@
 import { agents } from "/agents.js";
 import { arrange, h, redraw } from "/dom.js";
 import { count } from "/format.js";
+import { hosts } from "/hosts.js";
 import { store } from "/store.js";
 import { setPlace } from "/title.js";
 import { openNewSession } from "/views/new-session.js";
@@ -17,6 +18,7 @@ export class HomeView {
     this.questions = h("div", { class: "questions" });
     this.problem = h("p", { class: "note bad" });
     this.tiles = h("dl", { class: "tiles" });
+    this.machines = h("ul", { class: "machines", "aria-label": "Machines" });
     const hint = h(
       "p",
       { class: "hint quiet" },
@@ -32,7 +34,7 @@ export class HomeView {
       keys("?"),
       " all keys.",
     );
-    this.standing = h("div", { class: "standing", hidden: true }, this.problem, this.tiles, hint);
+    this.standing = h("div", { class: "standing", hidden: true }, this.problem, this.tiles, this.machines, hint);
     this.element = h("div", { class: "home scroller", tabindex: "0", role: "region", "aria-label": "Overview" }, this.heading, this.questions, this.standing);
     const { signal } = this.#closed;
     store.addEventListener("questions", () => this.#showQuestions(), { signal });
@@ -75,7 +77,26 @@ export class HomeView {
       tile("Waiting for you", String(overview.awaitingApproval), open ? "see above" : "no open question"),
       agentTile(codex, overview),
     ]);
+    this.machines.hidden = !hosts.all.length;
+    const away = new Map(store.away.map(({ name, problem }) => [name, problem]));
+    const others = hosts.all.map(({ name, address, status }) => ({ name, address, status: away.has(name) ? "away" : status, problem: away.get(name), overview: store.overviewOf(name) }));
+    redraw(this.machines, [overview, others], () => (hosts.all.length ? [machine({ name: "This machine", status: "connected", overview }), ...others.map(machine)] : []));
   }
+}
+
+const STATES = { connected: ["good", "connected"], connecting: ["quiet", "connecting"], away: ["bad", "away"] };
+
+/** A machine, how it stands, and what it has to do. */
+function machine({ name, address, status, problem, overview }) {
+  const [tone, word] = STATES[status];
+  const about = overview ? `${count(Number(overview.running) || 0, "turn")} running, ${count(Number(overview.questions) || 0, "question")} open, Helmsman ${String(overview.version).slice(0, 30)}` : "";
+  return h(
+    "li",
+    { dataset: { machine: name, state: status } },
+    h("span", { class: "host", title: address }, name),
+    h("span", { class: `pill ${tone}` }, word),
+    h("span", { class: "quiet" }, problem ?? about),
+  );
 }
 
 /** The agent that runs what names none, and how many others there are. */

@@ -54,7 +54,7 @@ function parts({ task, sessions, report, files }, refresh) {
   return [
     h("div", { class: "facts quiet" }, statusPill(taskStatus(task)), agents.mark(task.agent), h("span", { class: "mono" }, task.taskId), shortPath(task.directory ?? ""), timeAgo(task.updatedAt)),
     running(task) ? working(task, refresh) : null,
-    sessions.length ? h("p", {}, task.inputRequired ? "One of its sessions waits for an answer: " : "Its sessions: ", sessions.map((id) => [h("a", { href: `#/s/${id}`, class: "mono" }, id.slice(-8)), " "])) : null,
+    sessions.length ? h("p", {}, task.inputRequired ? "One of its sessions waits for an answer: " : "Its sessions: ", sessions.map((id) => [h("a", { href: sessionPlace(id), class: "mono" }, id.slice(-8)), " "])) : null,
     report ? verdict(report) : task.error ? h("p", { class: "outcome bad" }, task.error.message) : null,
     report?.rootCause ? h("section", {}, h("h2", {}, "Root cause"), h("p", {}, report.rootCause.summary), list(report.rootCause.places.map(place))) : null,
     report?.before || report?.after ? checks(report) : null,
@@ -161,7 +161,7 @@ function candidates(report) {
       h("td", {}, String(one.attempts)),
       h("td", {}, one.diff ? reviewLink(one.sessionId, stat(one.diff.added, one.diff.removed)) : ""),
       h("td", {}, one.checkSeconds === null || one.checkSeconds === undefined ? "" : `${one.checkSeconds.toFixed(1)} s`),
-      h("td", {}, one.sessionId ? h("a", { href: `#/s/${one.sessionId}`, class: "mono" }, one.sessionId.slice(-8)) : ""),
+      h("td", {}, one.sessionId ? h("a", { href: sessionPlace(one.sessionId), class: "mono" }, one.sessionId.slice(-8)) : ""),
     );
   const head = ["Candidate", "Agent", "Verified", "Attempts", "Lines", "Check", "Session"];
   return h(

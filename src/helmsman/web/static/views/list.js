@@ -1,15 +1,17 @@
 // The sessions: what waits, what runs, what was. Or what a search finds, tasks too.
 
 import { agents } from "/agents.js";
-import { get } from "/api.js";
+import { get, sessionPlace } from "/api.js";
 import { timedOutPill } from "/deadline.js";
 import { arrange, freshId, h, redraw } from "/dom.js";
+import { believed, HERE, hostMark, hosts } from "/hosts.js";
 import { count, duration, money, shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo, unenforcedPill } from "/format.js";
 import { store } from "/store.js";
 import { debounced, nextFrame } from "/timing.js";
 import { Filters } from "/views/filters.js";
 
 const PAUSE = 150; // milliseconds of not typing, after which a search begins
+const MOST = 50; // of what a search finds on one machine
 const AGAIN = 1000; // milliseconds until what was not indexed yet is searched again
 
 export class SessionList {
@@ -20,13 +22,15 @@ export class SessionList {
   #endIsNear = false;
   #reading = false;
   #watching = null;
+  #searched = null;
 
   constructor(pane) {
     const id = freshId("search");
     this.field = h("input", { id, type: "search", placeholder: "Search sessions and tasks", autocomplete: "off" });
     this.body = h("div", { class: "rows" });
     this.end = h("p", { class: "rows-end quiet", "aria-hidden": "true" });
-    this.scroller = h("div", { class: "scroller" }, this.body, this.end);
+    this.away = h("div", { class: "away", role: "status" });
+    this.scroller = h("div", { class: "scroller" }, this.away, this.body, this.end);
     this.filters = new Filters(() => this.#filtered());
     pane.append(
       h("div", { class: "search", role: "search" }, h("label", { for: id, class: "visually-hidden" }, "Search sessions and tasks"), this.field, h("kbd", { "aria-hidden": "true" }, "/"), this.filters.element),
@@ -35,6 +39,7 @@ export class SessionList {
     this.field.addEventListener("input", debounced(() => this.#search(), PAUSE));
     this.field.addEventListener("keydown", (event) => this.#onKey(event));
     store.addEventListener("sessions", () => this.#show());
+    store.addEventListener("overview", () => this.#showAway());
     agents.addEventListener("agents", () => this.#show());
     const narrow = matchMedia("(max-width: 760px)"); // where the whole page scrolls, not the list
     narrow.addEventListener("change", () => this.#watchEnd(narrow.matches));
@@ -117,13 +122,31 @@ export class SessionList {
       this.clearSearch();
       return;
     }
-    const { project: directory, agent, state } = this.filters.chosen;
-    const found = await get("search", { q: words, limit: 50, directory, agent }).catch((error) => ({ sessions: [], tasks: [], problem: error.message }));
-    if (words !== this.field.value.trim()) return; // typed on meanwhile
-    if (state) found.sessions = found.sessions.filter((session) => state === session.status || (state === "denied" && session.timedOut));
-    this.#found = found;
-    this.#show();
-    if (found.unread !== undefined) setTimeout(() => words === this.field.value.trim() && this.#search(), AGAIN);
+    const { project: directory, agent, state, host } = this.filters.chosen;
+    const search = (where) => get("search", { q: words, limit: MOST, directory, agent, host: where });
+    const searched = (this.#searched = {}); // another search may begin meanwhile
+    const others = hosts.names.filter((name) => !host || host === name).map((name) => search(name).catch(() => null));
+    const nothing = { sessions: [], tasks: [] };
+    const found = host && host !== HERE ? nothing : await search().catch((error) => ({ ...nothing, problem: error.message }));
+    const show = () => {
+      if (state) found.sessions = found.sessions.filter((session) => state === session.status || (state === "denied" && session.timedOut));
+      this.#found = found;
+      this.#show();
+    };
+    if (searched !== this.#searched || words !== this.field.value.trim()) return; // typed on meanwhile
+    show();
+    if (found.unread !== undefined) setTimeout(() => searched === this.#searched && words === this.field.value.trim() && this.#search(), AGAIN);
+    for (const other of others) {
+      other.then((more) => {
+        if (!more || searched !== this.#searched || this.#found !== found) return;
+        for (const kind of ["sessions", "tasks"]) if (Array.isArray(more[kind])) found[kind] = [...found[kind], ...more[kind].filter((one) => typeof (one?.sessionId ?? one?.taskId) === "string").slice(0, MOST)];
+        show();
+      });
+    }
+  }
+
+  #showAway() {
+    redraw(this.away, store.away, () => store.away.map(({ name, problem }) => h("p", { class: "note", dataset: { away: name } }, h("span", { class: "host" }, name), " is away: ", problem)));
   }
 
   #show() {
@@ -142,16 +165,16 @@ export class SessionList {
     const waiting = store.running.filter((session) => session.status === "awaiting_approval");
     const running = store.running.filter((session) => session.status !== "awaiting_approval");
     return [
-      ["Waiting for you", waiting.map((session) => this.#row(session))],
-      ["Running", running.map((session) => this.#row(session))],
-      ["Earlier", store.recent.map((session) => this.#row(session))],
+      ["Waiting for you", this.#rowsOf(waiting)],
+      ["Running", this.#rowsOf(running)],
+      ["Earlier", this.#rowsOf(store.recent)],
     ].filter(([, rows]) => rows.length);
   }
 
   #foundGroups() {
     return [
-      ["Sessions", this.#found.sessions.map((session) => this.#row(session))],
-      ["Tasks", this.#found.tasks.map(taskRow)],
+      ["Sessions", this.#rowsOf(this.#found.sessions)],
+      ["Tasks", this.#found.tasks.map((task) => believed(task.taskId, () => taskRow(task))).filter(Boolean)],
     ].filter(([, rows]) => rows.length);
   }
 
@@ -175,22 +198,27 @@ export class SessionList {
     return element;
   }
 
+  #rowsOf(sessions) {
+    return sessions.map((session) => believed(session.sessionId, () => this.#row(session))).filter(Boolean);
+  }
+
   #row(session) {
     let row = this.#rows.get(session.sessionId);
     if (!row) {
-      row = h("a", { class: "row", href: `#/s/${session.sessionId}`, dataset: { row: "", session: session.sessionId } });
+      row = h("a", { class: "row", href: sessionPlace(session.sessionId), dataset: { row: "", session: session.sessionId } });
       h("li", {}, row);
       if (session.sessionId === this.#current) row.setAttribute("aria-current", "page");
       this.#rows.set(session.sessionId, row);
     }
     const status = session.resumesAt ? "waits" : (session.status ?? "");
-    redraw(row, [session, agents.all.length], () => [
+    redraw(row, [session, agents.all.length, hosts.all.length], () => [
       h("span", { class: `mark ${statusTone(status)}`, title: statusWord(status) }),
       h("span", { class: "summary" }, session.name ?? session.summary ?? "Without a prompt"),
       status ? h("span", { class: "visually-hidden" }, `(${statusWord(status)})`) : "",
       h(
         "span",
         { class: "under quiet" },
+        hostMark(session.sessionId),
         agents.mark(session.agent),
         session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
         unenforcedPill(session),
@@ -206,13 +234,13 @@ export class SessionList {
 }
 
 function taskRow(task) {
-  const place = task.sessionId ? `#/s/${task.sessionId}` : "#/tasks";
+  const place = task.sessionId ? sessionPlace(task.sessionId) : "#/tasks";
   const row = h(
     "a",
     { class: "row", href: place, dataset: { row: "", task: task.taskId } },
     h("span", { class: `mark ${statusTone(taskStatus(task))}` }),
     h("span", { class: "summary" }, task.instruction),
-    h("span", { class: "under quiet" }, agents.mark(task.agent), unenforcedPill(task), h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(taskStatus(task)), timeAgo(task.updatedAt)),
+    h("span", { class: "under quiet" }, hostMark(task.taskId), agents.mark(task.agent), unenforcedPill(task), h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(taskStatus(task)), timeAgo(task.updatedAt)),
   );
   h("li", {}, row);
   return row;

@@ -1,7 +1,7 @@
 // The dialog that asks for an outcome, which Helmsman then verifies.
 
 import { agents } from "/agents.js";
-import { post } from "/api.js";
+import { jobPlace, post } from "/api.js";
 import { freshId, h } from "/dom.js";
 import { field, select, suggest } from "/views/new-session.js";
 
@@ -68,7 +68,7 @@ export function openNewJob() {
     try {
       const { taskId } = await post(`jobs/${kind.value}`, values(form, OWN[kind.value]));
       dialog.close();
-      location.hash = `#/j/${taskId}`;
+      location.hash = jobPlace(taskId);
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;

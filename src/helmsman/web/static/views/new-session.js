@@ -1,8 +1,9 @@
 // The dialog that starts a session.
 
-import { agents } from "/agents.js";
-import { get, post } from "/api.js";
+import { agentsOn } from "/agents.js";
+import { get, on, post, sessionPlace } from "/api.js";
 import { freshId, h } from "/dom.js";
+import { hosts } from "/hosts.js";
 import { Pictures } from "/pictures.js";
 import { store } from "/store.js";
 import { debounced } from "/timing.js";
@@ -30,6 +31,9 @@ export function openNewSession() {
   const directory = h("input", { name: "workingDirectory", list: directories, autocomplete: "off" });
   const known = h("datalist", { id: directories });
   const start = h("button", { type: "submit", class: "primary" }, "Start");
+  const machine = h("select", { "data-machine": "" }, h("option", { value: "" }, "This machine"), hosts.all.map(({ name, status }) => h("option", { value: name }, status === "away" ? `${name} (away)` : name)));
+  const where = field("Machine", machine);
+  where.hidden = !hosts.all.length;
   const model = new ModelChoice();
   const configured = h("p", { class: "quiet configured", role: "status" });
   const agent = h("select", { name: "agent" });
@@ -41,11 +45,11 @@ export function openNewSession() {
   );
   const trust = check("trustRepository", "Trust the repository", "Its own settings, hooks, plugins and MCP servers take effect, and may run programs before anything is asked.");
   const form = h("form", {});
-  const pictures = new Pictures(form, prompt);
+  const pictures = new Pictures(form, prompt, () => machine.value);
   const placing = new Placing();
   form.append(
     field("What should the agent do?", prompt),
-    h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
+    h("div", { class: "fields" }, where, field("Agent", agent), field("Directory", directory)),
     about,
     known,
     h(
@@ -69,9 +73,9 @@ export function openNewSession() {
     start.disabled = true;
     try {
       const images = pictures.paths;
-      const { sessionId } = await post("sessions", { ...values(form), ...(images.length ? { images } : {}) });
+      const { sessionId } = await post(on(machine.value, "sessions"), { ...values(form), ...(images.length ? { images } : {}) });
       dialog.close();
-      location.hash = `#/s/${sessionId}`;
+      location.hash = sessionPlace(sessionId);
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;
@@ -86,19 +90,34 @@ export function openNewSession() {
   document.body.append(dialog);
   dialog.showModal();
   prompt.focus();
-  const showConfigured = () => tellConfigured(configured, agent.value, directory.value.trim());
+  const showConfigured = () => tellConfigured(configured, agent.value, directory.value.trim(), machine.value);
   placing.offer();
-  suggest(directory, known).then(showConfigured);
-  directory.addEventListener("input", debounced(() => complete(directory, known).then(showConfigured), PAUSE));
-  offerAgents(agent, () => {
-    const chosen = agents.get(agent.value);
+  directory.addEventListener("input", debounced(() => complete(directory, known, machine.value).then(showConfigured), PAUSE));
+  const showAgent = () => {
+    const chosen = agentsOn(machine.value).get(agent.value);
     about.replaceChildren(...aboutAgent(chosen));
     unenforced.hidden = !chosen || chosen.agent === "codex"; // which has a sandbox of its own
     if (unenforced.hidden) unenforced.querySelector("input").checked = false;
     pictures.element.hidden = !chosen?.can.includes("images");
-    model.offer(chosen);
+    model.offer(chosen, machine.value);
     showConfigured();
+  };
+  agent.addEventListener("change", showAgent);
+  const showMachine = () => {
+    const host = machine.value;
+    suggest(directory, known, host, () => host === machine.value).then(showConfigured);
+    offerAgents(agent, host, () => host === machine.value).then(showAgent);
+  };
+  machine.addEventListener("change", () => {
+    directory.value = ""; // each has its own, and so it is with images that were sent there
+    pictures.clear();
+    configured.textContent = "";
+    known.replaceChildren();
+    agent.replaceChildren();
+    showAgent();
+    showMachine();
   });
+  showMachine();
 }
 
 /** The models and efforts that an agent offers; one that does not tell is given a name. */
@@ -118,11 +137,11 @@ class ModelChoice {
     this.#show([]);
   }
 
-  async offer(agent) {
+  async offer(agent, host) {
     this.#agent = agent;
     const tells = agent?.installed && agent.can.includes("models");
-    const { models } = tells ? await get("models", { agent: agent.agent }).catch(() => ({ models: [] })) : { models: [] };
-    if (agent === this.#agent) this.#show(models);
+    const { models } = tells ? await get("models", { agent: agent.agent, host }).catch(() => ({ models: [] })) : { models: [] };
+    if (agent === this.#agent) this.#show(Array.isArray(models) ? models : []);
   }
 
   #show(models) {
@@ -146,39 +165,39 @@ class ModelChoice {
 }
 
 /** What "as configured" comes to in this directory. Where only the agent knows, that is said. */
-async function tellConfigured(line, agent, directory) {
+async function tellConfigured(line, agent, directory, host) {
+  const asked = (line.dataset.asked = `${host} ${agent} ${directory}`);
   if (!agent || !directory) return;
-  const asked = (line.dataset.asked = `${agent} ${directory}`);
-  const found = await get("in-force", { agent, directory }).catch((error) => error);
+  const found = await get("in-force", { agent, directory, host }).catch((error) => error);
   if (line.dataset.asked !== asked) return;
   if (found instanceof Error) {
-    line.textContent = found.code === "unsupported" ? `"As configured" is as ${agents.title(agent)} itself is configured.` : found.message;
+    line.textContent = found.code === "unsupported" ? `"As configured" is as ${agentsOn(host).title(agent)} itself is configured.` : found.message;
     return;
   }
   const sandbox = SANDBOXES.find(([value]) => value === found.sandbox)?.[1] ?? found.sandbox;
   const policy = POLICIES.find(([value]) => value === found.approvalPolicy)?.[1] ?? found.approvalPolicy;
   const parts = [`model ${found.model ?? "of its own choice"}`, found.effort ? `effort ${found.effort}` : "", `sandbox: ${sandbox}`, `it asks: ${policy}`];
-  line.textContent = `As configured here: ${parts.filter(Boolean).join("; ")}.`;
+  line.textContent = `As configured ${host ? `on ${host}` : "here"}: ${parts.filter(Boolean).join("; ")}.`;
 }
 
 /** Offer what the directory may go on as, after those lately worked in. */
-async function complete(directory, known) {
+async function complete(directory, known, host) {
   const begins = directory.value;
-  const { directories } = await get("directories", { begins }).catch(() => ({ directories: [] }));
+  const { directories } = await get("directories", { begins, host }).catch(() => ({ directories: [] }));
   if (begins !== directory.value) return;
-  const recent = store.overview?.directories ?? [];
-  known.replaceChildren(...[...new Set([...recent, ...directories])].map((value) => h("option", { value })));
+  const recent = (host ? store.overviewOf(host) : store.overview)?.directories ?? [];
+  known.replaceChildren(...[...new Set([...recent, ...(Array.isArray(directories) ? directories : [])])].map((value) => h("option", { value })));
 }
 
-/** The agents that are here, the usual one first; the others are shown, and cannot be chosen. */
-async function offerAgents(select, chosen) {
+/** The agents that are installed, the usual one first; the others are shown, and cannot be chosen. */
+async function offerAgents(select, host, isWanted) {
+  const agents = agentsOn(host);
   await agents.read();
+  if (!isWanted()) return;
   select.replaceChildren(
     ...agents.all.map(({ agent, title, installed }) => h("option", { value: agent, disabled: !installed }, installed ? title : `${title} (not installed)`)),
   );
   select.value = (agents.all.find(({ installed }) => installed) ?? agents.all[0])?.agent ?? "";
-  select.addEventListener("change", chosen);
-  chosen();
 }
 
 /** What an agent cannot do, in the words of its capabilities, and what to do instead. */
@@ -205,11 +224,11 @@ function check(name, label, meaning) {
 }
 
 /** Fill in the directory lately worked in, and offer the others. */
-export async function suggest(directory, known) {
-  const overview = store.overview ?? (await get("overview").catch(() => null));
-  if (!overview) return; // left empty, it is the server's own directory
-  directory.value ||= overview.directories[0] ?? overview.defaultDirectory;
-  known.append(...overview.directories.map((value) => h("option", { value })));
+export async function suggest(directory, known, host, isWanted = () => true) {
+  const overview = (host ? store.overviewOf(host) : store.overview) ?? (await get("overview", { host }).catch(() => null));
+  if (!overview || !isWanted()) return; // left empty, it is the server's own directory
+  directory.value ||= overview.directories?.[0] ?? overview.defaultDirectory ?? "";
+  known.append(...(overview.directories ?? []).map((value) => h("option", { value })));
 }
 
 /** What was filled in; the rest is left to the agent's configuration. */

@@ -1,9 +1,10 @@
 // A question of an agent as a card: what one needs to see to decide, and a button for each answer.
 
-import { post, sessionPath } from "/api.js";
+import { post, sessionPath, sessionPlace } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { countdown } from "/deadline.js";
 import { freshId, h, toast } from "/dom.js";
+import { hosts } from "/hosts.js";
 import { store } from "/store.js";
 import { diffLines, fileHeading } from "/views/diff.js";
 import { ruleText } from "/views/rule.js";
@@ -30,21 +31,33 @@ const PROSE = new Set(["Reason given", "Plan", "Question", "Asks", "The tool say
 
 /** A card that answers its question; `withSession` says whose it is, where that is not plain. */
 export function questionCard(question, { withSession }) {
+  const host = hosts.of(question.id);
+  if (!host) return card(question, { withSession });
+  try {
+    return card(question, { withSession, host });
+  } catch {
+    // Another machine says what makes no sense: it is not believed, and nothing can be answered.
+    return h("section", { class: "question unreadable", tabindex: "-1", dataset: { question: question.id } }, h("h2", {}, `A question on ${host} cannot be shown`), h("p", {}, `Answer it there: helmsman --host ${host} questions`));
+  }
+}
+
+function card(question, { withSession, host }) {
   const title = freshId("question");
-  const card = h("section", { class: "question", dataset: { question: question.id }, "aria-labelledby": title, tabindex: "-1" });
-  const send = (answers) => answer(card, question, answers);
-  card.append(
+  const element = h("section", { class: "question", dataset: { question: question.id }, "aria-labelledby": title, tabindex: "-1" });
+  const send = (answers) => answer(element, question, answers);
+  element.append(
     h("h2", { id: title }, question.title),
+    host ? h("p", { class: "where" }, "On the machine ", h("span", { class: "host" }, host)) : "",
     withSession
-      ? h("p", { class: "whose" }, h("a", { href: `#/s/${question.sessionId}` }, question.summary ?? question.sessionId))
+      ? h("p", { class: "whose" }, h("a", { href: sessionPlace(question.sessionId) }, question.summary ?? question.sessionId))
       : "",
     details(question),
-    question.deadline ? countdown(question, card) : "",
+    question.deadline ? countdown(question, element) : "",
     question.questions.length === 1 && question.questions[0].options.length
       ? choices(question, question.questions[0], send)
       : form(question, send),
   );
-  return card;
+  return element;
 }
 
 async function answer(card, question, answers) {
@@ -60,7 +73,7 @@ async function answer(card, question, answers) {
   const next = following?.isConnected && following.matches(".question") ? following : document.getElementById("main");
   card.remove();
   next.focus({ preventScroll: true });
-  store.refreshQuestions();
+  store.refreshFor(question.id);
 }
 
 // --- what it is about ------------------------------------------------------------------------------------------------
@@ -112,9 +125,10 @@ function choices(question, part, send) {
 /** Whether the rule is wanted that "always" makes: it outlives the question, the session and this server. */
 function wantsRule(question) {
   const rule = ruleText(question.alwaysRule ?? "");
+  const host = hosts.of(question.id);
   return confirmed({
     title: "Always approve this?",
-    about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, "You can take it back on the Rules page.")],
+    about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, host ? `It is kept on ${host}. You can take it back there: helmsman --host ${host} rules` : "You can take it back on the Rules page.")],
     yes: "Keep the rule and approve",
   });
 }

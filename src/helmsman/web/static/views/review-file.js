@@ -42,7 +42,7 @@ export class ReviewFile {
 
   showEditor() {
     const first = this.file.lines.find((line) => line[0] === "add")?.[3] ?? 1;
-    const link = this.file.kind === "deleted" ? null : editorLink(this.root, this.file.path, first);
+    const link = this.file.kind === "deleted" || this.root === null ? null : editorLink(this.root, this.file.path, first);
     this.editor.hidden = !link;
     if (link) this.editor.href = link;
   }

@@ -5,6 +5,7 @@ import { Comments, linesOf } from "/comments.js";
 import { actionButton, h, toast } from "/dom.js";
 import { EDITORS, chooseEditor, chosenEditor, hasEditors } from "/editor.js";
 import { count } from "/format.js";
+import { hosts } from "/hosts.js";
 import { coalesced } from "/timing.js";
 import { Applying } from "/views/applying.js";
 import { stat } from "/views/diff.js";
@@ -78,11 +79,11 @@ export class Review {
     this.about.replaceChildren(...(files.length ? [`${count(files.length, "file")} `, stat(total("added"), total("removed")), ` ${about}`] : [`No changes. ${about}`]));
     this.tree.replaceChildren(...(files.length > 1 ? [fileTree(files, this.place)] : []));
     this.applying.show(changes);
-    this.#files = new Map(files.map((file) => [file.path, new ReviewFile(file, { split: isSplit(), root: changes.root, comments: this.comments, commentable: true })]));
+    this.#files = new Map(files.map((file) => [file.path, new ReviewFile(file, { split: isSplit(), root: hosts.of(this.#id) ? null : changes.root, comments: this.comments, commentable: true })]));
     this.list.replaceChildren(...[...this.#files.values()].map((file) => file.element));
     if (cut) this.list.append(h("p", { class: "quiet" }, `${count(cut, "character")} more are not shown.`));
     this.views.hidden = !files.length;
-    this.editors.hidden = !files.length || !hasEditors();
+    this.editors.hidden = !files.length || !hasEditors() || Boolean(hosts.of(this.#id)); // its files are not here
     this.#showComments();
     this.element.scrollTop = scrollTop;
     this.element.dataset.ready = "yes";

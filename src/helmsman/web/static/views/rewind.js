@@ -1,6 +1,6 @@
 // Takes a session back to before a turn: shows what would be lost, and does just that after a yes.
 
-import { get, post, sessionPath } from "/api.js";
+import { get, post, sessionPath, sessionPlace } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, h, toast } from "/dom.js";
 
@@ -43,5 +43,5 @@ async function rewind(sessionId, to) {
   if (!(await asking) || !shown) return;
   const done = await post(path, { ...wanted(), digest: shown.digest });
   toast(done.lines[0]);
-  if (done.undo && done.conversation) location.hash = `#/s/${encodeURIComponent(done.conversation)}`;
+  if (done.undo && done.conversation) location.hash = sessionPlace(done.conversation);
 }

@@ -1,7 +1,7 @@
 // Work that begins by itself: which there is, when it is due, what came of it.
 
 import { agents } from "/agents.js";
-import { get, post } from "/api.js";
+import { get, post, sessionPlace } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, freshId, h, toast } from "/dom.js";
 import { shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
@@ -119,7 +119,7 @@ export class SchedulesView {
 }
 
 function run({ dueAt, task, taskId, note }) {
-  const what = task?.sessionId ? h("a", { href: `#/s/${encodeURIComponent(task.sessionId)}` }, task.alias) : h("span", {}, task?.alias ?? taskId ?? note);
+  const what = task?.sessionId ? h("a", { href: sessionPlace(task.sessionId) }, task.alias) : h("span", {}, task?.alias ?? taskId ?? note);
   return h("li", {}, timeAgo(dueAt), " ", task ? statusPill(taskStatus(task)) : h("span", { class: "pill quiet" }, taskId ? "gone" : "left out"), " ", what);
 }
 

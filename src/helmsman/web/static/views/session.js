@@ -6,6 +6,7 @@ import { copyButton } from "/copy.js";
 import { timedOutPill } from "/deadline.js";
 import { actionButton, arrange, freshId, h, redraw, toast } from "/dom.js";
 import { count, duration, money, shortPath, statusPill, timeAgo, tokens, unenforcedPill } from "/format.js";
+import { hostMark, hosts } from "/hosts.js";
 import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
@@ -25,6 +26,7 @@ const QUESTION = 3;
 
 export class SessionView {
   #session = null;
+  #host = undefined; // how its machine stands, where that is another
   #cards = new Map();
   #behind = 0; // the tab to go back to when nothing is asked any more
   #closed = new AbortController();
@@ -64,6 +66,7 @@ export class SessionView {
     live.addEventListener("changes", (event) => this.#onChanges(event.detail), { signal });
     live.addEventListener("anew", () => this.#everything(), { signal });
     agents.addEventListener("agents", () => this.#session && this.composer.show(this.#session), { signal });
+    hosts.addEventListener("hosts", () => this.#onHosts(), { signal });
     store.addEventListener("questions", () => this.#showQuestions(), { signal });
     store.addEventListener("sessions", () => this.#showTitle(), { signal });
     narrow.addEventListener("change", () => this.#placeQuestions(true), { signal });
@@ -74,7 +77,7 @@ export class SessionView {
     await this.#read();
     this.transcript.open();
     if (this.inside.length) this.goTo(this.inside);
-    store.refreshQuestions(); // to look at a session may attach to it, and so bring questions to light
+    store.refreshFor(this.id); // to look at a session may attach to it, and so bring questions to light
   }
 
   close() {
@@ -179,18 +182,29 @@ export class SessionView {
     if (kinds.size > 1 || !kinds.has("text")) this.refresh();
   }
 
+  /** Its machine was lost or found again: what was missed meanwhile is read. */
+  #onHosts() {
+    const { status } = hosts.get(hosts.of(this.id)) ?? {};
+    if (status === "connected" && this.#host !== status) this.#everything();
+    this.#host = status;
+    if (this.#session) this.#show(this.#session);
+  }
+
   #everything() {
     this.transcript.refresh();
     this.refresh();
   }
 
   async #read() {
+    const before = this.#session;
     try {
       this.#show(await get(sessionPath(this.id)));
     } catch (error) {
-      if (this.#session) return; // the last that was known stays
+      if (error.code === undefined && !hosts.of(this.id)) throw error;
+      this.#session = before;
+      if (before) return; // the last that was known stays
       this.heading.textContent = error.code === "session_not_found" ? "There is no such session" : "This session cannot be read";
-      this.facts.textContent = error.message;
+      this.facts.textContent = error.code ? error.message : `${hosts.of(this.id)} gives an answer that makes no sense.`;
     }
   }
 
@@ -205,11 +219,13 @@ export class SessionView {
       session.timedOut ? timedOutPill(session.timedOut.length) : null,
     ]);
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status) || Boolean(session.elsewhere);
-    redraw(this.facts, session, () => facts(session));
+    redraw(this.facts, [session, hosts.names], () => facts(session));
     this.progress.show(session);
     const error = session.resumesAt ? undefined : session.error;
     const waits = session.resumesInSec === undefined ? undefined : `It waits for the usage limit, and goes on in ${duration(session.resumesInSec)}.`;
-    const note = [waits, error?.message ?? session.note].filter(Boolean).join(" ");
+    const away = store.away.find(({ name }) => name === hosts.of(this.id));
+    const lost = away && `${away.name} is away: ${away.problem} This is what was last known.`;
+    const note = [lost, waits, error?.message ?? session.note].filter(Boolean).join(" ");
     this.note.hidden = !note;
     this.note.textContent = note;
     this.note.classList.toggle("bad", Boolean(error));
@@ -243,6 +259,8 @@ export class SessionView {
 function facts(session) {
   const shown = [];
   const add = (...parts) => shown.push(h("span", {}, ...parts));
+  const host = hosts.of(session.sessionId);
+  if (host) add(hostMark(session.sessionId));
   if (session.agentTitle) add(h("span", { class: "agent" }, session.agentTitle));
   if (session.workingDirectory) add(h("span", { title: session.workingDirectory }, shortPath(session.workingDirectory)));
   if (session.model) add(session.model);
@@ -256,6 +274,6 @@ function facts(session) {
   }
   if (session.queued) add(`${count(session.queued, "message")} queued`);
   if (!["active", "awaiting_approval"].includes(session.status) && session.changedAt) add(timeAgo(session.changedAt));
-  add(h("span", { class: "mono", title: session.sessionId }, session.sessionId.slice(0, 8)), copyButton("session id", () => session.sessionId));
+  add(h("span", { class: "mono", title: session.sessionId }, session.sessionId.slice(host ? host.length + 1 : 0).slice(0, 8)), copyButton("session id", () => session.sessionId));
   return shown;
 }

@@ -1,10 +1,11 @@
 // The registered tasks, local and in the cloud.
 
 import { agentFilter, agents } from "/agents.js";
-import { get, post, sessionPlace } from "/api.js";
+import { get, jobPlace, post, sessionPlace } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, h, redraw, toast } from "/dom.js";
 import { duration, money, shortPath, statusPill, taskStatus, timeAgo, unenforcedPill } from "/format.js";
+import { believed, HERE, hostFilter, hostMark, hosts, newestFirst } from "/hosts.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -24,8 +25,9 @@ export class TasksView {
   #status = "";
   #agent = "";
   #rows = new Map();
-  #more = [];
-  #nextCursor = null;
+  #host = "";
+  #asked = new Set(); // other machines that are just being asked
+  #pages = new Map(); // of each machine: its newest tasks, those that were read further, and where they go on
 
   constructor() {
     this.heading = h("h1", { tabindex: "-1" }, "Tasks");
@@ -37,13 +39,14 @@ export class TasksView {
       ),
     );
     this.agent = agentFilter("Filter by agent", (agent) => this.#filter(this.#status, agent));
+    this.host = hostFilter((host) => this.#filter(this.#status, this.#agent, host));
     this.list = h("ul", { class: "tasks" });
     this.further = actionButton("Show older tasks", { class: "more", hidden: true }, () => this.#readMore());
     this.empty = h("p", { class: "empty", hidden: true }, "No such tasks. Every turn that Helmsman starts becomes one.");
     this.element = h(
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Tasks" },
-      h("div", { class: "page-head" }, this.heading, this.agent, this.filters, h("button", { type: "button", dataset: { outcome: "" }, onclick: openNewJob }, "Ask for an outcome…")),
+      h("div", { class: "page-head" }, this.heading, this.agent, this.host, this.filters, h("button", { type: "button", dataset: { outcome: "" }, onclick: openNewJob }, "Ask for an outcome…")),
       this.list,
       this.empty,
       this.further,
@@ -53,6 +56,7 @@ export class TasksView {
     live.addEventListener("changes", (event) => this.#onChanges(event.detail), { signal });
     live.addEventListener("anew", () => this.refresh(), { signal });
     agents.addEventListener("agents", () => this.refresh(), { signal });
+    hosts.addEventListener("hosts", () => this.refresh(), { signal });
   }
 
   async open() {
@@ -68,41 +72,61 @@ export class TasksView {
     if (changes.some((change) => change.kinds.some((kind) => ["tasks", "status", "question"].includes(kind)))) this.refresh();
   }
 
-  #filter(status, agent = this.#agent) {
+  #filter(status, agent = this.#agent, host = this.#host) {
     this.#status = status;
     this.#agent = agent;
-    this.#more = [];
+    this.#host = host;
+    this.#pages = new Map();
     for (const button of this.filters.children) button.setAttribute("aria-pressed", String(button.dataset.status === status));
     this.#read().catch((error) => toast(error.message, "error"));
   }
 
+  /** Read the tasks of every machine. Those of this one are waited for; another's come when they come. */
   async #read() {
-    const [status, agent] = [this.#status, this.#agent];
-    const page = await get("tasks", { limit: PAGE, status, agent });
-    if (status !== this.#status || agent !== this.#agent) return;
-    if (!this.#more.length) this.#nextCursor = page.nextCursor ?? null;
-    this.#show([...page.tasks, ...this.#more]);
+    const pages = this.#pages;
+    const others = hosts.names.filter((name) => !this.#host || this.#host === name);
+    for (const name of pages.keys()) if (name !== HERE && !others.includes(name)) pages.delete(name);
+    for (const name of others.filter((one) => !this.#asked.has(one))) {
+      this.#asked.add(name);
+      this.#readOf(name, name, pages).catch(() => {}).finally(() => this.#asked.delete(name)); // the list of sessions says who is away
+    }
+    if (!this.#host || this.#host === HERE) await this.#readOf(HERE, undefined, pages);
+    else this.#show();
+  }
+
+  async #readOf(name, host, pages) {
+    const page = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, host });
+    if (pages !== this.#pages) return void this.refresh(); // others were chosen meanwhile
+    const before = pages.get(name) ?? { more: [], nextCursor: page.nextCursor ?? null };
+    const newest = page.tasks.filter(({ taskId }) => typeof taskId === "string").slice(0, PAGE);
+    pages.set(name, { ...before, newest, nextCursor: before.more.length ? before.nextCursor : (page.nextCursor ?? null) });
+    this.#show();
   }
 
   async #readMore() {
-    const page = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, cursor: this.#nextCursor });
-    this.#more.push(...page.tasks);
-    this.#nextCursor = page.nextCursor ?? null;
-    await this.#read();
+    const pages = this.#pages;
+    const reading = [...pages].filter(([, { nextCursor }]) => nextCursor !== null).map(async ([name, page]) => {
+      const further = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, cursor: page.nextCursor, host: name === HERE ? undefined : name });
+      pages.set(name, { newest: pages.get(name).newest, more: [...page.more, ...further.tasks.slice(0, PAGE)], nextCursor: further.nextCursor ?? null });
+      if (pages === this.#pages) this.#show();
+    });
+    await Promise.any(reading).catch(({ errors: [error] }) => Promise.reject(error));
   }
 
-  #show(tasks) {
-    const all = new Map(tasks.map((task) => [task.taskId, task]));
-    arrange(this.list, [...all.values()].map((task) => this.#row(task)));
+  #show() {
+    const pages = [...this.#pages.values()];
+    const all = new Map(pages.flatMap(({ newest, more }) => [...newest, ...more]).map((task) => [task.taskId, task]));
+    const tasks = pages.length > 1 ? [...all.values()].sort(newestFirst) : [...all.values()];
+    arrange(this.list, tasks.map((task) => believed(task.taskId, () => this.#row(task))).filter(Boolean));
     this.empty.hidden = all.size > 0;
-    this.further.hidden = this.#nextCursor === null;
+    this.further.hidden = pages.every(({ nextCursor }) => nextCursor === null);
     this.element.dataset.ready = "yes";
   }
 
   #row(task) {
     const row = this.#rows.get(task.taskId) ?? h("li", { dataset: { task: task.taskId } });
     const focused = row.contains(document.activeElement);
-    redraw(row, [task, agents.all.length], () => taskParts(task, this.refresh));
+    redraw(row, [task, agents.all.length, hosts.all.length], () => taskParts(task, this.refresh));
     if (focused && !row.contains(document.activeElement)) row.querySelector("[data-row]")?.focus();
     this.#rows.set(task.taskId, row);
     return row;
@@ -128,11 +152,12 @@ function taskParts(task, refresh) {
     toast("Resumed.");
     refresh();
   };
-  const place = task.job ? `#/j/${task.taskId}` : task.sessionId ? `#/s/${task.sessionId}` : null;
+  const place = task.job ? jobPlace(task.taskId) : task.sessionId ? sessionPlace(task.sessionId) : null;
   const title = place
     ? h("a", { href: place, dataset: { row: "" } }, task.instruction)
     : h("span", { dataset: { row: "" }, tabindex: "0" }, task.instruction);
   const facts = [
+    hostMark(task.taskId),
     agents.mark(task.agent),
     unenforcedPill(task),
     h("span", { class: "mono" }, task.alias ?? task.taskId),
