@@ -106,7 +106,7 @@ def decoded(content: Any, stand_in: Callable[[Mapping[str, Any]], Any] = _no_sta
         case "time":
             return datetime.fromisoformat(str(is_))
         case "span":
-            return timedelta(*is_)
+            return timedelta(*content["is"])
         case "enum":
             return _class(content["of"], Enum)(inside(is_))
         case "error":
