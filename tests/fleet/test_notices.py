@@ -12,13 +12,11 @@ import anyio
 import psycopg
 import pytest
 
-from helmsman import Helmsman
 from helmsman.fleet.notices import FleetNotices, key_of, who_is_told
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.notices.config import NotifySettings, Recipient
-from helmsman.settings import load_settings
 from helmsman.testing import run, say
-from tests.fleet.test_doors import ASKING, door_env
+from tests.fleet.test_doors import door_env, helmsman
 from tests.fleet.test_schedules import rows
 
 if TYPE_CHECKING:
@@ -118,21 +116,23 @@ async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked
         return [json.loads(line)["kind"] for line in heard.read_text().splitlines()]
 
     async def until_told(count: int) -> None:
-        with anyio.fail_after(SECONDS):
+        with anyio.move_on_after(SECONDS):
             while len(told()) < count:
                 await anyio.sleep(0.05)
+            return
+        known = "select metadata::text, status from helmsman.tasks union all select about, status from helmsman.notices"
+        pytest.fail(f"{told()}\n{rows(fleet, known)}\n{fleet.logs()}")
 
     for name in ("one", "two"):
-        fleet.begin_worker(name)
+        worker = fleet.begin_worker(name)
         configured(name)
-    for worker in fleet.workers.values():
         await fleet.until_ready(worker)
     env = door_env(fleet)
     configured("laptop")
     model.on("work", run("touch made"), say("done"))
-    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
-        session = await helm.start("work", cwd=fleet.directory, **ASKING)
-        task = await fleet.client.get(str(session.task_id))
+    where = ("-C", str(fleet.directory), "-s", "workspace-write", "-a", "untrusted")
+    started = json.loads(await helmsman(env, "start", "work", *where, "--json"))
+    task = await fleet.client.get(started["taskId"])
     await until_told(1)
     [asked] = await fleet.client.questions(task.id)
     await fleet.client.answer(task.id, asked.question.id, ["approve"], PERSON_AT_TERMINAL)

@@ -81,6 +81,27 @@ async def test_a_run_that_is_due_is_entered_once_by_whoever_comes_first_and_not_
             await anyio.to_thread.run_sync(worker.close)
 
 
+@pytest.mark.rare
+async def test_each_run_is_begun_once_though_one_of_two_machines_is_killed(fleet: Fleet, model: ScriptedModel) -> None:
+    one, _ = await fleet.worker("one"), await fleet.worker("two")
+    model.on("look", say("seen"))
+    where = ("-C", str(fleet.directory), "-s", "read-only", "--overlap", "--json")
+    await helmsman(door_env(fleet), "schedule", "add", "--every", "1h", "look", *where)
+    for number in range(4):
+        make_due(fleet, "7 minutes")
+        if number == 1:
+            one.kill()
+        with anyio.fail_after(SECONDS):
+            while len(rows(fleet, "select due_at from helmsman.schedule_runs")) <= number:
+                await anyio.sleep(0.05)
+    begun = [task for (task,) in rows(fleet, "select task from helmsman.schedule_runs")]
+    for task in begun:
+        ended = await fleet.ended(await fleet.client.get(task))
+        assert (ended.status, ended.result) == ("completed", "seen"), fleet.logs()
+    assert sorted(begun) == sorted(task for (task,) in rows(fleet, "select id from helmsman.tasks"))
+
+
+@pytest.mark.rare
 async def test_a_schedule_of_a_fleet_is_seen_to_from_any_door_beside_those_of_the_machine(
     fleet: Fleet, model: ScriptedModel
 ) -> None:

@@ -137,7 +137,7 @@ def _drain(machine: str, as_json: bool) -> int:
     "budget",
     "Show or set what the fleet may spend.",
     "helmsman fleet budget",
-    "helmsman fleet budget day_usd=25 task_usd=5 day_tokens=none",
+    "helmsman fleet budget day_usd=25 task_usd=5 project_day_usd=none",
     group=command,
 )
 @click.argument("amounts", metavar="[KEY=AMOUNT]...", nargs=-1)

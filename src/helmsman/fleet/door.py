@@ -30,7 +30,6 @@ from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, session_options, turn_input
 from helmsman.model.options import Placement
-from helmsman.notices.config import NotifySettings
 from helmsman.service import Helmsman
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, options_to_keep
@@ -60,10 +59,6 @@ def fleet_opener(shared: Shared) -> OpenFleet:
     posts: dict[str, FleetPost] = {}
     place = place_in(shared.state_dir / "fleet")
 
-    async def load() -> NotifySettings:
-        settings = shared.notices.settings
-        return NotifySettings() if settings is None else await settings()
-
     @asynccontextmanager
     async def open_fleet(helm: Helmsman) -> AsyncIterator[FleetDoor]:
         url = helm.settings.fleet_url
@@ -71,9 +66,8 @@ def fleet_opener(shared: Shared) -> OpenFleet:
         link = links.get(url)
         if link is None or link.failed is not None:
             link = links[url] = FleetLink(url, helm.settings, shared.tasks)
-            post = posts[url] = FleetPost(
-                link.client.database, load, place, shared.agents.title, shared.notices, is_shown=True
-            )
+            database, title = link.client.database, shared.agents.title
+            post = posts[url] = FleetPost(database, shared.state_dir, place, title, shared.notices, is_shown=True)
             shared.tasks.start_soon(_serve, link, post)
         await link.opened.wait()
         if link.failed is not None:

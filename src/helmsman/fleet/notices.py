@@ -17,9 +17,11 @@ import logging
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.base.redaction import redact
 from helmsman.base.values import decoded
@@ -35,7 +37,7 @@ from helmsman.notices.ways import Sender
 from helmsman.tasks.model import SCHEDULE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -293,14 +295,14 @@ class _Pages(Sender):
 class FleetPost:
     """Sends what there is to send for the recipients of this machine, for as long as it runs.
 
-    `load` reads who they are. `store` is the machine's own: pages of the dashboard look there. Where nobody looks after it
-    (`is_shown` is not set) nothing is shown on this machine's screen, and what has to leave it does.
+    Who they are is in the user's own file. `store` is the machine's own: pages of the dashboard look there. Where nobody
+    looks after it (`is_shown` is not set) nothing is shown on this machine's screen, and what has to leave it does.
     """
 
     def __init__(
         self,
         database: FleetDatabase,
-        load: Callable[[], Awaitable[NotifySettings]],
+        state_dir: Path,
         place: str,
         title: Callable[[str], str],
         store: NoticeStore,
@@ -308,7 +310,7 @@ class FleetPost:
         is_shown: bool,
     ) -> None:
         self._database = database
-        self._load = load
+        self._state_dir = state_dir
         self._place = place
         self._title = title
         self._store = store
@@ -335,9 +337,12 @@ class FleetPost:
                 try:
                     if anyio.current_time() - self._read_at >= _SETTINGS_SECONDS:
                         self._read_at = anyio.current_time()
-                        self.settings = await self._load()
+                        try:
+                            read = partial(NotifySettings.of_machine, self._state_dir)
+                            self.settings = await anyio.to_thread.run_sync(read)
+                        finally:
+                            self.loaded.set()
                         self._staff(self.settings, tasks)
-                        self.loaded.set()
                     if self._couriers:
                         values = {"recipients": list(self._couriers)}
                         for row in await self._database.soon(lambda: self._database.all(_DUE, values)):  # noqa: B023

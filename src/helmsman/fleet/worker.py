@@ -36,7 +36,6 @@ from helmsman.fleet.schedules import begin_due
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
 from helmsman.fleet.workspaces import drop_worktrees
-from helmsman.notices.config import NotifySettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -307,12 +306,8 @@ class Worker:
 
     def _post(self, helm: Helmsman) -> FleetPost:
         """Sends what this machine's user has a recipient for, but for what is shown on a screen."""
-
-        async def load() -> NotifySettings:
-            return await anyio.to_thread.run_sync(NotifySettings.of_machine, helm.settings.state_dir)
-
-        place, store = place_in(self._directory), helm.notices
-        return FleetPost(self._database, load, place, helm.agents.title, store, is_shown=False)
+        place, state_dir = place_in(self._directory), helm.settings.state_dir
+        return FleetPost(self._database, state_dir, place, helm.agents.title, helm.notices, is_shown=False)
 
     async def _find_strays(self) -> None:
         """Give back what the database says that we have taken, and we have not: its answer was lost on the way."""

@@ -87,6 +87,7 @@ export class SchedulesView {
         "p",
         { class: "facts" },
         h("span", { class: `pill ${TONE[schedule.status]}` }, schedule.status),
+        schedule.scheduleId.startsWith("S-fleet-") ? h("span", { class: "pill quiet" }, "fleet") : null,
         h("code", { class: "mono" }, schedule.when),
         schedule.nextAt ? h("span", {}, `next ${new Date(schedule.nextAt).toLocaleString()}`) : null,
         h("span", { class: "quiet" }, schedule.agent),
