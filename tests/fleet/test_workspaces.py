@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import InvalidInput
+from helmsman.fleet import workspaces
+from helmsman.fleet.queueing import Enqueuer
+from helmsman.fleet.upkeep import drop_expired
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.testing import add, patch, run, say
@@ -18,13 +24,11 @@ from tests.fleet.test_doors import door_env, helmsman
 from tests.fleet.test_faults import Journal, journal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 90
 WRITING: Any = {"sandbox": "workspace-write", "approval_policy": "never"}
 FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
@@ -40,12 +44,12 @@ def git(place: Path, *arguments: str) -> str:
 async def ended(session: Session, fleet: Fleet) -> str | None:
     with anyio.fail_after(SECONDS):
         assert await session.wait(until="end")
-    assert session.status == "done", f"{session.state.failure} {fleet.logs()}"
+    assert session.status == "done", f"{session.status} {fleet.logs()}"
     return session.result
 
 
 async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clone(
-    fleet: Fleet, model: ScriptedModel, tmp_path: Path
+    fleet: Fleet, model: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, clone = fleet.directory, tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(here), str(clone))
@@ -92,8 +96,22 @@ async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clo
         refs = git(here, "for-each-ref", "--format=%(refname)", "refs/helmsman")
         assert refs == f"refs/helmsman/fleet/{session.id.removeprefix('fleet-')}"
 
+        # A machine keeps the worktrees of its own sessions; what a session has is kept until the last of it has expired.
+        monkeypatch.setattr(workspaces, "_NEW", timedelta())
+        for name, dropped in ("one", 1), ("two", 0):
+            state_dir = Path(fleet.workers[name].home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
+            assert await workspaces.drop_worktrees(fleet.client.database, state_dir, name) == dropped
+        enqueuer = Enqueuer(fleet.url)
+        for task, bundles in (session.task_ids[0], 3), (session.task_ids[1], 0):
+            expire = (
+                "update helmsman.tasks set expires_at = clock_timestamp() - interval '1 s' where id = %s returning 1"
+            )
+            await fleet.client.database.all(expire, (task,))
+            await drop_expired(fleet.client.database, enqueuer)
+            assert len(await fleet.client.database.all("select 1 from helmsman.bundles")) == bundles
+        await anyio.to_thread.run_sync(enqueuer.close)
 
-@pytest.mark.rare
+
 async def test_after_a_machines_death_tree_and_transcript_go_on_together(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
