@@ -387,7 +387,7 @@ async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str)
     needed, dropped = {row["session_id"] for row in rows}, 0
     for tree in trees:
         if tree.session_id not in needed:
-            with suppress(WorktreeError):
+            with suppress(WorktreeError, OSError):
                 await anyio.to_thread.run_sync(worktrees.discard, tree)
                 dropped += 1
     await anyio.to_thread.run_sync(remove_unused, state_dir)
