@@ -51,8 +51,8 @@ test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the 
 test-all: fetch ## Run what CI runs: the long tests too, and those of all Codex versions, most on three of them; the rest is left to `make matrix`
 	$(MAKE) test TEST='-m "not rare" --few-versions $(TEST)'
 
-cover: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests, the long ones too, and measure branch coverage (at least 91 %)
-	$(MAKE) test TEST='-m "not matrix" --cov --cov-report=term $(TEST)'
+cover: fetch ## Run what CI runs and measure branch coverage, in hubs and keepers too (at least 91 %)
+	$(BIN)/python scripts/with_hubs_measured.py $(MAKE) test TEST='-m "not rare" --few-versions --cov --cov-report=term $(TEST)'
 
 matrix: $(VENV)/.dev ## Run the matrix of Codex versions, the stories of the other agents and the tests marked rare, and write docs/compatibility.md
 	$(BIN)/python scripts/fetch_codex.py
@@ -74,11 +74,11 @@ fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers
 soak: $(VENV)/.dev ## Twice 200 hubs killed, then ten minutes of faults of all kinds (KILLS=20, MINUTES=2, SEED=…), and write docs/reliability.md
 	$(BIN)/python -m bench.soak --kills $(or $(KILLS),200) --due $(or $(KILLS),200) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/reliability.md
 
-bench-fleet: $(VENV)/.dev ## Measure a fleet's queue, events, answers and takeovers on a Postgres of its own
+bench-fleet: $(VENV)/.dev ## Measure a fleet's queue, events, answers and takeovers on a Postgres of its own, and write docs/fleet.md
 	$(BIN)/python -m bench.fleet $(BENCH)
 
-soak-fleet: $(VENV)/.dev ## Ten minutes of a fleet with machines, engines, doors and Postgres killed or stopped at random (MINUTES=2, SEED=…)
-	$(BIN)/python -m bench.fleet.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+soak-fleet: $(VENV)/.dev ## Ten minutes of a fleet with machines, engines, hubs, doors and Postgres killed or stopped at random (MINUTES=2, SEED=…), into docs/reliability.md
+	$(BIN)/python -m bench.fleet.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report
 
 lint: $(VENV)/.dev ## Check style and format
 	$(BIN)/ruff check

@@ -11,52 +11,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import psycopg
 
+from bench.fleet import load
+from bench.fleet.fleet import LEASE, draft, machines
+from bench.fleet.pages import DOCS, put
+from bench.fleet.report import as_page
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
-from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.testing.postgres import Postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-LEASE = 4.0
 _PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-
-
-def draft(**spec: Any) -> FleetDraft:
-    return FleetDraft(agent="codex", instruction="bench", spec=spec)
-
-
-@contextmanager
-def machines(
-    url: str, count: int, folder: Path, capacity: int = 4, lease: float = LEASE
-) -> Iterator[list[subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
-    for number in range(count):
-        place = Path(tempfile.mkdtemp(dir=folder))
-        arguments = [url, f"m{number}", str(place), str(lease), str(capacity)]
-        started.append(
-            subprocess.Popen([sys.executable, "-m", "bench.fleet.machine", *arguments], stdout=subprocess.PIPE)
-        )
-    try:
-        for one in started:
-            assert one.stdout is not None
-            assert one.stdout.readline() == b"ready\n"
-        yield started
-    finally:
-        for one in started:
-            one.kill()
-            one.wait()
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("delete from helmsman.workers")
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
@@ -95,9 +68,13 @@ async def enqueueing(url: str, count: int) -> dict[str, Any]:
         door.stdin.write(b"go\n")
         door.stdin.flush()
     for door in doors:
+        assert door.stdout is not None
+        assert door.stdout.readline() == b"done\n"
+    took = time.monotonic() - began
+    for door in doors:
         door.communicate()
         assert door.returncode == 0
-    return {"enqueue per second, three doors": round(count / (time.monotonic() - began))}
+    return {"enqueue per second, three doors": round(count / took)}
 
 
 async def listing(url: str) -> dict[str, Any]:
@@ -190,32 +167,6 @@ async def takeover(url: str, folder: Path, count: int) -> dict[str, Any]:
     }
 
 
-async def idle(url: str, folder: Path, seconds: float = 10) -> dict[str, Any]:
-    def count() -> int:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("select pg_stat_force_next_flush()")
-            row = connection.execute(
-                "select coalesce(sum(calls), 0) from pg_stat_statements join pg_database on oid = dbid "
-                "where datname = current_database()"
-            ).fetchone()
-            assert row is not None
-            return int(row[0])
-
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("create extension if not exists pg_stat_statements")
-    with machines(url, 4, folder, lease=30):
-        await anyio.sleep(3)
-        before, began = count(), time.monotonic()
-        await anyio.sleep(seconds)
-        rate = (count() - before) / (time.monotonic() - began)
-        with psycopg.connect(url) as connection:
-            row = connection.execute(
-                "select count(*) from pg_stat_activity where datname = current_database()"
-            ).fetchone()
-            assert row is not None
-    return {"idle statements a second per worker": round(rate / 4, 1), "connections per idle worker": (row[0] - 1) / 4}
-
-
 async def growth(url: str, folder: Path, count: int) -> dict[str, Any]:
     """How many tasks of 0.5 s are done in a second, four at once on each machine."""
     rates = {}
@@ -235,7 +186,7 @@ async def measure(url: str, folder: Path, *, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     found |= await listing(url)
     found |= await latencies(url, folder, 30 if quick else 150)
-    found |= await idle(url, folder, 5 if quick else 10)
+    found |= await load.measure(url, folder, 3 if quick else 50, 5 if quick else 30)
     found |= await takeover(url, folder, 1 if quick else 5)
     found |= await growth(url, folder, 40 if quick else 120)
     found |= await enqueueing(url, 100 if quick else 900)
@@ -244,12 +195,17 @@ async def measure(url: str, folder: Path, *, quick: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer of each")
+    parser.add_argument("--quick", action="store_true", help="fewer of each, and no page is written")
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="helmsman-fleet-"))
+    folder, before = Path(tempfile.mkdtemp(prefix="helmsman-fleet-")), os.getloadavg()[0]
     with Postgres(folder, options=("-c", "shared_preload_libraries=pg_stat_statements")) as server:
         found = anyio.run(lambda: measure(server.url(), folder, quick=arguments.quick))
-    print(json.dumps({"load": os.getloadavg(), "processors": os.cpu_count(), **found}, indent=2))
+    print(json.dumps({"load": before, "processors": os.cpu_count(), **found}, indent=2))
+    page = as_page(found, before)
+    if arguments.quick:
+        print(page)
+    else:
+        put(DOCS / "fleet.md", page)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ async def main(url: str, count: str) -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(int(count)):
                 tasks.start_soon(put)
+        print("done", flush=True)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,16 @@ class QuickWorker(Worker):
         for _ in range(spec.get("events", 0)):
             await anyio.sleep(spec["pause"])
             pump.note("beat", at=time.time())
+        talks_until, position = time.monotonic() + spec.get("talks", 0), 0
+        while (
+            left := talks_until - time.monotonic()
+        ) > 0:  # as an agent that types: what it says, how far it is, its file
+            for _ in range(20):
+                pump.note("beat", text="some words of it", at=time.time())
+                await anyio.sleep(0.05)
+            await owned.update(progress={"left": left})
+            await owned.add_rollout("s-" + owned.id, "file", position, b"x" * 2000)
+            position += 2000
         if spec.get("asks"):
             question = Question(
                 id="q",

@@ -1,8 +1,10 @@
-"""`python -m bench.fleet.soak`: a fleet on real Codex, with machines, engines and Postgres killed or stopped at random.
+"""`python -m bench.fleet.soak`: a fleet on real Codex, with machines, engines, hubs, doors and Postgres killed or stopped at
+random.
 
 Every task's command writes into a journal outside of the database when it begins, and every 0.1 s that it lives. At the end:
-`lost`: acknowledged, and not ended; `twice`: two processes worked on a task at once; `untrue`: the result is not what the
-agent said. Prints its seed first. Ends with 1 if any of these is not 0.
+`lost`: acknowledged, and not ended; `twice`: two processes worked on a task at once, or one key has two tasks; `untrue`: the
+result is not what the agent said, or a door said something else of it. Prints its seed first. Ends with 1 if any of these is
+not 0.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import random
 import signal
 import subprocess
@@ -18,24 +21,28 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 
+import helmsman
+from bench.fleet.pages import DOCS, put
+from bench.fleet.soak_door import prompt_of
 from helmsman.agents.codex.detached.records import read_records
-from helmsman.errors import HelmsmanError
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
-from helmsman.fleet.values import FleetDraft
-from helmsman.model.inputs import session_options
-from helmsman.model.options import TurnInput
-from helmsman.tasks.spec import TurnSpec
 from helmsman.testing import always, codex_version, installed_codex, make_repository, run, say
 from helmsman.testing.home import CodexHome, HomeTemplates
+from helmsman.testing.hubs import hub_processes
 from helmsman.testing.model import ScriptedModel
 from helmsman.testing.postgres import Postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 LEASE = 6.0
 _FAULTS = (
@@ -44,9 +51,15 @@ _FAULTS = (
     "end machine",
     "kill engine",
     "kill machine and engine",
+    "kill hub",
+    "stop hub",
+    "kill door",
     "restart postgres",
     "stop postgres",
 )
+
+
+_NONE = ("lost", "twice at once", "untrue")
 
 
 class Machine:
@@ -87,7 +100,63 @@ class Machine:
 
     def engines(self) -> list[int]:
         state_dir = Path(self.home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
-        return [record.codex.pid for record in read_records(state_dir) if record.codex is not None]
+        return [record.codex.pid for record in read_records(state_dir)]
+
+
+class Laptop:
+    """A machine with a hub and a door, which runs none of the work."""
+
+    def __init__(self, home: CodexHome, url: str, repository: Path) -> None:
+        self._repository = repository
+        self.state_dir = Path(home.env["HELMSMAN_STATE_DIR"])
+        self._env = {**home.env, "HELMSMAN_FLEET_URL": url, "HELMSMAN_DETACH": "1"}
+        self._log = home.home / "door.log"
+        self.door: subprocess.Popen[bytes] | None = None
+        self.asked: set[int] = set()
+        """What the door was asked for, and has not acknowledged."""
+
+    def signal_hub(self, number: int) -> None:
+        for pid in hub_processes(self.state_dir):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def end(self) -> None:
+        self.signal_hub(signal.SIGCONT)
+        if self.door is not None:
+            self.door.kill()
+            self.door.wait()
+        self.signal_hub(signal.SIGTERM)
+
+    def ask(self, number: int) -> None:
+        self.asked.add(number)
+        if self.door is not None and self.door.stdin is not None:
+            with suppress(OSError):  # it was killed just now
+                self.door.stdin.write(f"{number}\n".encode())
+                self.door.stdin.flush()
+
+    def _open(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "bench.fleet.soak_door", str(self._repository)]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                command, env=self._env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=DOCS.parent
+            )
+
+    async def serve(self, hear: Callable[[dict[str, Any]], None], again: Callable[[set[int]], None]) -> None:
+        """Doors, one after another. What one did not acknowledge is asked for again: the key of a task is its number."""
+        while True:
+            self.door = self._open()
+            assert self.door.stdout is not None
+            while line := await anyio.to_thread.run_sync(self.door.stdout.readline, abandon_on_cancel=True):
+                told = json.loads(line)
+                if "task" in told:
+                    self.asked.discard(told["number"])
+                if "error" in told and told["number"] in self.asked:
+                    self.asked.discard(told["number"])
+                    again({told["number"]})
+                hear(told)
+            await anyio.to_thread.run_sync(self.door.wait)
+            left, self.asked = self.asked, set()
+            again(left)
 
 
 class Soak:
@@ -96,6 +165,11 @@ class Soak:
         self.journal = folder / "journal"
         self.journal.touch()
         self.accepted: dict[str, str] = {}
+        self.tasks: dict[int, set[str]] = {}
+        """The tasks that doors named for each number: one."""
+        self.said: dict[int, set[tuple[str, str | None, str]]] = {}
+        """What doors say became of each."""
+        self.to_do: list[int] = []
         self.faults: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
 
@@ -108,7 +182,7 @@ class Soak:
             await init_fleet(server.url())
             async with ScriptedModel() as model:
                 for number in range(10_000):
-                    model.on(f"task {number} ", run(self._command(number)), always(say(f"said {number}")))
+                    model.on(prompt_of(number), run(self._command(number)), always(say(f"said {number}")))
                 repository = make_repository(self.folder / "repository")
                 self.machines = []
                 for number in range(self.count):
@@ -116,9 +190,13 @@ class Soak:
                     home.use_model(model.base_url, codex_version(binary))
                     home.keep_quiet(codex_version(binary))
                     self.machines.append(Machine(f"m{number}", home, server.url(), binary))
+                homes = [templates.new_home(binary, self.folder / f"laptop{number}") for number in range(2)]
+                self.laptops = [Laptop(home, server.url(), repository) for home in homes]
                 try:
-                    return await self._soak(server, repository, seconds)
+                    return await self._soak(server, seconds)
                 finally:
+                    for laptop in self.laptops:
+                        laptop.end()
                     for machine in self.machines:
                         machine.signal(signal.SIGCONT)
                         machine.signal(signal.SIGTERM)
@@ -132,21 +210,36 @@ class Soak:
         line = f'echo "{number} $$ $(date +%s.%N)" >> {self.journal}'
         return f"{line}; for i in $(seq {self.random.randint(3, 60)}); do sleep 0.1; {line}; done"
 
-    async def _soak(self, server: Postgres, repository: Path, seconds: float) -> dict[str, Any]:
+    async def _soak(self, server: Postgres, seconds: float) -> dict[str, Any]:
         until = time.monotonic() + seconds
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise)
+            for laptop in self.laptops:
+                tasks.start_soon(laptop.serve, self._hear, self.to_do.extend)
             with anyio.move_on_after(seconds):
                 async with anyio.create_task_group() as running:
-                    running.start_soon(self._submit, server.url(), repository)
+                    running.start_soon(self._submit)
                     running.start_soon(self._break, server)
             for machine in self.machines:
                 machine.signal(signal.SIGCONT)
+            for laptop in self.laptops:
+                laptop.signal_hub(signal.SIGCONT)
             server.go_on()
             print(f"{len(self.accepted)} tasks, {sum(self.faults.values())} faults: waiting for the rest", flush=True)
+            await self._hand_out_rest()
             found = await self._judge(server.url())
             tasks.cancel_scope.cancel()
         return {"seconds": round(time.monotonic() - until + seconds), **found}
+
+    def _hear(self, told: dict[str, Any]) -> None:
+        number = told["number"]
+        if "task" in told:
+            self.tasks.setdefault(number, set()).add(told["task"])
+            self.accepted[told["task"]] = f"said {number}"
+        elif "error" in told:
+            self.refused[told["error"]] += 1
+        else:
+            self.said.setdefault(number, set()).add((told["status"], told["result"], told["failure"]))
 
     async def _supervise(self) -> None:
         while True:
@@ -154,45 +247,41 @@ class Soak:
                 machine.look()
             await anyio.sleep(0.5)
 
-    async def _submit(self, url: str, repository: Path) -> None:
-        """Doors that come and go: each puts in a few tasks, and leaves."""
+    async def _submit(self) -> None:
+        """Something to do, now and then, for any door; at once, what a door did not acknowledge."""
         number = 0
         while True:
-            try:
-                async with FleetClient(url) as client:
-                    for _ in range(self.random.randint(1, 5)):
-                        await self._start(client, repository, number)
-                        number += 1
-                        await anyio.sleep(self.random.uniform(0.2, 3.0))
-            except HelmsmanError as error:
-                self.refused[error.code] += 1
-                await anyio.sleep(0.5)
+            self._hand_out()
+            self.random.choice(self.laptops).ask(number)
+            number += 1
+            await anyio.sleep(self.random.uniform(0.2, 2.5))
 
-    async def _start(self, client: FleetClient, repository: Path, number: int) -> None:
-        prompt = f"task {number} "
-        full: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
-        spec = TurnSpec(turn=TurnInput(text=prompt), options=session_options(repository, full, ())).as_dict()
-        draft = FleetDraft(
-            agent="codex",
-            instruction=prompt,
-            spec={**(spec or {}), "onMachineLoss": "continue"},
-            idempotency_key=f"task-{number}",
-        )
-        while True:
-            try:
-                self.accepted[(await client.enqueue(draft)).id] = f"said {number}"
-            except HelmsmanError as error:
-                self.refused[error.code] += 1  # the same key again: it is accepted once
+    def _hand_out(self) -> None:
+        while self.to_do:
+            self.random.choice(self.laptops).ask(self.to_do.pop())
+
+    async def _hand_out_rest(self) -> None:
+        with anyio.move_on_after(120):
+            while self.to_do or any(laptop.asked for laptop in self.laptops):
+                self._hand_out()
                 await anyio.sleep(0.5)
-            else:
-                return
 
     async def _break(self, server: Postgres) -> None:
         while True:
             await anyio.sleep(self.random.uniform(2, 12))
             fault, machine = self.random.choice(_FAULTS), self.random.choice(self.machines)
+            laptop = self.random.choice(self.laptops)
             self.faults[fault] += 1
             match fault:
+                case "kill hub":
+                    laptop.signal_hub(signal.SIGKILL)
+                case "stop hub":
+                    laptop.signal_hub(signal.SIGSTOP)
+                    await anyio.sleep(self.random.uniform(1, 2 * LEASE))
+                    laptop.signal_hub(signal.SIGCONT)
+                case "kill door":
+                    if laptop.door is not None:
+                        laptop.door.kill()
                 case "kill machine":
                     machine.signal(signal.SIGKILL)
                 case "end machine":
@@ -220,6 +309,9 @@ class Soak:
 
     async def _judge(self, url: str) -> dict[str, Any]:
         lost, untrue, statuses, failures = [], [], Counter[str](), Counter[str]()
+        lost += [f"task {number} was never acknowledged" for laptop in self.laptops for number in laptop.asked]
+        twice = [f"task {number} is {', '.join(ids)}" for number, ids in self.tasks.items() if len(ids) > 1]
+        numbers = {task_id: number for number, ids in self.tasks.items() for task_id in ids}
         async with FleetClient(url) as client:
             until = time.monotonic() + 600
             for task_id, said in self.accepted.items():
@@ -232,13 +324,17 @@ class Soak:
                 if not has:
                     lost.append(task_id)
                 elif task.status == "completed" and task.result != said:
-                    untrue.append(task_id)
+                    untrue.append(f"{task_id} says {task.result}")
+                for status, result, failure in self.said.get(numbers[task_id], ()):
+                    if (status == "done", result) != (task.status == "completed", task.result):
+                        told = f"{status} ({result or failure})"
+                        untrue.append(f"{task_id} is {task.status} ({task.result}), a door says {told}")
         spans: dict[str, dict[str, tuple[float, float]]] = {}
         for line in self.journal.read_text(encoding="ascii").splitlines():
             number, pid, at = line.split()
             of_task = spans.setdefault(number, {})
             of_task[pid] = of_task.get(pid, (float(at), 0.0))[0], float(at)
-        twice = [
+        twice += [
             number
             for number, runs in spans.items()
             if any(later[0] <= earlier[1] for earlier, later in pairwise(sorted(runs.values())))
@@ -252,6 +348,7 @@ class Soak:
             "failures": dict(failures),
             "faults": dict(self.faults),
             "ends of workers, by exit code": dict(exits),
+            "ends that doors were told": sum(map(len, self.said.values())),
             "refused at doors": dict(self.refused),
             "lost": lost,
             "twice at once": twice,
@@ -259,15 +356,44 @@ class Soak:
         }
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def report(found: Mapping[str, Any], minutes: float, seed: int) -> str:
+    """The table of docs/reliability.md."""
+    binary = installed_codex()
+    codex = ".".join(map(str, codex_version(binary))) if binary is not None else ""
+    counted = {name: value for name, value in found.items() if name not in _NONE and not isinstance(value, dict)}
+    rows = {
+        "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "how long": f"{minutes:g} minutes, seed {seed}",
+        "versions": f"Helmsman {helmsman.__version__}, Codex {codex}, Python {platform.python_version()}",
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        **{name: value for name, value in counted.items() if name != "seconds"},
+        **{
+            name: ", ".join(f"{count} {key}" for key, count in sorted(found[name].items(), key=str)) or "none"
+            for name in ("statuses", "faults", "ends of workers, by exit code", "refused at doors")
+        },
+        **{name: f"**{len(found[name])}**" for name in _NONE},
+    }
+    return "\n".join(
+        ("| what | a fleet |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items()))
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults happen (default: %(default)g)")
     parser.add_argument("--machines", type=int, default=3, help="how many machines (default: %(default)d)")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="to make the same choices again")
+    parser.add_argument("--report", action="store_true", help="write the result into docs/reliability.md")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     place = Path(tempfile.mkdtemp(prefix="helmsman-soak-fleet-"))
     print(f"logs in {place}", flush=True)
     outcome = anyio.run(Soak(place, options.seed, options.machines).run, options.minutes * 60)
     print(json.dumps(outcome, indent=2))
-    sys.exit(1 if outcome["lost"] or outcome["twice at once"] or outcome["untrue"] else 0)
+    if options.report:
+        put(DOCS / "reliability.md", report(outcome, options.minutes, options.seed))
+    return int(any(outcome[name] for name in _NONE))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

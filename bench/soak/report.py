@@ -10,6 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 import helmsman
+from bench.fleet.pages import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,6 +50,7 @@ def write(outcomes: Sequence[Outcome | DutiesOutcome], page: Path) -> None:
             figures=_table(outcomes, figures),
             happened=_table(outcomes, [sorted(one.books.counts.items()) for one in outcomes]),
             errors=_table(outcomes, [sorted(one.books.errors.items()) for one in outcomes]),
+            fleet=kept(page.read_text(encoding="utf-8") if page.exists() else ""),
         ),
         encoding="utf-8",
     )

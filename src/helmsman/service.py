@@ -359,9 +359,10 @@ def _in_hub(name: str) -> Callable[..., Any]:
 
     @functools.wraps(here)
     def verb(self: Helmsman, *arguments: Any, **named: Any) -> Awaitable[Any]:
-        done_here = here(self, *arguments, **named)  # a wrong argument is an error of the call itself
         if self._hub is None:
             refuse_placement(named.get("placement"))
+        done_here = here(self, *arguments, **named)  # a wrong argument is an error of the call itself
+        if self._hub is None:
             return cast("Awaitable[Any]", done_here)
         done_here.close()
         if named.get("bring") is not None:

@@ -19,6 +19,7 @@ import anyio
 from helmsman.errors import (
     EngineError,
     HelmsmanError,
+    InvalidInput,
     SessionNotFound,
     StepError,
     StepFailed,
@@ -29,7 +30,7 @@ from helmsman.errors import (
 )
 from helmsman.model.events import USAGE_LIMIT
 from helmsman.model.inputs import takes_start_options
-from helmsman.model.options import TurnLimits
+from helmsman.model.options import Placement, TurnLimits
 from helmsman.model.own_words import CONTINUE
 from helmsman.model.questions import refusal
 from helmsman.service import Helmsman
@@ -104,6 +105,7 @@ async def run_step(
     bring: PathLike | None = None,
     bound: bool = True,
     on_limit: OnLimit | None = None,
+    placement: Placement | None = None,
     helm: Helmsman | None = None,
     settings: Settings | None = None,
     env: Mapping[str, str] | None = None,
@@ -133,6 +135,7 @@ async def run_step(
         bound: A turn that nobody waits for any more is stopped; else it goes on, where the Helmsman's engine does.
         on_limit: What becomes of the turn when the account's usage limit is reached: `ask`, `wait` or `fail`; by default as
             the settings say. One that goes on later has failed as a step; its task tells how it ends.
+        placement: Where and when a fleet does it.
         helm: A Helmsman to use; without it one is opened for this step, with `settings` and `env`.
         options: As for `Helmsman.start`.
 
@@ -143,7 +146,10 @@ async def run_step(
         StepOutputInvalid: The final message does not fit the schema.
         HelmsmanError: The step could not begin: bad input, no Codex, …
     """
+    if plan and placement is not None:
+        raise InvalidInput("Plans are made on this machine. Leave the placement out.", parameter="placement")
     turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort, "on_limit": on_limit}
+    placed: dict[str, Any] = {} if placement is None else {"placement": placement}
     on_question = on_question or _refuse
     attempts = 1 if plan else attempts  # to continue is not to plan
     session: Session | None = None
@@ -160,16 +166,19 @@ async def run_step(
                 log.debug("session %s left nothing to continue; starting over", session.id)
         if session_id is not None:
             more: dict[str, Any] = {"images": images, "on_question": on_question, "tools": tools}
-            return await helm.say(session_id, prompt, **more, **turn, **options)
-        new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "worktree": worktree}
+            return await helm.say(session_id, prompt, **more, **turn, **placed, **options)
+        new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "worktree": worktree, **placed}
         new |= {} if bring is None else {"bring": bring}
         start = helm.extras.plans.start if plan else helm.start
         return await start(prompt, images=images, tools=tools, **new, **turn, **options)
 
     async with _opened(helm, settings, env) as helmsman:
         usual = helmsman.settings
+        first = usual.first_event_timeout or FIRST_EVENT_TIMEOUT
+        if usual.fleet_url is not None:
+            first = math.inf  # it waits for a machine with room, which has a limit of its own
         limits = TurnLimits(
-            _seconds(first_event_timeout, usual.first_event_timeout or FIRST_EVENT_TIMEOUT),
+            _seconds(first_event_timeout, first),
             _seconds(inactivity_timeout, usual.inactivity_timeout or INACTIVITY_TIMEOUT),
         )
         while tried < max(1, attempts) and failed.retry:

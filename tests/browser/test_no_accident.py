@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+pytestmark = [pytest.mark.long, pytest.mark.anyio, pytest.mark.browser]
 
 FOCUSED = "document.activeElement.matches('.question')"
 SETTLED = "document.querySelector('.question')?.dataset.settled === 'yes'"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.browser.chromium import Page
 
 pytestmark = [
-    *(pytest.mark.anyio, pytest.mark.browser, pytest.mark.needs_git),
+    *(pytest.mark.anyio, pytest.mark.browser, pytest.mark.long, pytest.mark.needs_git),
     pytest.mark.usefixtures("snapshots"),
 ]
 

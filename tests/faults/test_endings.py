@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.clients.server_process import ServerProcess, Serving
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.anyio,
     needs_proc,
     pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to end a server by"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from helmsman import Helmsman
     from helmsman.sessions.session import Session
 
-pytestmark = [pytest.mark.anyio, needs_proc]
+pytestmark = [pytest.mark.long, pytest.mark.anyio, needs_proc]
 
 
 @pytest.fixture

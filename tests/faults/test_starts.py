@@ -13,7 +13,7 @@ from tests.faults.scene import SECONDS, Scene
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.long, pytest.mark.anyio]
 
 AT_ONCE = 4
 

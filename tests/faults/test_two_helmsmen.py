@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from helmsman import Helmsman
     from helmsman.sessions.session import Session
 
-pytestmark = [pytest.mark.anyio, bound]
+pytestmark = [pytest.mark.long, pytest.mark.anyio, bound]
 
 
 async def ended(session: Session) -> Session:

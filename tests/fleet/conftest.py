@@ -25,7 +25,7 @@ from helmsman.tasks.spec import TurnSpec
 from helmsman.testing.postgres import Postgres, postgres_programs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
     from helmsman.model.inputs import StartOptions
@@ -110,6 +110,8 @@ class WorkerProcess:
     process: subprocess.Popen[bytes]
     home: CodexHome
     log: Path
+    before: int = 0
+    """How long its log was when it was started."""
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         self.process.send_signal(number)
@@ -146,7 +148,9 @@ class Fleet:
     async def start(self, prompt: str, **more: Any) -> Task:
         return await self.client.enqueue(self.draft(prompt, **more))
 
-    def begin_worker(self, name: str, *arguments: str, lease: float = LEASE) -> WorkerProcess:
+    def begin_worker(
+        self, name: str, *arguments: str, lease: float = LEASE, env: Mapping[str, str] | None = None
+    ) -> WorkerProcess:
         from helmsman.testing.binaries import codex_version
 
         folder = self.folder / name
@@ -155,30 +159,33 @@ class Fleet:
             version = codex_version(self.binary)
             home.use_model(self.model.base_url, version)
             home.keep_quiet(version)
-        env = {**home.env, "HELMSMAN_FLEET_URL": self.url, "CODEX_CLI_PATH": str(self.binary), "PYTHONUNBUFFERED": "1"}
+        given = {"HELMSMAN_FLEET_URL": self.url, "CODEX_CLI_PATH": str(self.binary), "PYTHONUNBUFFERED": "1"}
         log = self.folder / f"{name}.log"
         with log.open("ab") as output:
+            before = output.tell()
             process = subprocess.Popen(
                 [sys.executable, "-m", "helmsman", "worker", "--name", name, "--lease", str(lease), *arguments],
-                env=env,
+                env={**home.env, **given, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 cwd=home.home,
                 start_new_session=True,
             )
-        worker = self.workers[name] = WorkerProcess(name, process, home, log)
+        worker = self.workers[name] = WorkerProcess(name, process, home, log, before)
         return worker
 
-    async def worker(self, name: str, *arguments: str, lease: float = LEASE) -> WorkerProcess:
+    async def worker(
+        self, name: str, *arguments: str, lease: float = LEASE, env: Mapping[str, str] | None = None
+    ) -> WorkerProcess:
         """A machine that takes tasks."""
-        worker = self.begin_worker(name, *arguments, lease=lease)
+        worker = self.begin_worker(name, *arguments, lease=lease, env=env)
         await self.until_ready(worker)
         return worker
 
     async def until_ready(self, worker: WorkerProcess) -> None:
         with anyio.fail_after(SECONDS):
-            while b"is part of the fleet" not in worker.log.read_bytes():
+            while b"is part of the fleet" not in worker.log.read_bytes()[worker.before :]:
                 assert worker.process.poll() is None, worker.log.read_text(encoding="utf-8")
                 await anyio.sleep(0.02)
 

@@ -12,9 +12,11 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.model.options import Placement
+from helmsman.errors import InvalidInput
+from helmsman.mcp.server import offered_tools
+from helmsman.model.options import Placement, TurnLimits
 from helmsman.settings import load_settings
-from helmsman.testing import run, say
+from helmsman.testing import hang, run, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,8 +49,9 @@ async def helmsman(env: dict[str, str], *arguments: str, codes: tuple[int, ...] 
 async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at_from_any_machine(
     fleet: Fleet, model: ScriptedModel
 ) -> None:
-    await fleet.worker("one")
+    await fleet.worker("one", "--label", "big")
     model.on("work", run("touch made"), say("done"))
+    model.on("and placed", say("there"))
     model.on("and then", say("more"))
     env = door_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
@@ -77,14 +80,48 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
         assert [(one["sessionId"], one["status"], one["directory"]) for one in sessions] == [
             (session.id, "done", str(fleet.directory))
         ]
+        placed = (
+            "--machine",
+            "one",
+            "--label",
+            "big",
+            "--priority",
+            "3",
+            "--deadline",
+            "600",
+            "--on-machine-loss",
+            "fail",
+        )
+        assert await helmsman(other, "run", "and placed", *placed, "-C", str(fleet.directory)) == "there\n"
+        facts = (await helm.tasks.list(origin="fleet"))[0][0].metadata["fleet"]
+        assert (facts["host"], facts["labels"], facts["priority"], "deadline" in facts) == ("one", ["big"], 3, True)
+        refused = await helmsman(
+            other, "start", "x", "--machine", "two", "-C", str(fleet.directory), "--json", codes=(1,)
+        )
+        assert "Those there are: one" in json.loads(refused)["error"]["message"]
+
         status = json.loads(await helmsman(other, "fleet", "status", "--json"))
         assert [(one["name"], one["isAlive"]) for one in status["machines"]] == [("one", True)]
         assert (await helm.extras.fleet() or {})["machines"][0]["name"] == "one"
         await helmsman(other, "fleet", "doctor")
         report = await helm.extras.usage.report(group_by="session")
-        assert report.total.turns == 2
+        assert report.total.turns == 3
         turns = await helm.history(session.id)
         assert [len(turn.items) > 0 for turn in turns] == [True, True]
+
+
+async def test_where_and_when_is_said_only_where_there_is_a_fleet(tmp_path: Path) -> None:
+    def start_takes(url: str | None) -> set[str]:
+        settings = load_settings({"fleet_url": url, "tools": ("sessions",)}, {}, tmp_path)
+        tool = next(tool for tool in offered_tools(Helmsman(settings, env={})) if tool.name == "codex_start")
+        return set(tool.listed().input_schema["properties"])
+
+    more = start_takes("postgresql://me@db.example/fleet") - start_takes(None)
+    assert more == {"machine", "labels", "priority", "delaySec", "deadlineSec", "onMachineLoss"}
+    env = {"HELMSMAN_STATE_DIR": str(tmp_path / "state"), "HELMSMAN_DETACH": "0"}
+    async with Helmsman(load_settings({}, env, tmp_path), env=env) as helm:
+        with pytest.raises(InvalidInput, match="are for a fleet"):
+            await helm.start("x", cwd=tmp_path, placement=Placement(machine="one"))
 
 
 def test_nobody_without_a_fleet_imports_anything_of_one() -> None:
@@ -115,12 +152,29 @@ async def test_what_runs_is_stopped_and_what_waits_never_begins(fleet: Fleet, mo
     env = door_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         session = await helm.start("work", cwd=fleet.directory, **FULL)
-        waiting = await helm.say(session.id, "never", when_busy="queue")
-        assert waiting is session
+        for _ in range(3):
+            assert await helm.say(session.id, "never", when_busy="queue") is session
         await fleet.until(await fleet.client.get(session.task_ids[0]), "working")
         await helm.interrupt(session.id)
         assert session.status == "interrupted"
         tasks, _ = await helm.tasks.list(origin="fleet")
-        assert [task.status for task in tasks] == ["canceled", "canceled"]
+        assert [task.status for task in tasks] == ["canceled"] * 4
         results = await helm.tasks.results(tasks[0])
         assert results.task.id == tasks[0].id
+
+
+@pytest.mark.rare
+async def test_a_turn_of_a_fleet_that_is_silent_for_too_long_is_stopped_and_the_next_one_too(
+    fleet: Fleet, model: ScriptedModel
+) -> None:
+    await fleet.worker("one")
+    model.on("work", hang())
+    env = door_env(fleet)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        session = await helm.start("work", cwd=fleet.directory, limits=TurnLimits(1.5, 1.5), **FULL)
+        for more in (False, True):
+            with anyio.fail_after(SECONDS):
+                assert await session.wait(until="end")
+            assert (session.status, session.error and session.error.code) == ("error", "turn_timed_out"), fleet.logs()
+            if not more:
+                await helm.say(session.id, "work")

@@ -46,7 +46,7 @@ def git(place: Path, *arguments: str) -> str:
 async def ended(session: Session, fleet: Fleet) -> str | None:
     with anyio.fail_after(SECONDS):
         assert await session.wait(until="end")
-    assert session.status == "done", f"{session.status} {fleet.logs()}"
+    assert session.status == "done", f"{session.error} {fleet.logs()}"
     return session.result
 
 

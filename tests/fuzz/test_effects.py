@@ -24,7 +24,7 @@ from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.model.questions import Prompt, Question
 from tests.fuzz.effect_commands import ALLOWED, DENIED, Denied, denied_commands, twisted_commands
 from tests.fuzz.effects_laboratory import PROGRAMS, EffectsLaboratory
-from tests.fuzz.effort import FACTOR, fuzzed
+from tests.fuzz.effort import FACTOR, effort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,10 +37,13 @@ if TYPE_CHECKING:
 
 _Example = TypeVar("_Example")
 
-pytestmark = pytest.mark.skipif(
-    os.name != "posix" or any(shutil.which(name) is None for name in PROGRAMS),
-    reason="Some of the programs are not here.",
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        os.name != "posix" or any(shutil.which(name) is None for name in PROGRAMS),
+        reason="Some of the programs are not here.",
+    ),
+]
 
 SHELLS: Final = [shell for shell in ("bash", "dash") if shutil.which(shell)]
 SECONDS: Final = 60
@@ -83,7 +86,7 @@ def question(text: str, directory: Path) -> Question:
 
 def searched(examples: int) -> settings:
     """The same examples in every run of the tests; others each time where more effort is wanted (`make fuzz`)."""
-    return settings(fuzzed(examples), derandomize=FACTOR == 1, phases=[Phase.generate, Phase.shrink], database=None)
+    return settings(effort(examples), derandomize=FACTOR == 1, phases=[Phase.generate, Phase.shrink], database=None)
 
 
 def found(strategy: SearchStrategy[_Example], is_hole: Callable[[_Example], bool]) -> _Example:

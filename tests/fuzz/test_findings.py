@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.base.redaction import redact
-from helmsman.errors import EngineLost, SessionIdle
+from helmsman.errors import SessionIdle
 from helmsman.model.options import TurnLimits
 from helmsman.testing import always, hang, run, say
 from tests.hub_service import hub_service
@@ -123,15 +122,17 @@ async def test_a_message_for_a_turn_that_has_just_ended_says_that_none_is_runnin
 
 @DETACHED
 @pytest.mark.anyio
-async def test_an_engine_that_is_ending_is_a_reason_to_try_again(
+@pytest.mark.parametrize("victim", ["engine", "keeper"])
+async def test_what_is_started_while_an_engine_ends_runs_in_another_one(
     settings: Settings,
     codex_home: CodexHome,
     model: ScriptedModel,
     git_repo: Path,
     detached_engines: Path,
     codex_version: Version,
+    victim: str,
 ) -> None:
-    """Codex that was told to end refuses work while a turn runs in it; that was shown as a mistake of the caller."""
+    """Codex that was told to end, or has lost its keeper, refuses work while a turn runs in it: starts failed."""
     if codex_version < (0, 155, 0):
         pytest.skip("This Codex does not refuse work while it ends.")
     model.on("work", run("touch made.txt", escalate="please"), say("Made."))
@@ -139,14 +140,20 @@ async def test_an_engine_that_is_ending_is_a_reason_to_try_again(
     async with hub_service(replace(settings, detach=True), codex_home.env) as helm:
         asking = await helm.start("work", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
         assert await asking.wait(until="attention", timeout=SECONDS)
-        assert asking.questions  # it holds up the end
-        signal_engine(detached_engines, signal.SIGTERM)
-        with anyio.fail_after(SECONDS), pytest.raises(EngineLost, match="takes no new work") as refused:
-            while True:
-                await helm.start("more", cwd=git_repo)
-        assert refused.value.retryable
-        with suppress(ProcessLookupError):
-            signal_engine(detached_engines, signal.SIGKILL)
+        (question,) = asking.questions  # it holds up the end
+        ending, (record,) = asking.engine, read_records(detached_engines)
+        if victim == "engine":
+            os.kill(record.codex.pid, signal.SIGTERM)
+        else:
+            os.kill(record.keeper.pid, signal.SIGKILL)
+        with anyio.fail_after(SECONDS):
+            while (session := await helm.start("more", cwd=git_repo)).engine is ending:
+                assert await session.wait(until="end")
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert (session.status, session.result) == ("done", "Done.")
+        await asking.respond(question.id, "deny")  # what runs in the other one goes on there
+        assert await asking.wait(until="end", timeout=SECONDS)
+        assert asking.status == "done", asking.error
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.hub.conftest import Place
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here."),
+]
 
 
 @pytest.fixture(params=[0o022, 0o007], ids=oct)

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.anyio,
+    pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here."),
+]
 
 
 @where_it_changed

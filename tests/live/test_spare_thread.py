@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.long, pytest.mark.anyio]
 
 SECONDS = 30
 

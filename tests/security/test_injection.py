@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
+pytestmark = pytest.mark.long
+
 SECONDS = 60
 EXEC_FLAGS = [
     *("--add-dir", "--cd", "--config", "--image", "--json", "--model", "--output-schema", "--profile", "--sandbox"),

@@ -203,6 +203,26 @@ def test_of_a_tree_in_which_nothing_has_changed_no_git_is_asked(
     assert len(trees) == 5  # what is ignored by now stays, as it was seen before
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_git_has_cleared_away_is_taken_anew(
+    main: Path, place: Git, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    monkeypatch.setattr(unchanged_tree, "_SETTLED_NS", 0)
+    (main / "new.txt").write_text("known to no commit\n", encoding="utf-8")
+    first = snapshot(place)
+    take_after(place, SESSION, "T-1")
+    forget_snapshots(place.place, SESSION)
+    git(main, "prune", "--expire=now")
+    assert not place.has(f"{first.before.tree}^{{tree}}")
+    if changed:
+        (main / "other.txt").write_text("other\n", encoding="utf-8")
+    second = snapshot(place, "T-2")
+    assert changed is (second.before.tree != first.before.tree)
+    (main / "new.txt").unlink()
+    rewind(place, second.before)
+    assert (main / "new.txt").read_text(encoding="utf-8") == "known to no commit\n"
+
+
 def test_repositories_in_odd_states(tmp_path: Path, state_dir: Path, main: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 
+class NothingBegun(EngineLost):
+    """An engine is ending, or was lost, and has begun nothing of what was asked of it: another one can."""
+
+
 class Capability(Enum):
     """Something not every agent can do. `text` completes "it cannot …"."""
 

@@ -6,11 +6,12 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakSet
 
 import anyio
 import anyio.to_thread
@@ -19,6 +20,7 @@ from helmsman.agents.acp.agent import AcpAgent, known_agents, read_own_agents
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.protocol import NothingBegun
 from helmsman.base.surroundings import environment
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import ClientAway, EngineLost, EngineTimeout, HelmsmanError, InvalidInput, SessionLocked
@@ -55,11 +57,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ResultT = TypeVar("ResultT")
+
 _VARIABLES: Final = ("COPILOT_", "GEMINI_", "GOOGLE_", "OPENCODE_", "QWEN_", "XDG_CONFIG_", "XDG_DATA_")
 """What other agents than Codex and Claude Code read."""
 HOMES: Final = frozenset({"HOME", "COPILOT_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_DATA_HOME"})
 """The variables that say where they keep their sessions."""
 _BYTES: Final = ("utf-8", "surrogateescape")
+_TRIED: Final = 3
+"""So many engines are tried, one after the other: more that end at the same time are a trouble to be told of."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
@@ -197,6 +203,14 @@ def stop_engine(state_dir: Path, engine_id: str) -> None:
             kept.stop()
 
 
+def _drain(state_dir: Path, engine_id: str) -> None:
+    from helmsman.agents.codex.detached import engines, records
+
+    for record in records.read_records(state_dir):
+        if record.id == engine_id:
+            engines.drain_engine(record)
+
+
 @contextmanager
 def engine_in_use(state_dir: Path, engine_id: str | None) -> Iterator[None]:
     """Keep an engine of Codex from ending for want of anybody who uses it, for the length of the block."""
@@ -274,6 +288,8 @@ class EngineHolder:
         self._engines: dict[str, Engine] = {}
         self._opening: dict[str, anyio.Event] = {}
         self._others: dict[str, Engine] = {}
+        self._ending: WeakSet[Engine] = WeakSet()
+        """Those that take no new work; what runs in them goes on."""
         self._persons: dict[str, Engine] = {}
         """Those of agents' own programs: never for new sessions."""
         self._keeping = set[anyio.CancelScope]()
@@ -286,8 +302,16 @@ class EngineHolder:
 
     def known(self, name: str) -> str | None:
         """The name of the detached engine that is there for new work of an agent, if one is."""
+        return self._engines[name].id if self.is_open(name) else None
+
+    def is_open(self, name: str) -> bool:
+        """Whether an engine is there for new work of an agent."""
         engine = self._engines.get(name)
-        return engine.id if engine is not None and usable(engine) else None
+        return engine is not None and usable(engine) and not self.is_ending(engine)
+
+    def is_ending(self, engine: Engine) -> bool:
+        """Whether an engine is there that takes no new work."""
+        return engine in self._ending and usable(engine)
 
     def holds(self, engine: Engine | None) -> bool:
         """Whether an engine is one of these."""
@@ -302,7 +326,7 @@ class EngineHolder:
     async def get(self, name: str) -> Engine:
         """The engine of an agent, opened if need be."""
         agent = self._agents[name]
-        while not usable(engine := self._engines.get(name)):
+        while not self.is_open(name):
             if name in self._opening:
                 await self._opening[name].wait()  # another caller is opening it; if that fails, it is our turn to try
                 continue
@@ -314,8 +338,30 @@ class EngineHolder:
             finally:
                 opening.set()
                 del self._opening[name]
-        assert engine is not None
-        return engine
+        return self._engines[name]
+
+    async def try_in(self, engine: Engine, do: Callable[[Engine], Awaitable[ResultT]]) -> ResultT:
+        """Begin something in an engine, or in another of the same agent where that one takes no new work.
+
+        Raises:
+            NothingBegun: None of those that were tried takes it.
+        """
+        for _ in range(_TRIED - 1):
+            try:
+                return await do(engine)
+            except NothingBegun as error:
+                log.info("another engine takes the place of %s: %s", engine.id or engine.name, error)
+                engine = await self._instead_of(engine)
+        return await do(engine)
+
+    async def _instead_of(self, engine: Engine) -> Engine:
+        """What runs in this one goes on there."""
+        name = engine.capabilities.agent
+        self._ending.add(engine)
+        if engine.id is not None:
+            self._others[engine.id] = engine
+            await anyio.to_thread.run_sync(_drain, self._settings.state_dir, engine.id)
+        return await self.get(name)
 
     async def _reached(self, agent: Agent) -> Engine | None:
         """An engine in which something was found running, if it is one for new work: an agent may have but one owner.
@@ -324,7 +370,7 @@ class EngineHolder:
             ClientAway: There is none, and nobody knows how to start one.
         """
         for engine_id, engine in self._others.items():
-            if not usable(engine) or engine.capabilities.agent != agent.name:
+            if not usable(engine) or engine in self._ending or engine.capabilities.agent != agent.name:
                 continue
             if self._is_away or await agent.takes_work(self._settings, self._env, engine_id):
                 return engine

@@ -65,11 +65,15 @@ class Confined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """Codex's sandbox, as `find_sandbox` found it to work. `hidden` can be neither read nor written in it."""
+    """Codex's sandbox, as `find_sandbox` found it to work. `hidden` can be neither read nor written in it.
+
+    Nor can `sockets`, directories which are made if need be: one that is made later would be seen.
+    """
 
     codex: Path
     home: Path
     hidden: tuple[Path, ...]
+    sockets: tuple[Path, ...] = ()
 
     def around(
         self, argv: Sequence[str], env: Mapping[str, str], confined: Confined
@@ -89,7 +93,10 @@ class Sandbox:
         files = {":root": "read", str(scratch.parent): "deny", str(scratch): "write"}
         files |= {str(path): "write" for path in confined.writable}
         files |= {str(path): "read" for path in confined.kept}
-        files |= {str(path): "deny" for path in self.hidden if path.exists()}
+        for path in self.sockets:
+            with suppress(OSError):
+                path.mkdir(mode=0o700)
+        files |= {str(path): "deny" for path in (*self.hidden, *self.sockets) if path.exists()}
         table = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in files.items())
         own = [f"CODEX_HOME={env['CODEX_HOME']}"] if "CODEX_HOME" in env else ["-u", "CODEX_HOME"]
         line = [
@@ -125,6 +132,12 @@ def _runtime_directories(env: Mapping[str, str]) -> list[Path]:
     """Where the sockets of the user's session are: who listens there, such as `systemd --user`, runs things outside."""
     named = {Path(place).resolve() for place in (env.get("XDG_RUNTIME_DIR") or "/", f"/run/user/{os.geteuid()}")}
     return sorted(place for place in named if _is_private(place) and not Path.home().is_relative_to(place))
+
+
+def _sockets_of_agents() -> tuple[Path, ...]:
+    """Where each Claude Code listens for others without an `XDG_RUNTIME_DIR`: one outside does what it is told there."""
+    places = sorted({Path(place).resolve() for place in ("/tmp", tempfile.gettempdir())})  # noqa: S108 - theirs, not ours
+    return tuple(place / name for place in places for name in ("cc-socks", f"cc-socks-{os.geteuid()}"))
 
 
 def _is_private(place: Path) -> bool:
@@ -190,7 +203,7 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
     async def make() -> Sandbox:
         home = await anyio.to_thread.run_sync(private_directory, settings.state_dir.resolve() / "sandbox")
         hidden = (settings.state_dir.resolve(), settings.codex_home.resolve(), *sockets)
-        sandbox = Sandbox(codex=binary.path, home=home, hidden=hidden)
+        sandbox = Sandbox(codex=binary.path, home=home, hidden=hidden, sockets=_sockets_of_agents())
         reason = await anyio.to_thread.run_sync(_why_it_does_not_hold, sandbox, used)
         if reason is not None:
             raise _refusal(

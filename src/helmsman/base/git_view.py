@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -195,10 +196,19 @@ def repository_root(directory: Path) -> Path | None:
     """
     # Texts, not paths: every turn begins with this, and paths take long. And os.path does not raise where one may not look.
     for place in upwards(os.fspath(directory)):
-        mark = os.path.join(place, ".git")  # noqa: PTH118
-        if os.path.isfile(mark) or os.path.exists(os.path.join(mark, "HEAD")):  # noqa: PTH110, PTH113, PTH118
+        if is_root(place):
             return Path(place)
     return None
+
+
+def is_root(place: str) -> bool:
+    """Whether a repository begins in a directory. Never raises."""
+    mark = f"{place}/.git"
+    try:
+        kind = os.stat(mark).st_mode  # noqa: PTH116
+    except (OSError, ValueError):  # most have none
+        return False
+    return stat.S_ISREG(kind) or os.path.exists(f"{mark}/HEAD")  # noqa: PTH110
 
 
 def upwards(directory: str) -> Iterator[str]:

@@ -31,8 +31,23 @@ _CONTAINERS: Final = (dict, list, tuple, set, frozenset, Mapping)
 
 def redact(text: str) -> str:
     """The text without the secrets in it. Redacting twice changes nothing more."""
-    if _HARMLESS.fullmatch(text):
+    if text in _CLEAN:
         return text
+    clean = text if _HARMLESS.fullmatch(text) else _redact(text)
+    if clean == text and len(text) <= _CLEAN_CHARS:
+        if len(_CLEAN) >= _MOST_CLEAN:
+            _CLEAN.clear()
+        _CLEAN.add(text)
+    return clean
+
+
+_CLEAN: Final[set[str]] = set()
+"""Short texts without secrets: names and paths, the same with every task."""
+_CLEAN_CHARS: Final = 200
+_MOST_CLEAN: Final = 2000
+
+
+def _redact(text: str) -> str:
     folded = (
         text.replace("ı", "i").replace("İ", "i").replace("ſ", "s").lower()
     )  # as patterns fold them that ignore case

@@ -18,6 +18,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host, hosted
 from helmsman.cli.on_session import interactive_option, names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
+from helmsman.cli.placing import placement_options, take_placement
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.errors import InvalidInput, SessionNotFound
 from helmsman.model.options import ApprovalPolicy, SandboxMode, TurnLimits
@@ -92,11 +93,12 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
 )
 @click.option(
     "--host",
-    "machine",
+    "to_host",
     metavar="NAME",
     help="Bring the tree to this machine of yours and work there; `helmsman apply` brings it back.",
 )
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
+@placement_options
 @interactive_option
 @click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer.")
 @click.option("--bound", is_flag=True, help="Run it in this process: it ends when this process does.")
@@ -118,7 +120,7 @@ def command(
     directory: str | None,
     session_id: str | None,
     go_on: bool,
-    machine: str | None,
+    to_host: str | None,
     worktree: bool,
     interactive: bool,
     detach: bool,
@@ -142,13 +144,14 @@ def command(
     from helmsman.terminal import has_terminal
 
     _check_combination(session_id, directory, go_on=go_on, worktree=worktree, detach=detach, bound=bound)
-    arguments = step_arguments(**options)
-    if machine is not None:
+    placement = take_placement(options)
+    arguments = step_arguments(**options) | placement
+    if to_host is not None:
         from helmsman.cli.host import TreeElsewhere
 
         _check_away(session_id, go_on=go_on, bound=bound, engine=engine)
         context = click.get_current_context()
-        context.with_resource(hosted(TreeElsewhere(machine)))
+        context.with_resource(hosted(TreeElsewhere(to_host)))
         arguments["bring"] = str(host().place(directory))
         directory = None
     if worktree:
@@ -195,7 +198,7 @@ def command(
             outcome = await talk_from_start(lambda message: partial(step, message), display, talk=talk)
         else:
             outcome = await follow(partial(step, text), display, talk=talk)
-        if (worktree or machine) and outcome.result is not None and outcome.session is not None and not as_json:
+        if (worktree or to_host) and outcome.result is not None and outcome.session is not None and not as_json:
             click.echo(f"  apply its changes with helmsman apply {short_id(outcome.session.id)}", err=True)
         return outcome.exit_code
 

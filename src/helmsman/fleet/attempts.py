@@ -1,10 +1,14 @@
-"""A task whose machine was lost in the middle of its turn, begun again: whether, and with which words."""
+"""How a task is attempted: how long its turn may be silent, and when its machine was lost in the middle of that, whether it
+is begun again, and with which words.
+"""
 
 from __future__ import annotations
 
+import math
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
+from helmsman.model.options import OnMachineLoss, TurnLimits
 from helmsman.model.questions import Prompt, Question
 
 if TYPE_CHECKING:
@@ -15,14 +19,13 @@ if TYPE_CHECKING:
 
     from helmsman.tasks.spec import TurnSpec
 
-OnMachineLoss = Literal["continue", "ask", "fail"]
-"""What becomes of a turn that was cut off because its machine was lost."""
-
 ON_LOSS: Final = "onMachineLoss"
 """The key of what its door wants, in the specification of a task."""
 ASKED: Final = "turnAsked"
 """The key of the attempt that last had an agent asked for the turn, in the metadata; written before that is done."""
 CONTINUE, FAIL = "continue", "fail"
+_SILENCE: Final = "silenceSec"
+"""The key of how long its turns may be silent, at their beginning and later, in the metadata of a task; None is no limit."""
 
 _CUT: Final = (
     "The machine that worked on this was lost in the middle of it, and you go on on another. Uncommitted changes may be "
@@ -44,6 +47,20 @@ _NOT_BROUGHT: Final = "You are in another directory, and what git ignores is not
 def moved_words(prompt: str) -> str:
     """What the agent is told that goes on with another turn on another machine."""
     return f"You go on on another machine. Your files are as you left them. {_NOT_BROUGHT}\n\n{prompt}"
+
+
+def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
+    """For the metadata of a task: how long its turns may be silent. Nothing where that is for its machine to say."""
+    if limits is None:
+        return {}
+    seconds = (limits.first_event, limits.inactivity)
+    return {_SILENCE: [None if math.isinf(one) else one for one in seconds]}
+
+
+def silence_of(metadata: Mapping[str, Any]) -> TurnLimits | None:
+    """The limits that were kept."""
+    kept = metadata.get(_SILENCE)
+    return None if kept is None else TurnLimits.of(*(float(seconds or 0) for seconds in kept))
 
 
 def was_cut(row: DictRow) -> bool:

@@ -7,13 +7,16 @@ store it stores when the database is back (`keep_trying`).
 from __future__ import annotations
 
 import logging
+import os
 import time
 from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import anyio
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
 from helmsman.errors import FleetNotReady, FleetUnavailable, InvalidSetting
@@ -29,9 +32,13 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Between two tries: who waits for the database has it soon after it is back."""
 _DOOR_SECONDS: Final = 5.0
 """So long a door tries before its caller is told that the database is away."""
+_UNUSED_SECONDS: Final = 20.0
+_TELL_SECONDS: Final = 1.0
+_TELL: Final = "select pg_notify(channel, payload) from unnest(%s::text[], %s::text[]) as news (channel, payload)"
 _GONE: Final = (psycopg.OperationalError, psycopg.InterfaceError)
 _DOWN: Final = ("connection refused", "starting up", "shutting down", "is not yet accepting", "no such file")
 """What is said of a server that is not there for anybody, as opposed to one that only we cannot reach."""
+_PLAIN: Final = "server does not support SSL"
 
 ResultT = TypeVar("ResultT")
 Connection = psycopg.AsyncConnection[DictRow]
@@ -44,11 +51,32 @@ def checked_url(url: str) -> str:
         InvalidSetting: It is none.
     """
     parts = urlsplit(url)
-    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/"):
+    try:
+        wanted = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        wanted = {}
+    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/") or not wanted:
         raise InvalidSetting(
             "The address of a fleet has the form postgresql://USER@HOST/DATABASE. Put it into HELMSMAN_FLEET_URL."
         )
-    return "postgresql" + url[url.index(":") :]
+    url = "postgresql" + url[url.index(":") :]
+    hosts = str(wanted.get("host") or os.environ.get("PGHOST", "")).split(",")
+    mode = wanted.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
+    if mode not in ("prefer", "allow") or all(map(_is_here, hosts)):
+        return url
+    # Postgres's own default goes on in plain text where the server, or whoever is in between, offers nothing better.
+    rest = [(name, value) for name, value in parse_qsl(parts.query) if name != "sslmode"]
+    return urlunsplit(urlsplit(url)._replace(query=urlencode([*rest, ("sslmode", "require")])))
+
+
+def _is_here(host: str) -> bool:
+    """Whether nothing leaves this machine on the way to a host."""
+    if not host or host == "localhost" or host.startswith(("/", "@")):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class FleetDatabase:
@@ -57,9 +85,12 @@ class FleetDatabase:
     def __init__(self, url: str, *, name: str = "helmsman", most: int = 4) -> None:
         self.url = checked_url(url)
         self._name = name
-        self._idle: list[Connection] = []
+        self._idle: list[tuple[Connection, float]] = []
+        """With when each was last used, which was longest ago first."""
         self._room = anyio.Semaphore(most)
         self._is_closed = False
+        self._news: dict[tuple[str, str], None] = {}
+        self._is_telling = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,7 +98,7 @@ class FleetDatabase:
     async def __aexit__(self, *exc: object) -> None:
         self._is_closed = True
         while self._idle:
-            await self._idle.pop().close()
+            await self._idle.pop()[0].close()
 
     async def connect(self) -> Connection:
         """A connection of one's own, such as one that listens. Every statement is a transaction, unless one is begun."""
@@ -87,7 +118,7 @@ class FleetDatabase:
     async def connection(self) -> AsyncIterator[Connection]:
         """One of the few connections. It is not used again after an error that may have cost it."""
         async with self._room:
-            connection = self._idle.pop() if self._idle else await self.connect()
+            connection = self._idle.pop()[0] if self._idle else await self.connect()
             try:
                 yield connection
             except BaseException as error:
@@ -100,7 +131,14 @@ class FleetDatabase:
                     if self._is_closed:
                         await connection.close()
                     else:
-                        self._idle.append(connection)
+                        self._idle.append((connection, time.monotonic()))
+                        await self._close_unused()
+
+    async def _close_unused(self) -> None:
+        """Of many workers' connections those count that are there for nothing."""
+        while self._idle and time.monotonic() - self._idle[0][1] > _UNUSED_SECONDS:
+            with anyio.CancelScope(shield=True), suppress(psycopg.Error):
+                await self._idle.pop(0)[0].close()
 
     async def all(self, sql: LiteralString, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[DictRow]:
         """The rows of one statement."""
@@ -127,6 +165,11 @@ class FleetDatabase:
             except psycopg.errors.UndefinedTable as error:
                 raise not_ready() from error
             except _GONE as error:
+                if _PLAIN in str(error):
+                    raise FleetNotReady(
+                        "The fleet's database takes no encrypted connections, and code and prompts travel on them. Switch "
+                        "TLS on there; ?sslmode=disable in HELMSMAN_FLEET_URL says that you want it so."
+                    ) from error
                 if time.monotonic() + pause > until:
                     raise unavailable(error) from error
             await anyio.sleep(pause)
@@ -144,6 +187,24 @@ class FleetDatabase:
                     told = True
             await anyio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def tell(self, *news: tuple[str, str]) -> None:
+        """Notify whoever listens to a channel, of what is stored by now. It may be lost: who waits looks now and then.
+
+        Not in the transaction that stores something, where many do so at once: Postgres writes transactions that notify one
+        after another, each with its own wait for the disk. What is to be told while something is being told goes together.
+        """
+        self._news.update(dict.fromkeys(news))
+        if self._is_telling:
+            return
+        self._is_telling = True
+        try:
+            with anyio.move_on_after(_TELL_SECONDS, shield=True), suppress(psycopg.Error):
+                while self._news:
+                    told, self._news = tuple(self._news), {}
+                    await self.all(_TELL, ([channel for channel, _ in told], [payload for _, payload in told]))
+        finally:
+            self._is_telling = False
 
     @asynccontextmanager
     async def listening(self, *channels: str) -> AsyncIterator[AsyncIterator[str]]:

@@ -11,25 +11,31 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+import anyio.to_thread
+
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.files import refuse_outside
 from helmsman.base.surroundings import from_here
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
-from helmsman.fleet.attempts import ON_LOSS
-from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
+from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
+from helmsman.fleet.door_lanes import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
 from helmsman.fleet.door_trees import DoorTrees
 from helmsman.fleet.link import FleetLink
+from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, session_options, turn_input
 from helmsman.model.options import Placement
+from helmsman.notices.config import NotifySettings
 from helmsman.service import Helmsman
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, options_to_keep
 from helmsman.tasks.spec import TurnSpec
+from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.inputs import PathLike
-    from helmsman.model.options import SessionOptions, TurnInput, TurnKind
+    from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
     from helmsman.sessions.session import QuestionHandler, Session, WhenBusy
     from helmsman.steering.shared import OpenFleet, Shared
     from helmsman.tasks.model import Task
@@ -51,6 +57,12 @@ _EVENTS: Final = 1000
 def fleet_opener(shared: Shared) -> OpenFleet:
     """Opens fleets for the doors of a hub: one connection to each, for as long as the hub lives."""
     links: dict[str, FleetLink] = {}
+    posts: dict[str, FleetPost] = {}
+    place = place_in(shared.state_dir / "fleet")
+
+    async def load() -> NotifySettings:
+        settings = shared.notices.settings
+        return NotifySettings() if settings is None else await settings()
 
     @asynccontextmanager
     async def open_fleet(helm: Helmsman) -> AsyncIterator[FleetDoor]:
@@ -59,23 +71,34 @@ def fleet_opener(shared: Shared) -> OpenFleet:
         link = links.get(url)
         if link is None or link.failed is not None:
             link = links[url] = FleetLink(url, helm.settings, shared.tasks)
-            shared.tasks.start_soon(link.run)
+            post = posts[url] = FleetPost(
+                link.client.database, load, place, shared.agents.title, shared.notices, is_shown=True
+            )
+            shared.tasks.start_soon(_serve, link, post)
         await link.opened.wait()
         if link.failed is not None:
             raise link.failed.again()
         async with Helmsman(replace(helm.settings, fleet_url=None), env=helm.environment, shared=shared) as own:
-            yield FleetDoor(helm, own, link)
+            yield FleetDoor(helm, own, link, posts[url])
 
     return open_fleet  # type: ignore[return-value]
+
+
+async def _serve(link: FleetLink, post: FleetPost) -> None:
+    async with anyio.create_task_group() as both:
+        both.start_soon(post.run)
+        await link.run()
+        both.cancel_scope.cancel()
 
 
 class FleetDoor:
     """What one door asks of its fleet. `own` is the Helmsman of this machine."""
 
-    def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink) -> None:
+    def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink, post: FleetPost) -> None:
         self._helm = helm
         self.own = own
         self.link = link
+        self.post = post
         tasks = FleetTasks(self, own)
         self.trees = DoorTrees(link.client, own.settings, helm.allowed_roots)
         self._parts: dict[str, Any] = {"tasks": tasks, "extras": FleetExtras(self, own, tasks)}
@@ -123,7 +146,7 @@ class FleetDoor:
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
         kind: TurnKind | None = None,
-        limits: Any = None,
+        limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
         tools: Sequence[Any] = (),
         on_limit: str | None = None,
@@ -154,6 +177,7 @@ class FleetDoor:
         turn = turn_input(prompt, output_schema=output_schema, effort=effort, kind=kind)
         _refuse_what_stays_here(images, tools, on_limit)
         draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
+        draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(limits)})
         task, notes = await self._packed(draft, None if in_place else checked.cwd)
         session = await self._accepted(task, on_question, on_task)
         session.notes += notes
@@ -161,6 +185,7 @@ class FleetDoor:
 
     async def _packed(self, draft: FleetDraft, directory: Path | None) -> tuple[Task, tuple[str, ...]]:
         """Have a task accepted with the tree around a directory; what does not travel, in words."""
+        draft = await self._with_terms(draft)
         if directory is None:
             return await self.link.client.enqueue(draft), ()
         if (known := await self.link.client.with_key(draft)) is not None:
@@ -186,7 +211,7 @@ class FleetDoor:
         when_busy: WhenBusy = "error",
         on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
-        limits: Any = None,
+        limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
         tools: Sequence[Any] = (),
         on_limit: str | None = None,
@@ -214,10 +239,11 @@ class FleetDoor:
         checked = replace(checked, cwd=known.cwd)  # which need not be on this machine
         draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
         lane = lane_of(session.id)
-        first = (await self.link.lanes.of_lanes([lane]))[lane][0]
-        draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: first.directory})
+        earlier = (await self.link.lanes.of_lanes([lane]))[lane]
+        held = silence_to_keep(silence_of(earlier[-1].metadata) if limits is None else limits)
+        draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
         session.options = checked
-        return await self._accepted(await self.link.client.enqueue(draft), on_question, on_task)
+        return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
 
     def _draft(
         self,
@@ -271,6 +297,17 @@ class FleetDoor:
             session.on_question = on_question
             self.link.offer_questions(session)
         return session
+
+    async def _with_terms(self, draft: FleetDraft) -> FleetDraft:
+        return replace(draft, metadata={**draft.metadata, **await self.terms(draft.agent, draft.directory)})
+
+    async def terms(self, agent: str, directory: str | None) -> dict[str, Any]:
+        """What tasks and schedules have in their metadata of the door that asks for them: the project that they count for,
+        and who is told of them.
+        """
+        project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
+        told = await self.post.who_is_told(agent=agent, directory=directory)
+        return told if project is None else {**told, PROJECT: project}
 
     # --- go on -------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,9 @@ _SESSION: Final = "fleet-"
 PLACE: Final = "place"
 """Where the work of a task came from: the directory on the machine of the door. Its own is where it is done."""
 
+PROJECT: Final = "project"
+"""What the work of a task counts for: the repository of that directory."""
+
 
 def session_id_of(lane: str) -> str:
     """The id by which doors know the session of a lane."""
@@ -173,6 +176,15 @@ class Lanes:
         """What a task was to do, and how."""
         rows = await self._all("select spec from helmsman.tasks where id = %(id)s", {"id": task_id})
         return TurnSpec.kept(rows[0]["spec"]) if rows else None
+
+    async def at_work(self, limit: int) -> list[Task]:
+        """What runs, then what waits, in the order in which it is begun."""
+        rows = await self._all(
+            "select * from helmsman.tasks where status in ('pending', 'working') "
+            "order by status = 'pending', priority, number limit %(limit)s",
+            {"limit": limit},
+        )
+        return [as_doors_see(row) for row in rows]
 
     async def usages(self) -> list[Task]:
         """All tasks that have used something."""

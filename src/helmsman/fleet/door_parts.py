@@ -13,21 +13,32 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.capabilities import Extras
 from helmsman.capabilities.all_tasks import TaskResults, Tasks
+from helmsman.capabilities.budgets import Budgets
 from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
 from helmsman.capabilities.local_tasks import LocalTasks
+from helmsman.capabilities.notices import Notices
+from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy
+from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
+from helmsman.fleet.rows import FLEET
+from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
+from helmsman.worktrees.places import projects
 from helmsman.worktrees.returning import apply_result, diff_of_result
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from helmsman.capabilities.budgets import BudgetState
     from helmsman.fleet.door_trees import DoorTrees
     from helmsman.fleet.link import FleetLink
+    from helmsman.fleet.notices import FleetPost
+    from helmsman.model.options import SessionOptions
+    from helmsman.notices.store import Delivery
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
@@ -37,6 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CANDIDATES: Final = 50
+_SHOWN_TASKS, _SHOWN_CHARS = 100, 120
+"""Of what runs and waits, for the page of machines."""
 
 
 class _Door(Protocol):
@@ -44,6 +57,7 @@ class _Door(Protocol):
 
     link: FleetLink
     trees: DoorTrees
+    post: FleetPost
 
     async def start(self, prompt: str, **options: Any) -> Session: ...
 
@@ -52,6 +66,8 @@ class _Door(Protocol):
     async def session(self, session_id: str) -> Session: ...
 
     async def task(self, task_id: str) -> Task: ...
+
+    async def terms(self, agent: str, directory: str | None) -> dict[str, Any]: ...
 
 
 class _DoorsTasks(LocalTasks):
@@ -282,6 +298,47 @@ class _DoorsUsage(UsageReports):
         ]
 
 
+class _DoorsSchedules(Schedules):
+    """Schedules of the fleet and of this machine. A new one is the fleet's."""
+
+    prefix = FLEETS
+
+    def __init__(self, own: Steering, door: _Door) -> None:
+        super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client)))
+        self._door = door
+
+    async def _terms(self, options: SessionOptions) -> dict[str, Any]:
+        """The machines that run it have terms of their own. What a task's metadata say of its door, its runs' do."""
+        return await self._door.terms(options.agent, None if options.cwd is None else str(options.cwd))
+
+
+class _DoorsBudgets(Budgets):
+    """Those of this machine, which are for its own work, and those of the fleet."""
+
+    def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
+        super().__init__(own, own.extras.usage, tasks.prices)
+        self._door = door
+
+    async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
+        place = None if directory is None else str(directory)
+        project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), place)
+        fleets = await states_of_fleet(self._door.link.client.database, project)
+        return *await super().states(directory), *fleets
+
+
+class _DoorsNotices(Notices):
+    """What was told of tasks of this machine, and of the fleet's to the recipients that this machine has."""
+
+    def __init__(self, door: _Door, own: Helmsman) -> None:
+        super().__init__(own)
+        self._door = door
+
+    async def log(self, limit: int = 50) -> Sequence[Delivery]:
+        fleets = self.within_roots(await self._door.post.log(limit))
+        both = (*await super().log(limit), *fleets)
+        return sorted(both, key=lambda one: one.created_at, reverse=True)[:limit]
+
+
 class FleetExtras(Extras):
     """Of this machine, but for what is known of a fleet's sessions."""
 
@@ -291,9 +348,35 @@ class FleetExtras(Extras):
         self._own = own
 
     async def fleet(self) -> Mapping[str, Any] | None:
-        client = self._door.link.client
-        machines = [machine.as_dict() for machine in await client.machines()]
-        return {"machines": machines, "waiting": dict(await client.waiting())}
+        link = self._door.link
+        tasks = [
+            {
+                "taskId": task.id,
+                "sessionId": task.session_id,
+                "text": task.instruction.strip().partition("\n")[0][:_SHOWN_CHARS],
+                "status": task.status,
+                "askedAt": task.created_at.isoformat(),
+                **{name: task.metadata[FLEET].get(name) for name in ("machine", "queue", "priority", "notBefore")},
+            }
+            for task in await self._own.tasks.local.inside(await link.lanes.at_work(_SHOWN_TASKS))
+        ]
+        return {
+            "machines": [machine.as_dict() for machine in await link.client.machines()],
+            "waiting": dict(await link.client.waiting()),
+            "tasks": tasks,
+        }
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        return _DoorsSchedules(cast("Steering", self._own), self._door)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        return _DoorsBudgets(self._door, self._own, self._tasks)
+
+    @cached_property
+    def notices(self) -> Notices:
+        return _DoorsNotices(self._door, self._own)
 
     @cached_property
     def changes(self) -> Changes:

@@ -29,6 +29,7 @@ _NEXT: Final = sa.text(
     returning id, queue, priority, extract(epoch from not_before - clock_timestamp())::float as delay
     """
 )
+_TELL: Final = sa.text("select pg_notify('helmsman_queues', :queue)")
 
 
 def lock_lane(connection: sa.Connection, lane: str) -> None:
@@ -49,9 +50,28 @@ def queue_next(enqueuer: Enqueuer, lane: str) -> None:
             return
         row = connection.execute(_NEXT, {"lane": lane}).first()
         if row is not None:
-            enqueuer.register(row.queue)
             delay = row.delay if row.delay is not None and row.delay > 0 else None
             enqueuer.put(connection, row.id, row.queue, priority=row.priority, delay=delay)
+            tell_workers(connection, row.queue)
+
+
+def tell_workers(connection: sa.Connection, queue: str) -> None:
+    """With the end of the transaction, that something waits. Blocks."""
+    connection.execute(_TELL, {"queue": queue})
+
+
+async def lane_behind(database: FleetDatabase, task_id: str) -> str | None:
+    """The lane of a task, if another waits in it."""
+    row = await database.one(
+        """
+        select lane from helmsman.tasks ended where id = %s and exists (
+            select from helmsman.tasks other
+            where other.lane = ended.lane and other.status = 'pending' and not other.is_queued
+        )
+        """,
+        (task_id,),
+    )
+    return None if row is None else str(row["lane"])
 
 
 async def waiting_lanes(database: FleetDatabase) -> list[str]:

@@ -27,8 +27,10 @@ from helmsman.errors import (
 )
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.door_lanes import Lanes, lane_of, session_id_of
+from helmsman.fleet.notices import NOTIFY, was_seen
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
+    EngineGone,
     Event,
     Failure,
     Notice,
@@ -44,7 +46,7 @@ from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -262,8 +264,8 @@ class FleetLink:
         session = known.session
         if isinstance(event, TurnRequested) and session.state.turn_id is None:
             return  # it was told when the task was accepted
-        if isinstance(event, TurnEnded) and event.agent_id is None:
-            return  # it has ended when all of it has stopped, and that is in the task
+        if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
+            return  # it has ended when all of it has stopped, and that is in the task; another engine may go on with it
         event = replace(event, session_id=session.id)
         if isinstance(event, QuestionAsked):
             event = replace(event, question=replace(event.question, session_id=session.id))
@@ -290,6 +292,8 @@ class FleetLink:
 
     async def _end(self, known: _Followed, task: Task) -> None:
         task = known.task = await self.client.get(task.id)
+        if known.session.is_watched and NOTIFY in task.metadata:
+            await was_seen(self.client.database, task.id)
         outcome, failure = {"completed": ("completed", None), "canceled": ("interrupted", None)}.get(
             task.status, ("failed", _failure(task))
         )
@@ -402,17 +406,19 @@ class FleetLink:
         """Stop what a session is doing, and drop what waits in it. Returns when it has stopped."""
         session = await self.session(session_id)
         lane = lane_of(session_id)
-        for task in reversed((await self.lanes.of_lanes([lane]))[lane]):
+        tasks = (await self.lanes.of_lanes([lane]))[lane]
+        for task in reversed(tasks):
             if task.is_running:
                 await self.client.cancel(task.id)
-        await self._until_told(session)
+        await self._until_told(session, {task.id for task in tasks[:-1]})
         return session
 
-    async def _until_told(self, session: Session) -> None:
-        """Wait until it is told here that a session has stopped."""
+    async def _until_told(self, session: Session, earlier: Collection[str]) -> None:
+        """Wait until it is told here that a session has stopped, with all that waited in it: that is told after its turn."""
         await self.catch_up(session)
+        known = self._known[lane_of(session.id)]
         with anyio.move_on_after(_TOLD_SECONDS):
-            while session.state.is_running:
+            while session.state.is_running or (known.task is not None and known.task.id in earlier):
                 await session.feed.changed()
 
     async def say(

@@ -12,7 +12,7 @@ from psycopg.types.json import Json
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.values import encoded
-from helmsman.fleet.rows import clean_text, jsonb, usage_as_json
+from helmsman.fleet.rows import DOORS, clean_text, jsonb, usage_as_json
 from helmsman.tasks.model import KEPT
 from helmsman.tasks.outcome import to_keep
 
@@ -33,9 +33,10 @@ class NotOwner(Exception):
 
 
 _OWNED: Final = """
-    with owned as (select id from helmsman.tasks where id = %(task)s and epoch = %(epoch)s for share),
-    told as (select pg_notify('helmsman_fleet', %(task)s) from owned)
+    with owned as (select id from helmsman.tasks where id = %(task)s and epoch = %(epoch)s for share)
 """
+_TOLD: Final = ", told as (select pg_notify('helmsman_fleet', %(task)s) from owned)"
+"""What is written often is told afterwards instead (`FleetDatabase.tell`)."""
 
 _CLAIM: Final = """
     with claimed as (
@@ -120,10 +121,13 @@ class OwnedTask:
         row = await database.one(_CLAIM, {"task": task_id, "worker": worker})
         return None if row is None else cls(database, row, row["event_count"])
 
-    async def _write(self, sql: LiteralString, **values: Any) -> DictRow:
-        row = await self.database.one(_OWNED + sql, {"task": self.id, "epoch": self.epoch, **values})
+    async def _write(self, sql: LiteralString, *, often: bool = False, **values: Any) -> DictRow:
+        checked = _OWNED + sql if often else _OWNED + _TOLD + sql
+        row = await self.database.one(checked, {"task": self.id, "epoch": self.epoch, **values})
         if row is None or not row["owned"]:
             raise NotOwner(self.id)
+        if often:
+            await self.database.tell((DOORS, self.id))
         return row
 
     async def update(self, **changes: Any) -> None:
@@ -139,10 +143,10 @@ class OwnedTask:
                     last_event_at = clock_timestamp(), updated_at = clock_timestamp(), revision = revision + 1
                 where id = %(task)s and epoch = %(epoch)s and status = 'working' returning id
             )
-            select (select count(*) from changed) as owned, (select count(*) from told) as told
+            select (select count(*) from changed) as owned
         """
         values["progress"], values["metadata"] = jsonb(values["progress"]), jsonb(values["metadata"])
-        await self._write(sql, **values)
+        await self._write(sql, often=True, **values)
 
     async def add_events(self, events: Sequence[Any]) -> None:
         """Store what has happened, in order, behind what is stored. Asked again for the same, it is stored once."""
@@ -151,9 +155,9 @@ class OwnedTask:
                 insert into helmsman.events (task, first, count, epoch, data)
                 select id, %(first)s, %(count)s, %(epoch)s, %(data)s from owned on conflict do nothing
             )
-            select (select count(*) from owned) as owned, (select count(*) from told) as told
+            select (select count(*) from owned) as owned
         """
-        await self._write(sql, first=self.stored, count=len(events), data=Json(list(events)))
+        await self._write(sql, often=True, first=self.stored, count=len(events), data=Json(list(events)))
         self.stored += len(events)
 
     async def add_rollout(self, session_id: str, file: str, start: int, data: bytes) -> None:

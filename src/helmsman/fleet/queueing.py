@@ -1,33 +1,50 @@
 """DBOS as a fleet uses it: what is queued, who takes it, and how the work of the dead is given back.
 
 DBOS keeps the queue: accepted once, in order of priority, not before its time, taken by one worker. What it calls a workflow
-is a task of ours with one step, which runs the task whole; everything else is in tables of ours. Three things of DBOS are
-reached for that it does not offer by name, all here: how many tasks a process takes, which queues it learns of later, and
-the one function that gives work back to its queue only if it is still that of somebody dead. Hence the pinned version.
+is a task of ours with one step, which runs the task whole; everything else is in tables of ours. When to look into which
+queue is ours, too: DBOS polls each of them, several times a second, and we are told. What is reached for of DBOS that it
+does not offer by name is all here: its loops that we have no use for, the claim of what is queued, and the one function that
+gives work back to its queue only if it is still that of somebody dead. Hence the pinned version.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import uuid
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import anyio
 import anyio.to_thread
+import dbos._dbos as machinery
+import psycopg
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, EnqueueOptions
+from dbos._core import execute_dequeued_workflow
+from dbos._queue import _INTERNAL_QUEUE_CONSTRUCTION, Queue
 from dbos._serialization import DBOSPortableJSONSerializer
+from dbos._sys_db_postgres import PostgresSystemDatabase
+
+from helmsman.base.concurrency import sleep_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from sqlalchemy import Connection, Engine
 
+    from helmsman.fleet.database import FleetDatabase
+
 APPLICATION: Final = "helmsman"
 VERSION: Final = "fleet-1"
 """Raised only when the workflow itself gets other steps: what ran on one version is never taken up by another."""
 WORKFLOW: Final = "task"
-FAST_POLL, SLOW_POLL = 0.3, 1.0
-"""How often a worker looks into the queue of an agent, and into all others."""
+QUEUES: Final = "helmsman_queues"
+"""The channel on which workers hear that something waits, as the name of its queue."""
+_LOOK_SECONDS: Final = 5.0
+"""How often a worker with room looks into its queues, whatever is notified."""
+_REST_SECONDS: Final = 0.05
+"""Between two looks, however much is notified."""
+_LAST_SECONDS: Final = 0.1
+"""So much later than an idle worker one looks whose places are all but taken: who has more room comes first."""
 _MOST_RECOVERIES: Final = 1000
 """Who counts attempts is the worker, which can say so in the task."""
 
@@ -63,7 +80,6 @@ class Enqueuer:
             lazy=True,
             retry_connection_errors=False,
         )
-        self._registered: set[str] = set()
 
     def close(self) -> None:
         self._client.destroy()
@@ -84,17 +100,6 @@ class Enqueuer:
             options["delay_seconds"] = delay
         self._client.enqueue_in_transaction(connection, options, task_id)
 
-    def register(self, queue: str) -> None:
-        """See to it that a queue is there: what is in one that nobody knows waits for ever."""
-        if queue not in self._registered:
-            poll = FAST_POLL if queue.isalnum() else SLOW_POLL
-            self._client.register_queue(queue, polling_interval_sec=poll, on_conflict="never_update")
-            self._registered.add(queue)
-
-    def queues(self) -> list[str]:
-        """The queues there are."""
-        return [queue.name for queue in self._client.list_queues()]
-
     def forget(self, task_ids: Iterable[str]) -> None:
         """Take tasks out of the queue that have ended before anybody took them."""
         self._client.cancel_workflows(list(task_ids))
@@ -104,29 +109,71 @@ class Enqueuer:
         self._client.delete_workflows(list(task_ids))
 
 
+_WAITING: Final = """
+    with recursive first as (
+        (
+            select queue_name, priority, created_at from dbos.workflow_status
+            where status = 'ENQUEUED' and application_name = 'helmsman'
+            order by queue_name, priority, created_at limit 1
+        )
+        union all
+        select next.* from first, lateral (
+            select queue_name, priority, created_at from dbos.workflow_status
+            where status = 'ENQUEUED' and application_name = 'helmsman' and queue_name > first.queue_name
+            order by queue_name, priority, created_at limit 1
+        ) next
+    )
+    select array(select queue_name from first order by priority, created_at) as queues, (
+        select min(delay_until_epoch_ms) / 1000.0 - extract(epoch from clock_timestamp()) from dbos.workflow_status
+        where status = 'DELAYED' and application_name = 'helmsman'
+    )::float as due
+"""
+"""The queues in which something waits, by what is first in them, found by the ends of an index: ten thousand tasks in one
+queue cost as much as one. And in how many seconds something is due that was to wait.
+"""
+_DUE: Final = """
+    update dbos.workflow_status set status = 'ENQUEUED'
+    where status = 'DELAYED' and application_name = 'helmsman'
+        and delay_until_epoch_ms <= extract(epoch from clock_timestamp()) * 1000
+    returning queue_name
+"""
+
+
 class Taker:
     """Takes tasks from queues for a worker and has them run, on the event loop in which it is launched."""
 
-    def __init__(self, url: str, worker_id: str, run: Callable[[str], Awaitable[str]], free: Callable[[], int]) -> None:
-        """`run` runs a task by its id; `free` says how many more the worker takes."""
+    def __init__(
+        self,
+        database: FleetDatabase,
+        worker_id: str,
+        run: Callable[[str], Awaitable[str]],
+        *,
+        capacity: int,
+        serves: Callable[[str], bool],
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        """`run` runs a task by its id; `serves` says from which queues it takes."""
         _be_quiet()
+        self._database = database
         self._id = worker_id
-        self._free = free
+        self._capacity = capacity
+        self._serves = serves
+        self._is_leaving = is_leaving
         self.taken: set[str] = set()
         """What was taken here and has not ended."""
         self.started: set[str] = set()
         """Those of them that have begun to run."""
-        self._taking = threading.Lock()
+        self._woken = anyio.Event()
         self._dbos = DBOS(
             config={
                 "name": APPLICATION,
-                "system_database_url": url,
+                "system_database_url": database.url,
                 "executor_id": worker_id,
                 "application_version": VERSION,
                 "serializer": DBOSPortableJSONSerializer(),
                 "log_level": "ERROR",
                 "run_migrations": False,
-                "sys_db_pool_size": 8,
+                "sys_db_pool_size": 4,
             }
         )
 
@@ -143,39 +190,80 @@ class Taker:
             finally:
                 self.taken.discard(task_id)
                 self.started.discard(task_id)
+                self.wake()
 
-    def launch(self, queues: Iterable[str]) -> None:
-        """Begin to take what is in these queues. To be called in the event loop."""
-        DBOS.listen_queues(list(queues))
+    def launch(self) -> None:
+        """Be ready to run what is taken. To be called in the event loop."""
+        for owner, loop in _UNUSED:
+            assert hasattr(owner, loop), loop
+            setattr(owner, loop, lambda *_: None)
         DBOS.launch()
-        system = self._system
-        take = system.start_queued_workflows
 
-        def take_as_many_as_fit(queue: Any, *arguments: Any, **named: Any) -> Any:
-            if queue.name.startswith("_"):  # DBOS's own
-                return take(queue, *arguments, **named)
-            with self._taking:  # one thread for each queue, and one number of places for all of them
-                free = self._free()
-                if free <= 0:
-                    return [], "worker_concurrency"
-                queue._worker_concurrency = (free + 1) // 2  # noqa: SLF001 - the others may have room, too
-                executor, version, partition, _running, *more = arguments
-                found, reason = take(queue, executor, version, partition, 0, *more, **named)
-                self.taken.update(found)
-                return found, reason
+    def wake(self) -> None:
+        """Something may wait, or there is room again."""
+        self._woken.set()
 
-        system.start_queued_workflows = take_as_many_as_fit
+    async def take(self) -> None:
+        """Take what waits whenever there is room for it."""
+        while True:
+            self._woken, wait = anyio.Event(), _LOOK_SECONDS
+            try:
+                if self._free > 0:
+                    wait = await self._look()
+            except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
+                log.debug("the queues cannot be looked into: %s", error)
+            await anyio.sleep(_REST_SECONDS)
+            await sleep_until(self._woken, wait)
+            await anyio.sleep(_LAST_SECONDS * len(self.taken) / self._capacity)
+
+    @property
+    def _free(self) -> int:
+        return 0 if self._is_leaving() else self._capacity - len(self.taken)
+
+    async def _look(self) -> float:
+        """Take what there is room for; in how many seconds to look again, unless something is told."""
+        row = await self._database.one(_WAITING)
+        assert row is not None
+        due = row["due"]
+        if due is not None and due <= 0:
+            queues = {found["queue_name"] for found in await self._database.all(_DUE)}
+            await self._database.tell(*((QUEUES, queue) for queue in queues))
+            return 0.0
+        found = [queue for queue in row["queues"] if self._serves(queue)]
+        for queue in found:
+            if (free := self._free) > 0:
+                some = (free + 1) // 2  # the others may have room, too
+                await anyio.to_thread.run_sync(self._claim, queue, some, abandon_on_cancel=True)
+        return _REST_SECONDS if found and self._free > 0 else min(_LOOK_SECONDS, due or _LOOK_SECONDS)
+
+    def _claim(self, name: str, some: int) -> None:
+        """Have tasks of a queue run here. Blocks."""
+        token = uuid.uuid4().hex
+        queue = Queue(name, worker_concurrency=some, token=_INTERNAL_QUEUE_CONSTRUCTION)
+        found, _ = self._system.start_queued_workflows(queue, self._id, VERSION, None, owner_xid=token)
+        self.taken.update(found)
+        for status in self._system.get_workflow_statuses(found) if found else ():
+            execute_dequeued_workflow(self._dbos, status, token)
 
     @property
     def _system(self) -> Any:
         return cast("Any", self._dbos)._sys_db  # noqa: SLF001
 
-    def listen(self, queue: str) -> None:
-        """Take from another queue as well; it is found within a second."""
-        listening = cast("Any", self._dbos)._listening_queues  # noqa: SLF001
-        if queue not in listening:
-            listening.append(queue)
-
     async def give_back(self, task_id: str, owner: str) -> bool:
         """Have a task taken anew, if it is still this (dead) worker's. Whoever comes late changes nothing."""
-        return await anyio.to_thread.run_sync(self._system.reenqueue_for_recovery, task_id, [owner], "codex")
+        is_back = await anyio.to_thread.run_sync(self._system.reenqueue_for_recovery, task_id, [owner], "codex")
+        if is_back:
+            row = await self._database.one("select queue from helmsman.tasks where id = %s", (task_id,))
+            if row is not None:
+                await self._database.tell((QUEUES, row["queue"]))
+        return bool(is_back)
+
+
+_UNUSED: Final = (
+    (machinery, "queue_thread"),
+    (machinery, "workflow_timeout_thread"),
+    (machinery, "dynamic_scheduler_loop"),
+    (PostgresSystemDatabase, "run_notification_listener"),
+    (PostgresSystemDatabase, "run_notifier"),
+)
+"""The loops of DBOS that we have no use for: each would ask the database something every second, or hold a connection."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
+from helmsman.fleet.queueing import QUEUES
 from helmsman.fleet.rows import machine_of
 from helmsman.tasks.model import KEPT
 
@@ -85,15 +86,17 @@ async def move_from_dead_hosts(database: FleetDatabase) -> None:
                     and (worker.id is null or task.updated_at < clock_timestamp() - make_interval(secs => %s))
             )
             update dbos.workflow_status flow set queue_name = waiting.queue
-            from waiting, dbos.queues known
+            from waiting
             where flow.workflow_uuid = waiting.id and flow.status = 'ENQUEUED' and flow.queue_name like 'host:%%'
-                and known.name = waiting.queue
             returning waiting.id, waiting.queue
             """,
             (_SOFT_SECONDS,),
         )
-        for row in await moved.fetchall():
+        rows = await moved.fetchall()
+        for row in rows:
             await connection.execute("update helmsman.tasks set queue = %s where id = %s", (row["queue"], row["id"]))
+    if rows:
+        await database.tell(*((QUEUES, row["queue"]) for row in rows))
 
 
 async def stop_late_tasks(database: FleetDatabase, enqueuer: Enqueuer) -> None:

@@ -18,6 +18,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.values import decoded
+from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
     AnswerInvalid,
     CannotMove,
@@ -36,6 +37,7 @@ from helmsman.fleet.attempts import (
     moved_words,
     on_loss,
     question_of,
+    silence_of,
     was_cut,
     words_for,
 )
@@ -44,14 +46,16 @@ from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.fleet.workspaces import SharedTree
-from helmsman.model.answered_by import AnsweredBy
-from helmsman.model.events import EngineGone, ItemEnded, QuestionAsked, QuestionClosed
+from helmsman.model.answered_by import DEADLINE, AnsweredBy
+from helmsman.model.events import EngineGone, ItemEnded, QuestionAsked, QuestionClosed, Usage
 from helmsman.steering.opening import Carried
+from helmsman.tasks.model import RESUMES_AT, SCHEDULE, WAITING_FOR
 from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from helmsman.fleet.budgets import FleetBudgets
     from helmsman.fleet.database import FleetDatabase
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
@@ -83,9 +87,10 @@ _MOST_ENGINES: Final = 4
 class TaskRun:
     """A task while this machine has it."""
 
-    def __init__(self, helm: Steering, owned: OwnedTask) -> None:
+    def __init__(self, helm: Steering, owned: OwnedTask, budgets: FleetBudgets) -> None:
         self._helm = helm
         self._owned = owned
+        self._budgets = budgets
         self._pump = EventPump(owned)
         self._session: Session | None = None
         self._has_session = anyio.Event()
@@ -103,6 +108,8 @@ class TaskRun:
         self._own_answer: str | None = None
         self._own_answered = anyio.Event()
         """Of what the fleet itself asks before it goes on."""
+        self._is_unanswered = False
+        """It is a run of a schedule, and nobody has answered it in time."""
         self._stop = anyio.Lock()
         """Held until its turn and all that it left running have stopped."""
         self._has_progress = False
@@ -202,6 +209,7 @@ class TaskRun:
                 return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
             task = await self._until_ended(session)
+            await self._budgets.spent(task.id, task.model, task.usage or Usage())
             await self._store_files()
         except HelmsmanError as error:
             if self._stopping is not None:
@@ -217,6 +225,8 @@ class TaskRun:
             end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": task.note, "retryable": False}}
         if self._stopping is not None and end["status"] == "canceled":
             end["note"] = self._stopping
+        elif self._is_unanswered:
+            end |= {"status": "failed", "error": unanswered(session).as_dict()}
         return end, outcome
 
     async def _store_files(self) -> None:
@@ -329,6 +339,7 @@ class TaskRun:
             "output_schema": turn.output_schema,
             "images": turn.images,
             "max_cost_usd": row["metadata"].get("maxCostUsd"),
+            "limits": silence_of(row["metadata"]),
             "on_task": self._entered,
         }
         # What the door asked for is asked of this machine in the same words: it may have other rules, roots and agents.
@@ -366,6 +377,7 @@ class TaskRun:
 
     def _entered(self, local_id: str) -> None:
         self._local = local_id
+        self._budgets.entered(local_id, self._owned)
 
     def _attach(self, session: Session) -> None:
         """Tell what has happened in its turn so far, and from now on."""
@@ -418,6 +430,7 @@ class TaskRun:
             self._news.set()
         elif isinstance(event, QuestionClosed):
             self._closed.append(event.question_id)
+            self._is_unanswered |= event.by == str(DEADLINE) and SCHEDULE in self._owned.row["metadata"]
             self._news.set()
         elif isinstance(event, EngineGone):
             self._news.set()
@@ -435,6 +448,8 @@ class TaskRun:
                     await self._keep(partial(self._owned.ask, question, seconds), "a question")
             for question_id in closed:
                 await self._keep(partial(self._owned.close_question, question_id), "a question")
+            if self._is_unanswered:
+                await self.stop_turn()
 
     async def _tell_progress(self) -> None:
         while True:
@@ -446,6 +461,7 @@ class TaskRun:
             task = await self._helm.ledger.registry(methodcaller("get", local))
             if task is not None and task.is_running:
                 known = {"progress": task.progress, "note": task.note, "turn_id": self._session.state.turn_id}
+                known["metadata"] = {key: task.metadata.get(key) for key in (WAITING_FOR, RESUMES_AT)}
                 await self._keep(partial(self._owned.update, **known), "progress")
 
     # --- what it is told ---------------------------------------------------------------------------------------------
@@ -522,17 +538,23 @@ def _failure(code: str, message: str) -> dict[str, Any]:
 
 
 async def run_task(
-    helm: Steering, database: FleetDatabase, worker: str, task_id: str, running: dict[str, TaskRun]
+    helms: tuple[Steering, Steering],
+    database: FleetDatabase,
+    worker: str,
+    task_id: str,
+    running: dict[str, TaskRun],
+    budgets: FleetBudgets,
 ) -> str:
-    """Claim a task and run it; how it ended."""
+    """Claim a task and run it; how it ended. The second of `helms` is for runs of schedules."""
     while True:
         owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")
         if owned is not None:
-            run = running[task_id] = TaskRun(helm, owned)
+            run = running[task_id] = TaskRun(helms[SCHEDULE in owned.row["metadata"]], owned, budgets)
             try:
                 if (ended := await run.run()) != AGAIN:
                     return ended
             finally:
+                budgets.left(owned)
                 running.pop(task_id, None)
             continue
         row = await database.keep_trying(

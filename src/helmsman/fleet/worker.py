@@ -7,10 +7,9 @@ stopped in order it hands its work over before it ends; drained it takes nothing
 from __future__ import annotations
 
 import logging
-import uuid
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 import anyio.lowlevel
@@ -24,22 +23,26 @@ from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import FleetRefused, FleetUnavailable
+from helmsman.fleet.budgets import FleetBudgets
 from helmsman.fleet.database import FleetDatabase, unavailable
-from helmsman.fleet.lanes import queue_next, waiting_lanes
+from helmsman.fleet.lanes import lane_behind, queue_next, waiting_lanes
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
-from helmsman.fleet.queueing import Enqueuer, Taker
+from helmsman.fleet.notices import FleetPost, place_in
+from helmsman.fleet.queueing import QUEUES, Enqueuer, Taker
 from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dead_hosts, stop_late_tasks
-from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, queue_of, serves
+from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, serves
 from helmsman.fleet.running import TaskRun, run_task
+from helmsman.fleet.schedules import begin_due
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
 from helmsman.fleet.workspaces import drop_worktrees
+from helmsman.notices.config import NotifySettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman.steering.core import Steering
+    from helmsman.service import Helmsman
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +117,7 @@ class Worker:
             self._lease = Lease(
                 self._database,
                 self.id,
-                place=self._place(),
+                place=place_in(self._directory),
                 seconds=self.options.lease,
                 labels=self.options.labels,
                 agents=self.options.agents,
@@ -131,22 +134,28 @@ class Worker:
     async def __aexit__(self, *exc: object) -> None:
         await self._exit.aclose()
 
-    def _place(self) -> str:
-        """What nobody else has who could live at the same time: a name for the directory that is locked."""
-        path = self._directory / "place"
-        if not path.exists():
-            path.write_text(uuid.uuid4().hex, encoding="ascii")
-        return path.read_text(encoding="ascii").strip()
-
-    async def serve(self, helm: Steering) -> None:
+    async def serve(self, helm: Helmsman, patient: Helmsman) -> None:
         """Take tasks and run them, until it is stopped, or drained and idle. What still runs then is left as it is.
+
+        `patient` is the same service for runs of schedules: questions of theirs wait longer.
 
         Raises:
             DeclaredDead: Others have this worker's work. Whatever runs for it must end at once.
             FleetUnavailable: The database cannot be reached; nothing was taken.
         """
         self._helm = helm
-        self._taker = Taker(self._database.url, self.id, self._run, self._free)
+        self._patient = patient
+        self._budgets = FleetBudgets(self._database, helm.tasks.prices)
+        for one in (helm, patient):
+            one.extras.budgets.elsewhere = self._budgets
+        self._taker = Taker(
+            self._database,
+            self.id,
+            self._run,
+            capacity=self.options.capacity,
+            serves=self._serves,
+            is_leaving=self._leaving.is_set,
+        )
         dead: list[DeclaredDead] = []
         failed: list[FleetUnavailable] = []
         async with anyio.create_task_group() as tasks:
@@ -162,15 +171,17 @@ class Worker:
 
             tasks.start_soon(keep_lease)
             try:
-                await anyio.to_thread.run_sync(self._register_queues)
-                self._taker.launch(self._own_queues)
+                self._taker.launch()
             except sa.exc.OperationalError as error:
                 failed.append(unavailable(error.orig or error))
                 tasks.cancel_scope.cancel()
                 await anyio.lowlevel.checkpoint()
             tasks.start_soon(self._listen)
+            tasks.start_soon(self._taker.take)
             tasks.start_soon(self._sweep)
             tasks.start_soon(self._keep_up)
+            tasks.start_soon(self._keep_schedules)
+            tasks.start_soon(self._post(helm).run)
             self.ready.set()
             await self._leaving.wait()
             while self._taker.taken and not self._is_stopping:
@@ -218,33 +229,38 @@ class Worker:
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
-    def _free(self) -> int:
-        """How many more tasks it takes."""
-        return 0 if self._leaving.is_set() else self.options.capacity - len(self._taker.taken)
-
     async def _run(self, task_id: str) -> str:
-        ended = await run_task(self._helm, self._database, self.id, task_id, self._running)
+        helms = self._helm, self._patient
+        ended = await run_task(helms, self._database, self.id, task_id, self._running, self._budgets)
         self._wake()
+        await self._queue_next(task_id)
         return ended
 
-    @property
-    def _own_queues(self) -> list[str]:
-        return [*(queue_of(agent) for agent in self.options.agents), queue_of("", host=self.options.name)]
+    async def _queue_next(self, task_id: str) -> None:
+        """What waits for a task that has ended here is queued at once. (What is missed is found by the sweep.)"""
+        try:
+            if (lane := await lane_behind(self._database, task_id)) is not None:
+                await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
+        except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
+            log.debug("what waits for task %s could not be queued: %s", task_id, error)
 
-    def _register_queues(self) -> None:
-        for queue in self._own_queues:
-            self._enqueuer.register(queue)
+    def _serves(self, queue: str) -> bool:
+        options = self.options
+        return serves(queue, name=options.name, agents=options.agents, labels=options.labels)
 
     async def _listen(self) -> None:
-        """Answers, cancels and drains: what is told of a task wakes it."""
+        """Answers, cancels, drains, and what waits: it is told as the id of a task, or the name of a queue."""
         while True:
             try:
-                async with self._database.listening(channel_of(self.id)) as payloads:
+                async with self._database.listening(channel_of(self.id), QUEUES) as payloads:
+                    self._taker.wake()
                     for run in tuple(self._running.values()):  # what was told while nobody listened
                         run.wake()
-                    async for task_id in payloads:
-                        if task_id in self._running:
-                            self._running[task_id].wake()
+                    async for told in payloads:
+                        if told in self._running:
+                            self._running[told].wake()
+                        elif self._serves(told):
+                            self._taker.wake()
                         else:
                             self._wake()
             except psycopg.Error as error:
@@ -266,10 +282,6 @@ class Worker:
                 await self._find_strays()
                 for lane in await waiting_lanes(self._database):
                     await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
-                for queue in await anyio.to_thread.run_sync(self._enqueuer.queues):
-                    offers: Any = {"agents": self.options.agents, "labels": self.options.labels}
-                    if serves(queue, name=self.options.name, **offers):
-                        self._taker.listen(queue)
             except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
                 log.debug("the fleet could not be looked after: %s", error)
             await anyio.sleep(pause)
@@ -282,6 +294,25 @@ class Worker:
             except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
                 log.debug("what has expired could not be dropped: %s", error)
             await anyio.sleep(EVERY_SECONDS)
+
+    async def _keep_schedules(self) -> None:
+        """Begin what is due, when it is due, unless another does."""
+        while True:
+            seconds: float | None = None
+            try:
+                seconds = await anyio.to_thread.run_sync(begin_due, self._enqueuer)
+            except sa.exc.SQLAlchemyError as error:
+                log.debug("what is due waits: %s", error)
+            await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
+
+    def _post(self, helm: Helmsman) -> FleetPost:
+        """Sends what this machine's user has a recipient for, but for what is shown on a screen."""
+
+        async def load() -> NotifySettings:
+            return await anyio.to_thread.run_sync(NotifySettings.of_machine, helm.settings.state_dir)
+
+        place, store = place_in(self._directory), helm.notices
+        return FleetPost(self._database, load, place, helm.agents.title, store, is_shown=False)
 
     async def _find_strays(self) -> None:
         """Give back what the database says that we have taken, and we have not: its answer was lost on the way."""

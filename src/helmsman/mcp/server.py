@@ -69,7 +69,7 @@ installed has the same tool under its own name (claude, gemini, …); ask each a
 """How a server introduces itself that offers these tools alone; any other does as `_HELMSMAN`."""
 
 
-def _tools(helm: Helmsman) -> list[Offered]:
+def offered_tools(helm: Helmsman) -> list[Offered]:
     """The tools to offer. What is not asked for is not even imported: a client waits for this."""
     settings = helm.settings
     tools: list[Offered] = []
@@ -132,7 +132,7 @@ def _loop(toolsets: tuple[str, ...]) -> dict[str, Any]:
 def build_server(helm: Helmsman) -> Server[None]:
     """A server that offers what the settings of `helm` say."""
     doors = Doors(helm)
-    toolbox = Toolbox(helm, doors, _tools(helm))
+    toolbox = Toolbox(helm, doors, offered_tools(helm))
     tasks = TaskMethods(helm, doors)
     resources = Resources(helm)
 

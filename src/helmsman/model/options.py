@@ -51,6 +51,10 @@ DEFAULT_AGENT: Final = "codex"
 """Who runs what names no agent; also all that was recorded before there were others."""
 
 
+OnMachineLoss = Literal["continue", "ask", "fail"]
+"""What becomes of a turn that was cut off because its machine was lost."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Where and when a fleet does something: `helm.start(…, placement=Placement(machine="build-1"))`.
@@ -70,7 +74,7 @@ class Placement:
     priority: int | None = None
     delay: float | None = None
     deadline: float | None = None
-    on_machine_loss: Literal["continue", "ask", "fail"] | None = None
+    on_machine_loss: OnMachineLoss | None = None
     in_place: bool = False
 
 

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
-from helmsman.model.options import ApprovalPolicy, Placement, SandboxMode
+from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, SandboxMode
 from helmsman.model.unified_diff import FileKind
 from helmsman.sessions.state import SessionStatus
 from helmsman.settings import OnLimit
@@ -157,6 +157,9 @@ class PlacementInput(Input):
     in_place: bool = Field(
         False, description="Work in the directory of this path on that machine; else the repository is brought there."
     )
+    on_machine_loss: OnMachineLoss | None = Field(
+        None, description="What becomes of a turn that is cut off with its machine. Default: ask if it could reach out."
+    )
 
     def placed(self) -> dict[str, Any]:
         return {
@@ -167,6 +170,7 @@ class PlacementInput(Input):
                 delay=self.delay_sec,
                 deadline=self.deadline_sec,
                 in_place=self.in_place,
+                on_machine_loss=self.on_machine_loss,
             )
         }
 

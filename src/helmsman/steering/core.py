@@ -230,16 +230,17 @@ class Steering(Turns):
                     turn.text, options, idempotency_key=key, terms=self.terms(limits), max_cost_usd=max_cost_usd
                 )
                 spec = None if worktree is None else await self._spec(task_id, turn, options, worktree=worktree)
-                task_id, known = await self._ledger.enter(replace(draft, spec=spec))
-                if known is None:
-                    self._ledger.hold_to_cost(task_id, max_cost_usd)
+                soon = key is None and self._enters_soon(options, on_task)
+                task_id, known = await self._ledger.enter(replace(draft, spec=spec), soon=soon)
+                self._ledger.hold_to_cost(task_id, None if known else max_cost_usd)
                 if on_task is not None:
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
             engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
             waits = turn is not None and await self._waits(options, engine, task_id, in_worktree=in_worktree)
-            session = await self._open(engine, open_session, None if waits else turn, task_id, limits)
+            opening = partial(self._open, open_session, None if waits else turn, task_id, limits)
+            session = await self._engines.try_in(engine, opening)
         except Exception as error:
             if turn is not None:
                 self._ledger.fail(task_id, self.as_known(error, options.agent))
@@ -361,7 +362,6 @@ class Steering(Turns):
                 f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
                 "it did. Look at the session before you send it again."
             )
-        roots = self.allowed_roots
         pictures = image_roots(self.settings)
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=pictures)
         limits = self._limits(session.limits if limits is None else limits, on_limit)
@@ -370,7 +370,7 @@ class Steering(Turns):
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
         changed = changed_options(narrowed, options)
-        wanted = session_options(known.cwd, changed, roots) if options else narrowed
+        wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
         wanted = replace(wanted, tools=known.tools)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy, wanted, max_cost_usd)

@@ -197,11 +197,11 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
 
     async def _open(
         self,
-        engine: Engine,
         open_session: SessionOpener,
         turn: TurnInput | None,
         task_id: str,
         limits: TurnLimits | None,
+        engine: Engine,
     ) -> Session:
         """A new session with its first turn under way; if that comes to nothing, nobody has heard of the session."""
         fresh = await open_session(engine)
@@ -228,8 +228,8 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
             if runs:  # and nobody will ever hear of it
                 with suppress(HelmsmanError):
                     await engine.interrupt(begun.session_id)
-            if session.worktree is not None:
-                await anyio.to_thread.run_sync(worktrees.discard, session.worktree)
+            if fresh.made is not None:
+                await anyio.to_thread.run_sync(worktrees.discard, fresh.made)
             raise
         if turn is not None:
             self._ledger.begin(task_id, session, engine=engine.id, asked_at=session.created_at)
@@ -269,11 +269,7 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
-                draft = replace(draft, spec=spec)
-                if on_task is None and not is_repeated():
-                    self._ledger.enter_soon(task_id, draft)
-                else:
-                    await self._ledger.enter(draft)
+                await self._ledger.enter(replace(draft, spec=spec), soon=self._enters_soon(session.options, on_task))
                 self._ledger.hold_to_cost(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
@@ -348,8 +344,8 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         The session follows that turn from now on. The one that was requested of it is over before it hears of the other,
         or its task would be given the other's end.
         """
-        if session.engine is engine:
-            return engine, None
+        if session.engine is engine or (session.engine is not None and self._engines.is_ending(session.engine)):
+            return session.engine, None  # from one that is ending, no other can take it over
         engine.capabilities.require(Capability.RESUME)
         engine, opened = await self._engines.resume(engine, session.id, session.options)
         self._note_opened(session, opened)
@@ -368,6 +364,10 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
         return HelmsmanError(
             f"The engine of {title} failed: {error!r}. Report it to whoever made that agent, and try again or use another."
         )
+
+    def _enters_soon(self, options: SessionOptions, on_task: Callable[[str], None] | None) -> bool:
+        """Whether a task can be written down just before its agent hears of it: it is new, and no engine starts for it."""
+        return on_task is None and not is_repeated() and self._engines.is_open(options.agent)
 
     def forget(self, session_id: str) -> None:
         """Let go of a session that the engine has unloaded; whoever asks for it again gets it from disk."""

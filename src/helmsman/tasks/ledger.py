@@ -8,7 +8,6 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -72,7 +71,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 0.5
-"""Between two writes of what is not urgent."""
+"""So long what is not urgent waits for something that is written with it."""
 _AGAIN_SECONDS: Final = 5.0
 """Until what could not be written is tried again, if nothing else is to be written before."""
 _STOPPED: Final = "It was stopped when its server ended."
@@ -125,7 +124,6 @@ class Ledger:
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
         self._writing = anyio.Lock()
-        self._written_at = -math.inf
         self.on_trouble: Callable[[RegistryUnavailable | None], None] = lambda _: None
         """Called when what is known cannot be written, and with None when it can again."""
         self._is_in_trouble = False
@@ -148,16 +146,22 @@ class Ledger:
 
     # --- turns begin -------------------------------------------------------------------------------------------------
 
-    async def enter(self, draft: TaskDraft) -> tuple[str, Task | None]:
+    async def enter(self, draft: TaskDraft, *, soon: bool = False) -> tuple[str, Task | None]:
         """Enter a task: the id to run it under. Where another has its idempotency key, that one, with its session.
 
-        One with the same key that waits, because its hub ended before it began, is the one to run.
+        One with the same key that waits, because its hub ended before it began, is the one to run. `soon` enters it with
+        what is written of it next, before an agent hears of it: one that no other can be, and of which nobody hears before.
 
         Raises:
             InvalidInput: The other is another agent's.
             EngineStartFailed: It is being started, and that takes too long.
         """
         draft = replace(draft, owner=self.me)
+        if soon and draft.id is not None:
+            self._drafts[draft.id] = draft
+            self._not_begun.add(draft.id)
+            self.update(draft.id, {}, urgent=False)
+            return draft.id, None
         try:
             while True:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
@@ -171,12 +175,6 @@ class Ledger:
         except RegistryUnavailable as error:
             log.warning("task %s is not registered: %s", draft.id, error)
             return draft.id or "", None
-
-    def enter_soon(self, task_id: str, draft: TaskDraft) -> None:
-        """Enter a task with what is written of it next: one that no other can be, and of which nobody hears before."""
-        self._drafts[task_id] = replace(draft, owner=self.me)
-        self._not_begun.add(task_id)
-        self.update(task_id, {}, urgent=False)
 
     async def with_key(self, key: str, *agents: str) -> Task | None:
         """The task of these agents that an idempotency key stands for, as far as the registry can be asked."""
@@ -307,7 +305,7 @@ class Ledger:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
         asked = {OPENED: opened, ASKED: datetime.now(UTC).isoformat()}
-        self.update(task_id, {"engine": engine, "metadata": asked, "spec": None})
+        self.update(task_id, {"engine": engine, "metadata": asked, "spec": None}, urgent=False)
         await self.write_intent(task_id)
 
     async def write_intent(self, task_id: str) -> None:
@@ -486,7 +484,8 @@ class Ledger:
         """Write down which answer a hub is about to give: if it dies, the next one can tell whether it did."""
         running = self._running.get(session_id)
         if self._is_hubs and running is not None:
-            self.update(running.id, {"metadata": {ANSWERED: [question_id, answer, str(by), by.through]}})
+            given = {ANSWERED: [question_id, answer, str(by), by.through]}
+            self.update(running.id, {"metadata": given}, urgent=False)
             await self.write()
 
     def _after_the_end(self, session: Session) -> None:
@@ -516,9 +515,7 @@ class Ledger:
         while True:
             with anyio.move_on_after(_AGAIN_SECONDS if self._changes else None):
                 await self._wake.wait()
-            async with self._writing:
-                pass  # whoever writes right now takes what has woken us
-            with anyio.move_on_after(self._written_at + _INTERVAL - anyio.current_time()):
+            with anyio.move_on_after(_INTERVAL):
                 await self._urgent.wait()
             await self.write()
 
@@ -530,9 +527,11 @@ class Ledger:
         async with self._writing:
             changes, self._changes = self._changes, {}
             outcomes, self._outcomes = self._outcomes, {}
-            if changes or outcomes:  # or else `run` goes on waiting for the events it knows
-                self._wake, self._urgent, self._written_at = anyio.Event(), anyio.Event(), anyio.current_time()
-            elif also is None:
+            if self._wake.is_set():  # or else `run` goes on waiting for the events it knows
+                self._wake = anyio.Event()
+            if self._urgent.is_set():
+                self._urgent = anyio.Event()
+            if not changes and not outcomes and also is None:
                 return
             fresh, self._drafts, seen, self.seen = self._drafts, {}, self.seen, set()
             for running in self._running.values():
@@ -541,7 +540,7 @@ class Ledger:
             try:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
-                    write = partial(Registry.update_all, fresh=fresh.values(), seen=seen, also=also)
+                    write = partial(Registry.update_all, fresh=fresh, seen=seen, also=also)
                     await self.registry(lambda registry: write(registry, changes, outcomes))
             except RegistryUnavailable as error:
                 log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
@@ -36,6 +36,7 @@ from helmsman.tasks.model import (
     OPENED,
     RUNNING,
     USED_BEFORE,
+    WAITING_FOR,
     Task,
     TaskChanges,
     changed,
@@ -46,7 +47,7 @@ from helmsman.tasks.outcome import kept, to_keep
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.tasks.database import Fence
@@ -123,9 +124,17 @@ class Registry:
         return added
 
     def _adding(
-        self, draft: TaskDraft, also: Callable[[sqlite3.Connection, Task], None] | None = None
+        self,
+        draft: TaskDraft,
+        also: Callable[[sqlite3.Connection, Task], None] | None = None,
+        *,
+        change: TaskChanges | None = None,
     ) -> Callable[[sqlite3.Connection], tuple[Task, bool]]:
+        """`change` is what has become of it before it was written down."""
         now = self._clock()
+        if change is not None and "spec" in change:
+            draft = replace(draft, spec=None)
+        cleaned: Any = clean(change or {})
         values = clean({field.name: getattr(draft, field.name) for field in fields(draft)})
         values["id"] = values["id"] or new_task_id(draft.origin)
         keys = None if draft.idempotency_key is None else stored_keys(draft.idempotency_key)
@@ -137,7 +146,7 @@ class Registry:
                     return same, False
                 connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key IN (?, ?)", keys)
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name))
-            task = Task(**values, alias=alias, created_at=now, updated_at=now)
+            task = changed(Task(**values, alias=alias, created_at=now, updated_at=now), cleaned, now)
             columns = columns_of({field.name: getattr(task, field.name) for field in fields(task)})
             connection.execute(
                 f"INSERT INTO tasks ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
@@ -170,21 +179,24 @@ class Registry:
         changes: Mapping[str, TaskChanges],
         outcomes: Mapping[str, TaskOutcome],
         *,
-        fresh: Iterable[TaskDraft] = (),
+        fresh: Mapping[str, TaskDraft] | None = None,
         seen: Collection[str] = (),
         also: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
         """Change several tasks, as `update` does, and keep what they did, in one transaction; `also` is written with it.
 
-        Those that are `fresh` are added first. Somebody has `seen` the end of some, so nobody is to be told of it.
+        Those that are `fresh`, all of them among the `changes`, are added first. Somebody has `seen` the end of some, so
+        nobody is to be told of it.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        steps: list[Callable[[sqlite3.Connection], object]] = [self._adding(draft) for draft in fresh]
-        for task_id, change in changes.items():
-            steps.append(self._updating(task_id, change, outcome=outcomes.get(task_id)))
-        steps += [_keeping(task_id, outcomes[task_id]) for task_id in outcomes.keys() - changes.keys()]
+        at_once = {task_id: changes[task_id] for task_id in fresh or {} if not _is_news(changes[task_id])}
+        steps: list[Callable[[sqlite3.Connection], object]] = [
+            *(self._adding(draft, change=at_once.get(task_id)) for task_id, draft in (fresh or {}).items()),
+            *(self._updating(task_id, change) for task_id, change in changes.items() if task_id not in at_once),
+            *(_keeping(task_id, outcome) for task_id, outcome in outcomes.items()),
+        ]
         if seen:
             told = [(f"task {task_id}",) for task_id in seen]
             steps.append(lambda connection: connection.executemany("DELETE FROM notices_due WHERE about = ?", told))
@@ -202,16 +214,12 @@ class Registry:
         task_id: str,
         changes: TaskChanges,
         *,
-        outcome: TaskOutcome | None = None,
         if_revision: int | None = None,
     ) -> Callable[[sqlite3.Connection], Task | None]:
         now = self._clock()
         cleaned: Any = clean(changes)
-        keep = None if outcome is None else _keeping(task_id, outcome)
 
         def work(connection: sqlite3.Connection) -> Task | None:
-            if keep is not None:
-                keep(connection)  # with its end: who hears of that may ask for what it did
             task = _one(connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)))
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
@@ -426,6 +434,11 @@ class Registry:
         sql = f"SELECT * FROM tasks {condition} ORDER BY number DESC"
         rows = self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return tuple(task_of(row) for row in rows)
+
+
+def _is_news(change: TaskChanges) -> bool:
+    """Whether a change is one of those that the file itself takes for news (see `helmsman.tasks.migrations`)."""
+    return change.get("status", "pending") not in RUNNING or WAITING_FOR in change.get("metadata", {})
 
 
 def _keeping(task_id: str, outcome: TaskOutcome) -> Callable[[sqlite3.Connection], object]:

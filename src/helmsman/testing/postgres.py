@@ -45,13 +45,20 @@ def postgres_programs() -> Path | None:
 class Postgres:
     """Use it as a context manager: it is stopped, and its files are removed, at the end."""
 
-    def __init__(self, directory: Path, *, options: Sequence[str] = ()) -> None:
-        """`options` are those of the server, beyond its own."""
+    def __init__(
+        self, directory: Path, *, options: Sequence[str] = (), tls: bool = False, everywhere: bool = False
+    ) -> None:
+        """`options` are those of the server, beyond its own.
+
+        With `tls` it has a certificate of its own for localhost. `everywhere`: this machine reaches it by all of its
+        addresses, as others would.
+        """
         programs = postgres_programs()
         if programs is None:
             raise RuntimeError("There is no Postgres: install Debian's postgresql, or `pip install pgserver`.")
         self._programs = programs
-        self._options = (*_OPTIONS, *options)
+        self._options = (*_OPTIONS, *(("-c", "listen_addresses=*") if everywhere else ()), *options)
+        self._tls, self._everywhere = tls, everywhere
         self._data = directory / "postgres"
         self._process: subprocess.Popen[bytes] | None = None
         # Postgres refuses to run as root.
@@ -66,8 +73,13 @@ class Postgres:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
 
-    def url(self, database: str = "postgres") -> str:
-        return f"postgresql://helmsman@127.0.0.1:{self.port}/{database}"
+    def url(self, database: str = "postgres", *, user: str = "helmsman", host: str = "127.0.0.1") -> str:
+        return f"postgresql://{user}@{host}:{self.port}/{database}"
+
+    @property
+    def certificate(self) -> Path:
+        """By which it is known, where it has TLS."""
+        return self._data / "server.crt"
 
     def __enter__(self) -> Self:
         self._data.mkdir(parents=True)
@@ -90,8 +102,41 @@ class Postgres:
         )
         if made.returncode != 0:
             raise RuntimeError(f"Postgres cannot make its files: {made.stderr}")
+        if self._tls:
+            self._certify()
+        if self._everywhere:
+            with (self._data / "pg_hba.conf").open("a", encoding="ascii") as rules:
+                rules.write("host all all samehost trust\n")
         self.start()
         return self
+
+    def _certify(self) -> None:
+        subprocess.run(
+            [
+                *(
+                    "openssl",
+                    "req",
+                    "-new",
+                    "-x509",
+                    "-days",
+                    "2",
+                    "-nodes",
+                    "-newkey",
+                    "ec",
+                    "-pkeyopt",
+                    "ec_paramgen_curve:prime256v1",
+                ),
+                *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+                *("-out", self.certificate, "-keyout", self._data / "server.key"),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=_SECONDS,
+            **self._as,
+            umask=0o077,
+        )
+        with (self._data / "postgresql.conf").open("a", encoding="ascii") as settings:
+            settings.write("ssl = on\n")
 
     def __exit__(self, *exc: object) -> None:
         self.go_on()

@@ -127,7 +127,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         waiting?, version?, place, path?, pid, startedAt, idleSeconds, sessions: [id]}],
         own?: {name: app-server|exec, id?, lost?: message}}; `own` is the engine this server uses, once it has one.
         Of a fleet also fleet: {machines: [{name, isAlive, isDraining, running, capacity, labels, agents, version,
-        seenSecondsAgo}], waiting: {queue: number}}.
+        seenSecondsAgo}], waiting: {queue: number}, tasks: [{taskId, sessionId, text, status, askedAt, machine?, queue,
+        priority, notBefore?}]}: of its tasks the first hundred, those that run first, the others in their order.
 
     GET /api/usage?by=day|model|directory|session|agent&agent&since=30d&limit=400 → {by, since?, agent?, rows: [{key?,
         inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens, turns, sessions, costUsd?, unpricedTokens}],

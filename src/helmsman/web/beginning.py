@@ -17,7 +17,7 @@ from helmsman.base.json_values import present
 from helmsman.base.surroundings import from_here
 from helmsman.errors import InvalidInput
 from helmsman.settings import ensure_state_dir
-from helmsman.shapes.contract import Input, StartInput
+from helmsman.shapes.contract import FleetStartInput, Input
 from helmsman.shapes.rendering import fields_as_dict
 from helmsman.shapes.session_status import started
 from helmsman.steering.opening import PICTURES
@@ -40,7 +40,7 @@ _LOOKED_AT: Final = 10_000
 _KINDS: Final = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF87a": "gif", b"GIF89a": "gif"}
 
 
-class NewSessionInput(StartInput):
+class NewSessionInput(FleetStartInput):
     agent: str | None = None
     unenforced: bool = False
 

@@ -207,7 +207,8 @@ def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Itera
     """
     with _alone(git) as folder, ExitStack() as stack:
         marked = _read_json(folder / _MARK) or {}
-        if marked and marked.get("mark") == mark_of(git, leave_out, marked.get("excludes") or ()):
+        is_same = marked and marked.get("mark") == mark_of(git, leave_out, marked.get("excludes") or ())
+        if is_same and _is_there(git, marked["tree"]):
             yield git.with_settings(_SETTINGS), TreeState(tree=marked["tree"], left_out=tuple(marked["left_out"]))
             return
         seen = stack.enter_context(_viewed(git, folder))
@@ -257,8 +258,9 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
     """All that is in the working tree, as a tree, by what the index of our own knows already."""
     git = replace(seen, index=folder / "index")
     about = _read_json(folder / "about.json") or {}
-    now = _index_version(git)
-    is_fresh = about.get("index") != now or not (folder / "index").exists()
+    now, tree = _index_version(git), about.get("tree")
+    is_known = about.get("index") == now and (folder / "index").exists()
+    is_fresh = not is_known or not isinstance(tree, str) or not _is_there(git, tree)
     listed = _list_changes(git, fresh=is_fresh)
     if not is_fresh and any(path.rpartition("/")[2] == ".gitignore" for path in listed):
         listed, is_fresh = _list_changes(git, fresh=True), True  # what was new may be ignored by now
@@ -273,8 +275,7 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
             f"{len(paths)} new or changed files of {git.work_tree} are {much // _MB} MB, and a snapshot takes "
             f"{_MOST_BYTES // _MB} MB at most. Name what is generated in .gitignore."
         )
-    tree = about.get("tree")
-    if paths or is_fresh or not isinstance(tree, str):
+    if paths or is_fresh or tree is None:
         index_files(git, paths)
         if is_fresh and leave_out:
             git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
@@ -282,6 +283,12 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
         (folder / "index").chmod(0o600)  # git goes by the umask
         replace_file(folder / "about.json", json.dumps({"index": now, "tree": tree}), durable=False)
     return TreeState(tree=tree, left_out=tuple(left_out), nested=tuple(path.rstrip("/") for path in nested))
+
+
+def _is_there(git: Git, tree: str) -> bool:
+    """Whether git still has a tree. Without a reference it clears it away some day, with all that nothing else needs."""
+    loose = git.common_dir / "objects" / tree[:2] / tree[2:]
+    return loose.exists() or git.has(f"{tree}^{{tree}}")
 
 
 def _list_changes(git: Git, *, fresh: bool) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,15 +16,14 @@ from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.sandbox import remove_scratch, scratch_of
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.errors import InvalidInput
-from helmsman.testing import call, run, say
+from helmsman.testing import always, call, run, say
 from tests.agents.claude.test_story import SECONDS, opened, place
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from helmsman import Session
     from helmsman.model.questions import Question
-    from helmsman.testing import ScriptedModel
+    from helmsman.testing import ModelRequest, ScriptedModel
+    from helmsman.testing.script import Step
     from tests.agents.claude.test_story import Place
 
 __all__ = ["place"]
@@ -48,7 +48,7 @@ async def test_a_command_runs_where_it_was_shown_and_a_rule_holds_there_and_for_
 ) -> None:
     (place.repo / "sub").mkdir()
     make = "echo made >> made.txt"
-    more = {"command": make, "description": "the same again", "run_in_background": True}
+    more = {"command": make, "description": "the same again", "dangerouslyDisableSandbox": True}
     model.on("first", run(make), say("done"))
     model.on("then", run("cd sub"), run(make), call("Bash", more), say("done"))
     async with opened(place) as helm:
@@ -56,7 +56,7 @@ async def test_a_command_runs_where_it_was_shown_and_a_rule_holds_there_and_for_
         assert len(await answered(session, "approve_session")) == 1
         await session.say("then")
         (asked,) = await answered(session, "deny")
-        assert asked.details["more"] == {"run_in_background": True}
+        assert asked.details["more"] == {"dangerouslyDisableSandbox": True}
         assert "approve_session" not in asked.prompts[0].options  # a rule would not say that
     assert (place.repo / "made.txt").read_text(encoding="utf-8") == "made\nmade\n"
     assert not (place.repo / "sub" / "made.txt").exists()
@@ -98,6 +98,34 @@ async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
             assert len(await answered(session, "approve")) == 2
     assert (place.repo / "ran.txt").exists()
     assert not (place.repo / "reached.txt").exists()
+
+
+@pytest.mark.anyio
+async def test_nobody_inside_tells_another_claude_what_to_do_and_nothing_begins_a_turn_by_itself(
+    place: Place, model: ScriptedModel
+) -> None:
+    sockets = Path("/tmp") / "cc-socks"
+    place.env.pop("XDG_RUNTIME_DIR", None)
+    sub = {"description": "a task", "prompt": "sub task", "subagent_type": "general-purpose", "run_in_background": True}
+    steps = iter((run(f"ls {sockets} > seen.txt; touch ran.txt"), call("Agent", sub), say("done")))
+    offered: set[str] = set()
+
+    def look(request: ModelRequest) -> Step:  # whatever else it is told on the way
+        offered.update(request.tool_names)
+        return next(steps)
+
+    model.on("other", say("done"))
+    model.on("sub task", run("touch sub.txt"), say("sub done"))
+    model.on("look", always(look))
+    async with opened(place) as helm:
+        other = await helm.start("other", cwd=place.repo, agent="claude", unenforced=True)
+        await answered(other, "deny")
+        session = await helm.start("look", cwd=place.repo, agent="claude", sandbox="workspace-write")
+        commands = [question.details["command"] for question in await answered(session, "approve")]
+    assert commands == [f"ls {sockets} > seen.txt; touch ran.txt", "touch sub.txt"]  # before the turn has ended
+    assert (place.repo / "ran.txt").exists()
+    assert (place.repo / "seen.txt").read_text(encoding="utf-8") == ""
+    assert not offered & {"SendMessage", "ListAgents", "Workflow", "Monitor", "ScheduleWakeup"}
 
 
 @pytest.mark.anyio

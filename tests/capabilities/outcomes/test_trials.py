@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.capabilities.outcomes.conftest import Bench
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+pytestmark = [pytest.mark.long, pytest.mark.anyio, pytest.mark.needs_git]
 
 MAKE = f"test:\n\t{PYTEST}\n"
 IGNORED = "__pycache__/\n.venv/\nbin/\nbuild/\nnode_modules/\n"

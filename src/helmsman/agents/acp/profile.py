@@ -75,7 +75,7 @@ class Profile:
     arguments: tuple[str, ...] = ()
     install: str = ""
     """The command that installs it."""
-    start_seconds: float = 60.0
+    start_seconds: float = 180.0
     """How long it may take to answer its first request: on a busy machine, on its very first start."""
     asking_mode: str | None = None
     """The mode in which it asks before it writes or runs anything but harmless commands."""

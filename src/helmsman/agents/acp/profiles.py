@@ -236,10 +236,10 @@ class Qwen(Profile):
         return QwenReader(self.home(env).path / "projects")
 
     def transcripts(self, env: Mapping[str, str]) -> CarriedTranscripts:
-        from helmsman.agents.transcripts import OneFile
+        from helmsman.agents.acp.storage.qwen import QwenTranscripts
 
         home = self.home(env).path
-        return OneFile(
+        return QwenTranscripts(
             lambda session_id: (home / "projects").glob(f"*/chats/{session_id}.jsonl"),
             lambda directory: None if (own := self.own_project(home, directory)) is None else own / "chats",
         )

@@ -9,11 +9,10 @@ plugins, MCP servers or instructions, which would run or hold before anybody was
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.agents.claude.binary import PROJECTS
+from helmsman.agents.claude.binary import PROJECTS, spelled
 from helmsman.agents.sandbox import NETWORK, Confined
 from helmsman.errors import InvalidInput
 from helmsman.model.options import Writes, approval_word, sandbox_word
@@ -30,10 +29,14 @@ _PROTOCOL: Final = (
     *("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
     *("--permission-prompt-tool", "stdio", "--include-partial-messages"),
 )
-_ALWAYS_LEFT_OUT: Final = ("CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "ScheduleWakeup")
-"""Tools that begin turns by themselves, or leave the session's directory."""
+_ALWAYS_LEFT_OUT: Final = (
+    *("CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "ScheduleWakeup"),
+    *("Monitor", "Workflow", "ListAgents", "SendMessage"),
+)
+"""Tools that begin turns by themselves, leave the session's directory, or reach other sessions of the user, which may do
+more than this one: nobody is asked about a message to them."""
 _WRITING: Final = ("Edit", "MultiEdit", "NotebookEdit", "Write")
-_RUNNING: Final = ("Bash", "Monitor")
+_RUNNING: Final = ("Bash",)
 
 _LONGEST_NAME: Final = 200
 """A longer one is cut, and ends otherwise."""
@@ -107,7 +110,7 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
 def own_project(home: Path, directory: Path) -> Path:
     """Where the sessions of a directory are; where it cannot be told how that is spelled, where all are."""
     place = str(directory.resolve())
-    own = home / PROJECTS / re.sub(r"[^a-zA-Z0-9]", "-", place)
+    own = home / PROJECTS / spelled(place)
     is_known = place.isascii() and len(own.name) <= _LONGEST_NAME and not own.is_symlink()
     return own if is_known else home / PROJECTS
 

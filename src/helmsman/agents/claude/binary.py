@@ -38,7 +38,14 @@ _ALWAYS: Final = {
     "DISABLE_AUTOUPDATER": "1",  # another version in mid-session would be another agent
     # A `cd`, which nobody is asked about, would hold for the next command: it would run elsewhere than where it was shown.
     "CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR": "1",
+    # What goes on behind a turn begins another when it is done: nobody asked for that one, and nobody would see it.
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
 }
+
+
+def spelled(directory: str) -> str:
+    """The name of the directory in which the sessions of a directory are."""
+    return re.sub(r"[^a-zA-Z0-9]", "-", directory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.claude.binary import CLAUDE, PROJECTS
+from helmsman.agents.claude.binary import CLAUDE, PROJECTS, spelled
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
 from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
@@ -210,7 +210,7 @@ def read_info(path: Path, changed: datetime, *, open_elsewhere: bool = False) ->
         agent=CLAUDE,
         updated_at=changed,
         created_at=timestamp(first.get("timestamp")),
-        directory=optional_text(first.get("cwd")),
+        directory=_directory(path, optional_text(first.get("cwd"))),
         name=_last_name(path) or name,
         first_prompt=(said_in(first) or "")[:_PROMPT_CHARS],
         model=model,
@@ -219,6 +219,20 @@ def read_info(path: Path, changed: datetime, *, open_elsewhere: bool = False) ->
         open_elsewhere=open_elsewhere,
         path=path,
     )
+
+
+def _directory(path: Path, begun_in: str | None) -> str | None:
+    """Where a session works: where it was begun, unless its file was carried from there to the place of another one."""
+    if begun_in is None or spelled(begun_in) == path.parent.name:
+        return begun_in
+    for line in reversed(_tail(path)):
+        try:
+            cwd = optional_text(mapping(json.loads(line)).get("cwd")) if b'"cwd"' in line else None
+        except ValueError:
+            continue
+        if cwd is not None and spelled(cwd) == path.parent.name:
+            return cwd
+    return begun_in
 
 
 def _last_name(path: Path) -> str | None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
 from helmsman.agents.protocol import SessionInfo
+from helmsman.agents.transcripts import OneFile
+from helmsman.base.files import replace_file
 from helmsman.base.json_values import count, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from helmsman.agents.transcripts import PlacedTranscript, TranscriptPart
 
 
 class QwenReader(SessionReader):
@@ -72,6 +80,39 @@ def _count(gathered: Gathering, line: Mapping[str, Any]) -> None:
     gathered.used(usage, optional_text(line.get("model")), timestamp(line.get("timestamp")))
 
 
+class QwenTranscripts(OneFile):
+    """Sessions that are carried. Qwen loads one only where its first record was written, or where this file says it is."""
+
+    def place(
+        self, session_id: str, parts: Iterable[TranscriptPart], *, directory: Path, away: Path
+    ) -> PlacedTranscript:
+        placed = super().place(session_id, parts, directory=directory, away=away)
+        for file in self.files(session_id):
+            status = {
+                "schema_version": 1,
+                "pid": os.getpid(),
+                "session_id": session_id,
+                "work_dir": str(directory.resolve()),
+                "hostname": platform.node(),
+                "started_at": time.time(),
+                "qwen_version": None,
+            }
+            replace_file(_status_of(file.path), json.dumps(status))
+        return placed
+
+
+def _status_of(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.runtime.json")
+
+
+def _moved_to(path: Path) -> str | None:
+    """Where a session works that was begun elsewhere."""
+    try:
+        return optional_text(mapping(json.loads(_status_of(path).read_bytes())).get("work_dir"))
+    except (OSError, ValueError):
+        return None
+
+
 def _parts(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [mapping(part) for part in sequence(mapping(line.get("message")).get("parts"))]
 
@@ -89,7 +130,7 @@ def _info(path: Path) -> SessionInfo | None:
         agent="qwen",
         created_at=timestamp(first.get("timestamp")),
         updated_at=changed_at(path),
-        directory=optional_text(first.get("cwd")),
+        directory=_moved_to(path) or optional_text(first.get("cwd")),
         first_prompt=_words(_parts(first)),
         engine_version=optional_text(first.get("version")),
         path=path,

@@ -48,6 +48,7 @@ from helmsman.agents.codex.wire.kept import open_kept
 from helmsman.agents.keeper.owner import NotOurs, Owner
 from helmsman.agents.keeper.places import (
     forget,
+    is_attached,
     mark_draining,
     mark_needed,
     private_directory,
@@ -269,7 +270,8 @@ def _tidy_up(wanted: _Wanted) -> list[EngineRecord]:
         if record is None:
             forget(directory)  # a start that came to nothing: whoever starts holds the lock we hold
         elif not record.is_kept:
-            stop_engine(record)
+            if not (record.is_draining and is_attached(directory)):  # else somebody follows what is left in it
+                stop_engine(record)
         elif wanted.fits(record):
             fitting.append(record)
         elif record.codex_home == wanted.codex_home and record.binary != wanted.identity and not record.is_draining:

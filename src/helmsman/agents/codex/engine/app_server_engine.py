@@ -25,7 +25,7 @@ from helmsman.agents.codex.binary import CodexBinary, app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import pause_goal, resume_goal
 from helmsman.agents.codex.engine.inherited_threads import InheritedThreads
-from helmsman.agents.codex.engine.login_check import require_login
+from helmsman.agents.codex.engine.login_check import LoginCheck
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
 from helmsman.agents.codex.engine.spare_thread import SpareThread
 from helmsman.agents.codex.engine.thread_state import (
@@ -124,6 +124,7 @@ class AppServerEngine(AppServerUpkeep):
         )
         self._api = AppServer(self._peer, binary)
         self._configuration = Configuration(self._api, codex_home)
+        self._login = LoginCheck(self._api, self._configuration)
         self._spare = SpareThread(tasks, self._api, binary, self._configuration)
         self._threads: dict[str, ThreadState] = {}
         self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
@@ -212,7 +213,7 @@ class AppServerEngine(AppServerUpkeep):
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         access = await self._plan(options, resuming=False)
-        await require_login(self._api, self._configuration, options)
+        await self._login.require(options)
         return self._opened(await self._spare.open(thread_settings(options, access)), options, access)
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:

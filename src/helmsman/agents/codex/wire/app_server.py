@@ -21,7 +21,7 @@ from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import McpServer, read_mcp_servers
 from helmsman.agents.codex.wire.skills_and_config import read_config, read_skills
-from helmsman.agents.protocol import Goal
+from helmsman.agents.protocol import Goal, NothingBegun
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, texts
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
 from helmsman.errors import (
@@ -531,7 +531,9 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
     if "no active turn to steer" in text:  # it has just ended
         return SessionIdle(f"No turn is running in session {thread_id} any more. Send it as a new message instead.")
     if "is draining" in text:  # it was told to end, and waits for the turns that run in it
-        return EngineLost("This Codex engine is ending and takes no new work. Try again: another one takes its place.")
+        return NothingBegun(
+            "This Codex engine is ending and takes no new work. Try again: another one takes its place."
+        )
     if "is archived" in text:
         return InvalidInput(f"Session {thread_id} is archived. Bring it back with unarchive, then go on.")
     if any(

@@ -7,6 +7,7 @@ import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
+import { machineCards } from "/views/machines.js";
 
 const TONE = { "in use": "good", unattended: "active", draining: "waiting", orphaned: "bad", "not answering": "bad" };
 const LOOK_AGAIN = 5000;
@@ -25,8 +26,8 @@ export class EnginesView {
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Engines" },
       h("div", { class: "page-head" }, this.heading),
-      this.engines,
       this.fleet,
+      this.engines,
       h("h2", {}, "This server"),
       this.server,
       h(
@@ -60,7 +61,7 @@ export class EnginesView {
 
   async #read() {
     const { engines, own, fleet } = await get("engines");
-    redraw(this.fleet, [fleet], () => (fleet ? fleetCards(fleet) : []));
+    redraw(this.fleet, [fleet], () => (fleet ? machineCards(fleet) : []));
     const summaries = engines.flatMap(({ sessions }) => (sessions ?? []).map((id) => store.summary(id)));
     redraw(this.engines, [engines, own, summaries], () => {
       const cards = engines.map((engine) => engineCard(engine, own?.id === engine.id));
@@ -127,28 +128,6 @@ function boundEngine(own) {
   );
 }
 
-function pair(name, ...value) {
+export function pair(name, ...value) {
   return [h("dt", {}, name), h("dd", {}, ...value)];
-}
-
-function fleetCards({ machines, waiting }) {
-  const cards = machines.map((machine) => {
-    const [status, tone] = machine.isDraining ? ["draining", "waiting"] : machine.isAlive ? ["up", "good"] : ["silent", "bad"];
-    return h(
-      "article",
-      { class: "card", "aria-label": `Machine ${machine.name}` },
-      h("h2", {}, h("span", { class: "mono" }, machine.name), h("span", { class: `pill ${tone}` }, status)),
-      h(
-        "dl",
-        { class: "pairs" },
-        ...pair("Working", `${machine.running} of ${count(machine.capacity, "task")}`),
-        ...pair("Agents", machine.agents.join(", ")),
-        ...(machine.labels.length ? pair("Labels", machine.labels.join(", ")) : []),
-        ...pair("Helmsman", machine.version),
-      ),
-    );
-  });
-  const queues = Object.entries(waiting).map(([queue, number]) => h("p", { class: "facts" }, `${count(number, "task")} waiting for ${queue}`));
-  const none = machines.length ? [] : [h("p", { class: "empty" }, "No machine is part of the fleet.")];
-  return [h("h2", {}, "Machines of the fleet"), ...none, ...cards, ...queues];
 }

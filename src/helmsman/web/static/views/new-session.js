@@ -6,6 +6,7 @@ import { freshId, h } from "/dom.js";
 import { Pictures } from "/pictures.js";
 import { store } from "/store.js";
 import { debounced } from "/timing.js";
+import { Placing, placed } from "/views/placing.js";
 
 const PAUSE = 200; // milliseconds of not typing, after which a directory is looked up
 
@@ -41,6 +42,7 @@ export function openNewSession() {
   const trust = check("trustRepository", "Trust the repository", "Its own settings, hooks, plugins and MCP servers take effect, and may run programs before anything is asked.");
   const form = h("form", {});
   const pictures = new Pictures(form, prompt);
+  const placing = new Placing();
   form.append(
     field("What should the agent do?", prompt),
     h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
@@ -54,6 +56,7 @@ export function openNewSession() {
       model.element,
     ),
     configured,
+    placing.element,
     pictures.element,
     h("div", { class: "checks" }, check("worktree", "In its own git worktree"), trust, unenforced),
     problem,
@@ -84,6 +87,7 @@ export function openNewSession() {
   dialog.showModal();
   prompt.focus();
   const showConfigured = () => tellConfigured(configured, agent.value, directory.value.trim());
+  placing.offer();
   suggest(directory, known).then(showConfigured);
   directory.addEventListener("input", debounced(() => complete(directory, known).then(showConfigured), PAUSE));
   offerAgents(agent, () => {
@@ -212,7 +216,7 @@ export async function suggest(directory, known) {
 function values(form) {
   const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
   for (const name of ["worktree", "unenforced", "trustRepository"]) if (given[name]) given[name] = true;
-  return given;
+  return placed(given);
 }
 
 export function field(label, input) {

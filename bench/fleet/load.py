@@ -1,0 +1,102 @@
+"""What idle workers, and tasks whose agents talk, ask of the Postgres of a fleet."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import psycopg
+
+from bench.fleet.fleet import draft, machines
+from helmsman.fleet.client import FleetClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MACHINES, TALKING = 4, 8
+
+
+def _look(url: str) -> dict[str, float]:
+    """What Postgres has done so far."""
+    with psycopg.connect(url, autocommit=True, application_name="bench") as connection:
+        connection.execute("select pg_stat_force_next_flush()")
+        row = connection.execute(
+            "select (select coalesce(sum(calls), 0) from pg_stat_statements join pg_database on oid = dbid "
+            "where datname = current_database()), pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')"
+        ).fetchone()
+        assert row is not None
+        pids = [
+            pid for (pid,) in connection.execute("select pid from pg_stat_activity where application_name <> 'bench'")
+        ]
+    return {
+        "statements": float(row[0]),
+        "kB": float(row[1]) / 1024,
+        "cpu": sum(map(_processor_seconds, pids)),
+        "at": time.monotonic(),
+    }
+
+
+def _processor_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _connections(url: str, name: str) -> int:
+    with psycopg.connect(url, application_name="bench") as connection:
+        row = connection.execute(
+            "select count(*) from pg_stat_activity where application_name ~ %s and datname = current_database()",
+            (name,),
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@asynccontextmanager
+async def _rates(url: str, seconds: float) -> AsyncIterator[dict[str, float]]:
+    """Filled with what a second cost, of those that go by when the block has been left."""
+    rates: dict[str, float] = {}
+    yield rates
+    before = _look(url)
+    await anyio.sleep(seconds)
+    after = _look(url)
+    passed = after["at"] - before["at"]
+    rates |= {name: (after[name] - before[name]) / passed for name in ("statements", "kB", "cpu")}
+
+
+async def measure(url: str, folder: Path, settled: float, seconds: float) -> dict[str, Any]:
+    """Of workers with the lease of every day that look after each other, which they do after one and a half leases."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create extension if not exists pg_stat_statements")
+    with machines(url, MACHINES, folder, capacity=TALKING // MACHINES, lease=30):
+        await anyio.sleep(settled)
+        async with _rates(url, seconds) as idle:
+            pass
+        workers = _connections(url, "^helmsman worker|^dbos") / MACHINES
+        async with FleetClient(url) as client:
+            tasks = [await client.enqueue(draft(talks=seconds + 4)) for _ in range(TALKING)]
+            for task in tasks:
+                await client.until(task.id, lambda task: task.status == "working", timeout=30)
+            await anyio.sleep(1)
+            async with _rates(url, seconds) as talking:
+                pass
+            busy = _connections(url, "^helmsman worker|^dbos") / MACHINES
+            door = _connections(url, "^helmsman (door|queue)")
+            for task in tasks:
+                await client.until(task.id, lambda task: not task.is_running, timeout=60)
+    return {
+        "idle statements a second per worker": round(idle["statements"] / MACHINES, 1),
+        "idle processor ms a second per worker": round(idle["cpu"] / MACHINES * 1000, 2),
+        "connections per idle worker": workers,
+        "connections per busy worker": busy,
+        "connections per door": door,
+        "statements a second per talking task": round((talking["statements"] - idle["statements"]) / TALKING, 1),
+        "processor ms a second per talking task": round((talking["cpu"] - idle["cpu"]) / TALKING * 1000, 2),
+        "kB written a second per talking task": round((talking["kB"] - idle["kB"]) / TALKING, 1),
+    }

@@ -1,0 +1,55 @@
+"""Run a command with coverage measured in hubs and keepers too.
+
+They take nothing of the environment of whoever starts them, by which coverage measures other processes. So the virtual
+environment has it done for as long as the command runs: python scripts/with_hubs_measured.py COMMAND …
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+HUB = "helmsman.cli.hub_process"
+MEASURED = (HUB, "helmsman.agents.keeper.process")
+# Before `a1_coverage.pth`, which coverage installs and which measures where it finds these variables.
+BEFORE_COVERAGE = Path(sysconfig.get_path("purelib")) / "a0_measured_hubs.pth"
+THIS_IS_MEASURED = "this is measured"
+
+
+def main() -> int:
+    BEFORE_COVERAGE.write_text(
+        f"import sys; any(word.endswith({MEASURED}) for word in sys.orig_argv)"
+        f" and __import__('runpy').run_path({__file__!r}, run_name={THIS_IS_MEASURED!r})\n"
+    )
+    try:
+        return subprocess.run(sys.argv[1:], check=False).returncode
+    finally:
+        BEFORE_COVERAGE.unlink()
+
+
+def be_measured() -> None:
+    os.environ["COVERAGE_PROCESS_START"] = str(ROOT / "pyproject.toml")
+    os.environ["COVERAGE_FILE"] = str(ROOT / ".coverage")
+    leave, started = os._exit, os.getpid()
+
+    def save_and_leave(status: int) -> NoReturn:
+        import coverage
+
+        # A hub forks before it begins. What a keeper forks stands between it and the next hub, and must not take its time.
+        if (HUB in sys.orig_argv or os.getpid() == started) and (measuring := coverage.Coverage.current()) is not None:
+            measuring.stop()
+            measuring.save()
+        leave(status)
+
+    os._exit = save_and_leave
+
+
+if __name__ == THIS_IS_MEASURED:
+    be_measured()
+elif __name__ == "__main__":
+    sys.exit(main())
