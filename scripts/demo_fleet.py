@@ -47,6 +47,8 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
     repository = folder / "shop"
     repository.mkdir()
     await anyio.run_process(["git", "init", "-q", str(repository)])
+    author = ("-c", "user.name=Demo", "-c", "user.email=demo@localhost")
+    await anyio.run_process(["git", *author, "commit", "-q", "--allow-empty", "-m", "A shop"], cwd=repository)
     templates = HomeTemplates(folder / "templates")
     workers: dict[str, subprocess.Popen[bytes]] = {}
     async with AsyncExitStack() as exits:

@@ -581,18 +581,10 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         _smaller,
     ),
     "workspace_file_limit_mb": _Setting(
-        "HELMSMAN_WORKSPACE_FILE_LIMIT_MB",
-        64,
-        "the same for one file that is new or changed",
-        whole_number(1, 100_000),
-        _smaller,
+        "HELMSMAN_WORKSPACE_FILE_LIMIT_MB", 64, "the same for a new or changed file", whole_number(1, 100_000), _smaller
     ),
     "workspace_from_remote": _Setting(
-        "HELMSMAN_WORKSPACE_FROM_REMOTE",
-        True,
-        "a fleet's machines fetch what was pushed, and get only the rest; false sends them all of it",
-        switch,
-        only_yours,
+        "HELMSMAN_WORKSPACE_FROM_REMOTE", True, "machines of a fleet fetch what was pushed", switch, only_yours
     ),
     "expose_primitives": _Setting(
         "HELMSMAN_EXPOSE_PRIMITIVES",

@@ -67,6 +67,7 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
         with anyio.fail_after(SECONDS):
             assert await session.wait(until="end")
         assert (session.status, session.result) == ("done", "done"), fleet.logs()
+        assert [file.path for file in (await helm.extras.changes.diff(session.id)).diff.files] == ["made"]
 
         again = await helm.say(session.id, "and then")
         with anyio.fail_after(SECONDS):

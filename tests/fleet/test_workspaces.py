@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.errors import InvalidInput
+from helmsman.errors import ApplyConflict, InvalidInput
+from helmsman.fleet import workspaces
+from helmsman.fleet.queueing import Enqueuer
+from helmsman.fleet.upkeep import drop_expired
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.testing import add, patch, run, say
 from tests.fleet.test_doors import door_env, helmsman
-from tests.fleet.test_faults import Journal, journal
+from tests.fleet.test_faults import Journal, engine_pid, journal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
+    from tests.fleet.conftest import Fleet, WorkerProcess
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 90
 WRITING: Any = {"sandbox": "workspace-write", "approval_policy": "never"}
 FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
@@ -45,7 +51,7 @@ async def ended(session: Session, fleet: Fleet) -> str | None:
 
 
 async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clone(
-    fleet: Fleet, model: ScriptedModel, tmp_path: Path
+    fleet: Fleet, model: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, clone = fleet.directory, tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(here), str(clone))
@@ -78,22 +84,36 @@ async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clo
         here.rename(aside)  # another machine does not have it
         shown = json.loads(await helmsman(other, "diff", session.id, "--json", cwd=clone))
         assert (shown["scope"], [file["path"] for file in shown["files"]]) == ("worktree", ["made", "more"]), shown
-        (clone / "more").write_text("somebody else's\n", encoding="utf-8")
-        await helmsman(other, "apply", session.id, "--yes", cwd=clone, codes=(1,))
-        assert not (clone / "made").exists()
-        (clone / "more").unlink()
         await helmsman(other, "apply", session.id, "--yes", cwd=clone)
         assert sorted(git(clone, "status", "--porcelain").split()) == ["??", "??", "made", "more"]
 
         aside.rename(here)
+        (here / "more").write_text("somebody else's\n", encoding="utf-8")
+        with pytest.raises(ApplyConflict):
+            await helm.extras.changes.apply(session.id)
+        (here / "more").unlink()
         applied = await helm.extras.changes.apply(session.id)
         assert ([file.path for file in applied.files], applied.how) == (["made", "more"], "clean")
         assert (here / "more").read_text(encoding="utf-8") == "by the second\n"
         refs = git(here, "for-each-ref", "--format=%(refname)", "refs/helmsman")
         assert refs == f"refs/helmsman/fleet/{session.id.removeprefix('fleet-')}"
 
+        # A machine keeps the worktrees of its own sessions; what a session has is kept until the last of it has expired.
+        monkeypatch.setattr(workspaces, "_NEW", timedelta())
+        for name, dropped in ("one", 1), ("two", 0):
+            state_dir = Path(fleet.workers[name].home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
+            assert await workspaces.drop_worktrees(fleet.client.database, state_dir, name) == dropped
+        enqueuer = Enqueuer(fleet.url)
+        for task, bundles in (session.task_ids[0], 3), (session.task_ids[1], 0):
+            expire = (
+                "update helmsman.tasks set expires_at = clock_timestamp() - interval '1 s' where id = %s returning 1"
+            )
+            await fleet.client.database.all(expire, (task,))
+            await drop_expired(fleet.client.database, enqueuer)
+            assert len(await fleet.client.database.all("select 1 from helmsman.bundles")) == bundles
+        await anyio.to_thread.run_sync(enqueuer.close)
 
-@pytest.mark.rare
+
 async def test_after_a_machines_death_tree_and_transcript_go_on_together(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
@@ -131,3 +151,33 @@ async def test_after_a_machines_death_tree_and_transcript_go_on_together(
         diff = (await helm.extras.changes.diff(session.id)).diff
         assert "early" in {file.path for file in diff.files}
         assert not journal.overlap("a")
+
+
+async def test_a_turn_whose_engine_is_killed_goes_on_in_the_same_tree_and_one_that_is_handed_over_in_a_like_one(
+    fleet: Fleet, model: ScriptedModel, journal: Journal
+) -> None:
+    model.on("work", run(f"echo written > new; {journal.command('a', 60)}"), say("never"))
+    env = door_env(fleet)
+    one = await fleet.worker("one", lease=30)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        session = await helm.start("work", cwd=fleet.directory, placement=Placement(on_machine_loss="continue"), **FULL)
+        await journal.begun("a")
+        places = worktrees_of(one)
+        model.on("lost in the middle", run(f"cat new; echo again > new; {journal.command('b', 60)}"), say("never"))
+        os.kill(engine_pid(one), signal.SIGKILL)
+        await journal.begun("b")
+        assert worktrees_of(one) == places
+        two = await fleet.worker("two", lease=30)
+        model.on("stopped in order", run("cat new"), say("done"))
+        one.kill(signal.SIGTERM)
+        assert await ended(session, fleet) == "done"
+        assert len(worktrees_of(two)) == 1
+        told = json.dumps(model.requests[-1].body)
+        assert "what git ignores is not there" in told
+        patch = (await helm.extras.changes.diff(session.id)).diff.patch
+        assert b"+again" in patch
+
+
+def worktrees_of(worker: WorkerProcess) -> list[str]:
+    state_dir = Path(worker.home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
+    return sorted(path.name for path in (state_dir / "worktrees").iterdir())

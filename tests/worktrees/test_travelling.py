@@ -194,6 +194,14 @@ def test_a_tree_that_was_pushed_is_fetched_from_there(
         place(workspace, parts, there)
     monkeypatch.setattr(placing, "PROTOCOLS", "file")
     assert content(place(workspace, parts, there).path) == content(main)
+    (main / "new").write_text("not pushed\n", encoding="utf-8")
+    with packing(main, state_dir, LIMITS) as packer:
+        thin, parts = packer.pack(from_remote=True)
+        assert (thin.remote, thin.branch) == ("https://git.example/remote.git", "main")
+        assert content(place(thin, parts, tmp_path / "third").path) == content(main)
+        monkeypatch.setattr(placing, "PROTOCOLS", "https:ssh")
+        with pytest.raises(WorkspaceIncomplete):
+            place(thin, parts, tmp_path / "fourth")
     for address in (
         "ext::sh -c id",
         "file:///etc",

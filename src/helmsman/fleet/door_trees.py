@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from helmsman.base.git import Git
     from helmsman.fleet.client import FleetClient
     from helmsman.fleet.values import FleetDraft
-    from helmsman.fleet.workspaces import Kept
+    from helmsman.fleet.workspaces import KeptTree
     from helmsman.settings import Settings
     from helmsman.worktrees.packing import PackedTree
 
@@ -73,8 +73,8 @@ class DoorTrees:
         if git is None:
             raise InvalidInput(
                 f"{directory} is in no git repository, and a fleet's machines get the tree that they work on from one. Name "
-                "a repository; or say in_place (--in-place), to work in the directory of this path on whichever machine "
-                "takes it.",
+                "a repository; or say in_place (`helmsman start --in-place`), to work in the directory of this path on the "
+                "machine that takes it.",
                 parameter="cwd",
             )
         if self._roots and not is_inside(git.work_tree, self._roots):
@@ -143,7 +143,7 @@ class DoorTrees:
                     f"{packed.remote} there, then ask again."
                 ) from error
 
-    async def _have_result(self, git: Git, stored: StoredTree, lane: str) -> Kept | None:
+    async def _have_result(self, git: Git, stored: StoredTree, lane: str) -> KeptTree | None:
         reference = f"{_RESULTS}/{lane.rpartition('-')[2]}"
         while True:
             kept = await stored.kept()

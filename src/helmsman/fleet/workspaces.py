@@ -34,6 +34,7 @@ from helmsman.worktrees.placing import (
     Result,
     arriving,
     came_from_elsewhere,
+    check_packed,
     go_on_from,
     pack_result,
     place,
@@ -117,7 +118,7 @@ def packed_for_fleet(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptTree:
     """What became of a tree by some time. `data` is where the bundle is, `rollouts` how much there was of the transcript of
     a session, file by file.
     """
@@ -148,9 +149,10 @@ class StoredTree:
         tree = decoded(row["about"]["tree"])
         if not isinstance(tree, PackedTree):
             raise WorktreeError("What this task brought is not understood here. Upgrade this machine.")
+        check_packed(tree)
         return tree
 
-    async def kept(self) -> Kept | None:
+    async def kept(self) -> KeptTree | None:
         """What became of it, as far as it is stored."""
         row = await self._row(RESULT)
         if row is None:
@@ -159,7 +161,8 @@ class StoredTree:
         result = decoded(about["result"])
         if not isinstance(result, Result):
             raise WorktreeError("What became of this tree is not understood here. Upgrade this machine.")
-        return Kept(row["task"], result, about["data"], about["session"], about["rollouts"], row["at"])
+        result.check()
+        return KeptTree(row["task"], result, about["data"], about["session"], about["rollouts"], row["at"])
 
     async def read_packed(self, kind: str, into: Path) -> None:
         """Write a part of what was packed to a file."""
@@ -167,7 +170,7 @@ class StoredTree:
         with into.open("wb") as file:
             await self._read("" if row is None else row["task"], kind, file)
 
-    async def read_kept(self, kept: Kept, into: Path) -> bool:
+    async def read_kept(self, kept: KeptTree, into: Path) -> bool:
         """Write the bundle to a file; False where another has taken its place meanwhile."""
         with into.open("wb") as file:
             await self._read(kept.task, kept.data, file)
@@ -207,7 +210,7 @@ class SharedTree:
         self._packed = packed
         self._state_dir = helm.settings.state_dir
         self._limits = Limits.of(helm.settings)
-        self.kept: Kept | None = None
+        self.kept: KeptTree | None = None
         self._keeping = anyio.Lock()
         self._moment: Any = None
         self._not_before = 0.0
@@ -384,7 +387,7 @@ async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str)
     needed, dropped = {row["session_id"] for row in rows}, 0
     for tree in trees:
         if tree.session_id not in needed:
-            with suppress(WorktreeError):
+            with suppress(WorktreeError, OSError):
                 await anyio.to_thread.run_sync(worktrees.discard, tree)
                 dropped += 1
     await anyio.to_thread.run_sync(remove_unused, state_dir)

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A session that has just been opened, and what it is to have before it hears of anything."""
+    """A session that has just been opened, and what it is to have before it hears of anything. `made` is the worktree that
+    was made for it here, and goes if it comes to nothing.
+    """
 
     opened: Opened
     options: SessionOptions
     directory: str | None
     on_question: QuestionHandler | None
     worktree: Worktree | None = None
+    made: Worktree | None = None
     tools: Mapping[str, ToolRunner] = field(default_factory=dict["str", "ToolRunner"])
 
 
@@ -101,17 +104,20 @@ def start_session(
         if worktrees_in is None or options.cwd is None:
             return Fresh(await begin(options), options, str(options.cwd), on_question, tools=tools or {})
         notes: list[str] = []
-        tree = carried.tree
-        if tree is None:
-            tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in, notes.append)
+        made = None
+        if carried.tree is None:
+            made = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in, notes.append)
+        tree = made or carried.tree
+        assert tree is not None
         inside = replace(options, cwd=tree.directory)
         try:
             opened = await begin(inside)
         except Exception:
-            await anyio.to_thread.run_sync(worktrees.discard, tree)
+            if made is not None:
+                await anyio.to_thread.run_sync(worktrees.discard, made)
             raise
         opened = replace(opened, notes=(*opened.notes, *notes))
-        return Fresh(opened, inside, str(inside.cwd), on_question, tree, tools or {})
+        return Fresh(opened, inside, str(inside.cwd), on_question, tree, made, tools or {})
 
     return start
 

@@ -228,8 +228,8 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
             if runs:  # and nobody will ever hear of it
                 with suppress(HelmsmanError):
                     await engine.interrupt(begun.session_id)
-            if session.worktree is not None:
-                await anyio.to_thread.run_sync(worktrees.discard, session.worktree)
+            if fresh.made is not None:
+                await anyio.to_thread.run_sync(worktrees.discard, fresh.made)
             raise
         if turn is not None:
             self._ledger.begin(task_id, session, engine=engine.id, asked_at=session.created_at)

@@ -75,6 +75,11 @@ class Result:
     head: str | None = None
     notes: tuple[str, ...] = ()
 
+    def check(self) -> None:
+        """Raises: InvalidInput: It is described by what cannot be."""
+        for commit in (self.commit, self.base, self.head or self.base):
+            _checked(_OBJECT, commit)
+
 
 # --- placed ----------------------------------------------------------------------------------------------------------
 
@@ -100,7 +105,7 @@ def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
         WorktreeError: A part of it is not what it should be, or git says no.
     """
     state_dir = ensure_state_dir(state_dir.absolute())
-    _check(workspace)
+    check_packed(workspace)
     stores = state_dir / _STORES
     stores.mkdir(mode=0o700, exist_ok=True)
     git = init_bare(stores / workspace.repository, workspace.object_format, state_dir)
@@ -229,11 +234,17 @@ def _remove(git: Git) -> None:
     remove_folder(git.git_dir)
 
 
-def _check(workspace: PackedTree) -> None:
+def check_packed(workspace: PackedTree) -> None:
+    """Make sure that it is described by what can be.
+
+    Raises:
+        InvalidInput: It is not.
+    """
     _checked(_ID, workspace.id)
     _checked(_HEX, workspace.repository)
     _checked(_NAME, workspace.name)
     _checked(_OBJECT, workspace.commit)
+    _checked(_OBJECT, workspace.head or workspace.commit)
     _checked(re.compile("sha1|sha256"), workspace.object_format)
     inside = PurePosixPath(workspace.directory)
     if inside.is_absolute() or ".." in inside.parts or ".git" in inside.parts or "\0" in workspace.directory:
