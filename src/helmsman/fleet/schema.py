@@ -153,7 +153,24 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (_FIRST,)
+_MESSAGES: Final[tuple[LiteralString, ...]] = (
+    """
+    create table helmsman.messages (
+        number bigint generated always as identity,
+        id text primary key,
+        task text not null references helmsman.tasks on delete cascade,
+        epoch int not null,
+        text text not null,
+        sent_at timestamptz not null default clock_timestamp(),
+        taken_at timestamptz,
+        ended_at timestamptz,
+        refused jsonb
+    )
+    """,
+    "create index messages_by_task on helmsman.messages (task)",
+)
+
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (_FIRST, _MESSAGES)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """The oldest version whose code can still work with these tables."""
