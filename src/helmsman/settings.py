@@ -120,6 +120,7 @@ class Settings:
     snapshots: bool = True
     workspace_limit_mb: int = 512
     workspace_file_limit_mb: int = 64
+    workspace_from_remote: bool = True
     on_limit: OnLimit = "ask"
     allowed_roots: tuple[Path, ...] = ()
     codex_remote: str | None = None
@@ -585,6 +586,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "the same for one file that is new or changed",
         whole_number(1, 100_000),
         _smaller,
+    ),
+    "workspace_from_remote": _Setting(
+        "HELMSMAN_WORKSPACE_FROM_REMOTE",
+        True,
+        "a fleet's machines fetch what was pushed, and get only the rest; false sends them all of it",
+        switch,
+        only_yours,
     ),
     "expose_primitives": _Setting(
         "HELMSMAN_EXPOSE_PRIMITIVES",

@@ -15,6 +15,7 @@ from helmsman.agents.protocol import Capability
 from helmsman.base.processes import kill, with_variable
 from helmsman.settings import ConfigFile
 from helmsman.steering.carrying import AWAY, CarriedSession
+from helmsman.steering.opening import Carried
 from helmsman.testing import CodexHome, hang, make_repository, run, say
 from tests.claude import claude_binary, claude_environment
 from tests.real_agents import real_agent
@@ -110,7 +111,9 @@ async def test_a_session_is_gone_on_with_on_another_machine_and_on_the_first_aga
             await session.wait(until="end", timeout=SECONDS)
         moved = await carried(there, agent, session.id)
         await moved.place(parts, other.repo)
-        going = await ended(await there.start("third", cwd=other.repo, agent=agent, carried=session.id, **FULL))
+        going = await ended(
+            await there.start("third", cwd=other.repo, agent=agent, carried=Carried(session.id), **FULL)
+        )
         assert (going.id, going.directory, going.result) == (session.id, str(other.repo), "said third")
         told = json.dumps(model.requests[-1].body)
         assert ("said first" in told, "seen-on-one" in told) == (True, True)
@@ -124,7 +127,7 @@ async def test_a_session_is_gone_on_with_on_another_machine_and_on_the_first_aga
     async with one.helm() as here:
         await ended(await here.say(session.id, "fenced"))  # by a machine that does not know that it is out
         await (await carried(here, agent, session.id)).place(parts, one.repo)
-        back = await ended(await here.start("fifth", cwd=one.repo, agent=agent, carried=session.id, **FULL))
+        back = await ended(await here.start("fifth", cwd=one.repo, agent=agent, carried=Carried(session.id), **FULL))
         told = json.dumps(model.requests[-1].body)
         assert (back.result, "said fourth" in told, "said fenced" in told) == ("said fifth", True, False)
         (away,) = (one.settings.state_dir / AWAY).glob("*/*.jsonl")

@@ -40,11 +40,10 @@ def door_env(fleet: Fleet, name: str = "laptop") -> dict[str, str]:
     return {**home.env, "HELMSMAN_FLEET_URL": fleet.url, "HELMSMAN_DETACH": "1", "HELMSMAN_HUB_IDLE_MS": "0"}
 
 
-async def helmsman(env: dict[str, str], *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+async def helmsman(env: dict[str, str], *arguments: str, codes: tuple[int, ...] = (0,), cwd: Path | None = None) -> str:
     def call() -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "helmsman", *arguments], env=env, capture_output=True, text=True, timeout=SECONDS
-        )
+        command = [sys.executable, "-m", "helmsman", *arguments]
+        done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
         assert done.returncode in codes, done.stdout + done.stderr
         return done.stdout
 

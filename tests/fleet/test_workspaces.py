@@ -1,55 +1,133 @@
-"""A task of a fleet brings its tree along, and what became of that is applied where it came from."""
+"""A session of a fleet works on the tree of the door that began it, wherever it runs, and what became of that comes back."""
 
 from __future__ import annotations
 
-import shutil
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
-from helmsman.fleet.workspaces import fetch_result, packed_for_fleet
+from helmsman import Helmsman
+from helmsman.errors import InvalidInput
+from helmsman.model.options import Placement
+from helmsman.settings import load_settings
 from helmsman.testing import add, patch, run, say
-from helmsman.worktrees.packing import MB, Limits
-from helmsman.worktrees.returning import Away, apply_result, diff_of_result
+from tests.fleet.test_doors import door_env, helmsman
+from tests.fleet.test_faults import Journal, journal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rare]
+pytestmark = pytest.mark.anyio
+SECONDS = 90
+WRITING: Any = {"sandbox": "workspace-write", "approval_policy": "never"}
+FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
+
+__all__ = ["journal"]
 
 
-async def test_a_task_works_on_the_tree_that_it_brought(fleet: Fleet, model: ScriptedModel, tmp_path: Path) -> None:
-    model.on("work", run("cat unfinished"), patch(add("made", "by the agent\n")), say("done"))
-    here = tmp_path / "own"
-    shutil.copytree(fleet.directory, here)
+def git(place: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(place), *arguments], capture_output=True, text=True, check=True, timeout=30)
+    return done.stdout.strip()
+
+
+async def ended(session: Session, fleet: Fleet) -> str | None:
+    with anyio.fail_after(SECONDS):
+        assert await session.wait(until="end")
+    assert session.status == "done", f"{session.error} {fleet.logs()}"
+    return session.result
+
+
+async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clone(
+    fleet: Fleet, model: ScriptedModel, tmp_path: Path
+) -> None:
+    here, clone = fleet.directory, tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", str(here), str(clone))
     (here / "unfinished").write_text("not committed\n", encoding="utf-8")
-    options = {"approval_policy": "never", "sandbox": "workspace-write"}
-    with packed_for_fleet(here, tmp_path / "door", Limits(total=16 * MB, file=MB)) as (packer, tree, bundles):
-        task = await fleet.start("work", options=options, bundles=bundles)
-    away = Away(
-        id=tree.id,
-        host="fleet",
-        repository=packer.work_tree,
-        git_dir=packer.git_dir,
-        base=tree.commit,
-        state_dir=tmp_path / "door",
-        sent_at=datetime.now(UTC),
-        task_id=task.id,
+    before = git(here, "status", "--porcelain"), git(here, "for-each-ref")
+    model.on("first", run("cat unfinished"), patch(add("made", "by the first\n")), say("one"))
+    model.on("second", run("cat made; git status --short"), patch(add("more", "by the second\n")), say("two"))
+    env = door_env(fleet)
+    async with Helmsman(load_settings({}, env, here), env=env) as helm:
+        with pytest.raises(InvalidInput, match="in_place"):
+            await helm.start("x", cwd=tmp_path)
+        session = await helm.start("first", cwd=here, **WRITING)
+        assert (git(here, "status", "--porcelain"), git(here, "for-each-ref")) == before
+        await fleet.worker("one")
+        assert await ended(session, fleet) == "one"
+        assert "not committed" in json.dumps(model.requests[-1].body)
+        assert not (here / "made").exists()
+        assert [file.path for file in (await helm.extras.changes.diff(session.id)).diff.files] == ["made"]
+
+        await fleet.client.drain("one")
+        assert await fleet.workers["one"].ended() == 0
+        await fleet.worker("two")
+        assert await ended(await helm.say(session.id, "second"), fleet) == "two"
+        told = json.dumps(model.requests[-1].body)
+        assert "another machine" in told
+        assert "by the first" in told  # its files, and what was said
+        assert "?? made" in told, "what was not committed is not committed there"
+
+        other, aside = door_env(fleet, "desktop"), tmp_path / "aside"
+        here.rename(aside)  # another machine does not have it
+        shown = json.loads(await helmsman(other, "diff", session.id, "--json", cwd=clone))
+        assert (shown["scope"], [file["path"] for file in shown["files"]]) == ("worktree", ["made", "more"]), shown
+        (clone / "more").write_text("somebody else's\n", encoding="utf-8")
+        await helmsman(other, "apply", session.id, "--yes", cwd=clone, codes=(1,))
+        assert not (clone / "made").exists()
+        (clone / "more").unlink()
+        await helmsman(other, "apply", session.id, "--yes", cwd=clone)
+        assert sorted(git(clone, "status", "--porcelain").split()) == ["??", "??", "made", "more"]
+
+        aside.rename(here)
+        applied = await helm.extras.changes.apply(session.id)
+        assert ([file.path for file in applied.files], applied.how) == (["made", "more"], "clean")
+        assert (here / "more").read_text(encoding="utf-8") == "by the second\n"
+        refs = git(here, "for-each-ref", "--format=%(refname)", "refs/helmsman")
+        assert refs == f"refs/helmsman/fleet/{session.id.removeprefix('fleet-')}"
+
+
+@pytest.mark.rare
+async def test_after_a_machines_death_tree_and_transcript_go_on_together(
+    fleet: Fleet, model: ScriptedModel, journal: Journal
+) -> None:
+    """What was done before the last look is in both; what was done after it is in neither, and the model is told."""
+    late = f"echo written-late > late; {journal.command('a', 60)}"
+    model.on(
+        "work",
+        patch(add("early", "written early\n")),
+        run("git add early; git commit -qm Early"),
+        run(late),
+        say("never"),
     )
-    database = fleet.client.database
-    assert await fetch_result(database, task.id, away) is None
-    shutil.rmtree(fleet.directory)  # nobody needs it where the task runs
-    fleet.directory.mkdir()
-    await fleet.worker("one")
-    ended = await fleet.ended(task)
-    assert (ended.status, ended.result) == ("completed", "done"), f"{ended} {fleet.logs()}"
-    back = await fetch_result(database, task.id, away)
-    assert back is not None
-    assert [file.path for file in diff_of_result(back).files] == ["made"]
-    assert apply_result(back).how == "clean"
-    assert (here / "made").read_text(encoding="utf-8") == "by the agent\n"
-    assert any("not committed" in str(request.input) for request in model.requests)
+    env = door_env(fleet)
+    one = await fleet.worker("one", "--capacity", "1")
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        session = await helm.start("work", cwd=fleet.directory, placement=Placement(on_machine_loss="continue"), **FULL)
+        await journal.begun("a")
+        await fleet.worker("two", "--capacity", "1")
+
+        def has_commit() -> bool:
+            return "early" in {file.path for file in changed.diff.files}
+
+        with anyio.fail_after(SECONDS):
+            while True:
+                changed = await helm.extras.changes.diff(session.id)
+                if has_commit():
+                    break
+                await anyio.sleep(0.2)
+        model.on("lost in the middle", run("cat early late; git log --format=%s -1"), say("done"))
+        one.kill()
+        assert await ended(session, fleet) == "done"
+        told = json.dumps(model.requests[-1].body)
+        assert "this conversation: what you did after that is missing in both" in told
+        assert "written early" in told
+        diff = (await helm.extras.changes.diff(session.id)).diff
+        assert "early" in {file.path for file in diff.files}
+        assert not journal.overlap("a")

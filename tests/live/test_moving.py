@@ -18,6 +18,7 @@ from helmsman.base.processes import descendants, kill
 from helmsman.errors import CannotMove
 from helmsman.model.events import CommandExecution
 from helmsman.steering.carrying import AWAY, CarriedSession
+from helmsman.steering.opening import Carried
 from helmsman.testing import hang, make_repository, run, say
 from helmsman.testing.binaries import codex_version
 from tests.live.detached import Place, until
@@ -118,7 +119,9 @@ async def test_a_machine_is_killed_in_a_turn_and_another_goes_on_in_the_same_thr
     model.on("go on", run(f"pwd; touch {outside}; touch inside"), say("done"))
     async with other.helm() as helm:
         await (await carried(helm, session_id)).place(parts, other.repo)
-        session = await ended(await helm.start("go on", cwd=other.repo, sandbox="read-only", carried=session_id))
+        session = await ended(
+            await helm.start("go on", cwd=other.repo, sandbox="read-only", carried=Carried(session_id))
+        )
         assert session.id == session_id
         assert (session.state.sandbox, session.directory) == ("read-only", str(other.repo))
         (command,) = [item for item in session.state.items if isinstance(item, CommandExecution)]
@@ -142,7 +145,7 @@ async def test_a_session_comes_back_to_a_machine_that_had_gone_another_way(
         parts = await gathered(await carried(here, session.id))
         moved = await carried(there, session.id)
         await moved.place(parts, other.repo)
-        await ended(await there.start("second", cwd=other.repo, carried=session.id))
+        await ended(await there.start("second", cwd=other.repo, carried=Carried(session.id)))
         info = there.agents["codex"].sessions(there.settings, None)
         assert info is not None
         assert (found := info.find(session.id)) is not None
@@ -151,7 +154,7 @@ async def test_a_session_comes_back_to_a_machine_that_had_gone_another_way(
         await ended(await here.say(session.id, "fenced"))  # by a machine that does not know that it is out
 
         await (await carried(here, session.id)).place(parts, one.repo)
-        await ended(await here.start("third", cwd=one.repo, carried=session.id))
+        await ended(await here.start("third", cwd=one.repo, carried=Carried(session.id)))
         told = json.dumps(model.requests[-1].body)
         assert ("said second" in told, "said fenced" in told) == (True, False)
         (away,) = (here.settings.state_dir / AWAY).glob("*/*.jsonl")
@@ -164,7 +167,7 @@ async def test_a_session_comes_back_to_a_machine_that_had_gone_another_way(
         both = await gathered(await carried(here, parted.id))
         assert len({part.file for part in both}) == 2
         await (await carried(there, parted.id)).place(both, other.repo)
-        await ended(await there.start("third", cwd=other.repo, carried=parted.id))
+        await ended(await there.start("third", cwd=other.repo, carried=Carried(parted.id)))
         told = json.dumps(model.requests[-1].body)
         assert ("said first" in told, "said second" in told) == (True, False)
         with pytest.raises(CannotMove, match="taken back to an earlier turn"):
@@ -176,7 +179,7 @@ async def test_a_session_comes_back_to_a_machine_that_had_gone_another_way(
         with pytest.raises(CannotMove, match="Not all files"):
             await (await carried(there, fork.id)).place(own, other.repo)
         await (await carried(there, fork.id)).place(whole, other.repo)
-        await ended(await there.start("third", cwd=other.repo, carried=fork.id))
+        await ended(await there.start("third", cwd=other.repo, carried=Carried(fork.id)))
         assert "said fork" in json.dumps(model.requests[-1].body)
 
     old = CodexTranscripts(one.home.path, Version.parse("0.130.0"))

@@ -11,7 +11,7 @@ import base64
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence, Set
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +46,8 @@ def encoded(value: Any, stand_in: Callable[[Any], Any] = _no_stand_in) -> Any:
             return {_KIND: "bytes", "is": base64.b64encode(value).decode()}
         case datetime():
             return {_KIND: "time", "is": value.isoformat()}
+        case timedelta():
+            return {_KIND: "span", "is": [value.days, value.seconds, value.microseconds]}
         case HelmsmanError():
             details = {name: inside(part) for name, part in value.details.items()}
             return {_KIND: "error", "of": _name(type(value)), "is": value.message, "details": details}
@@ -103,6 +105,8 @@ def decoded(content: Any, stand_in: Callable[[Mapping[str, Any]], Any] = _no_sta
             return base64.b64decode(str(is_))
         case "time":
             return datetime.fromisoformat(str(is_))
+        case "span":
+            return timedelta(*content["is"])
         case "enum":
             return _class(content["of"], Enum)(inside(is_))
         case "error":

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -57,18 +57,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WAITS: Final = "A budget is used up. It waits for somebody to say whether it goes on."
-_ADVICE: Final = "Raise it in [budget] of your helmsman.toml, or send the session a message: then you are asked again."
+_RAISE: Final = "Raise it in [budget] of your helmsman.toml"
+_RAISE_FLEETS: Final = "Raise it with `helmsman fleet budget`"
+_ADVICE: Final = "or send the session a message: then you are asked again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetState:
-    """How much of a budget is used. `granted` is up to where somebody has let it go on; `project` is whose it is."""
+    """How much of a budget is used. `granted` is up to where somebody has let it go on; `project` is whose it is.
+
+    `fleet` is set where it is the budget of a fleet, for all its machines together.
+    """
 
     key: str
     used: float
     budget: float
     granted: float | None = None
     project: str | None = None
+    fleet: bool | None = None
 
     @property
     def is_used_up(self) -> bool:
@@ -88,7 +94,8 @@ class BudgetState:
     @property
     def whose(self) -> str:
         scope = self.key.rpartition("_")[0]
-        return {"task": "this task", "project_day": "this project", "day": "all work"}[scope]
+        whose = {"task": "this task", "project_day": "this project", "day": "all work"}[scope]
+        return f"{whose} of the fleet" if self.fleet else whose
 
     def shown(self, amount: float) -> str:
         return f"{amount:,.2f}" if self.unit == "USD" else f"{int(amount):,}"
@@ -99,6 +106,18 @@ class BudgetState:
         today = "" if self.key.startswith("task_") else " today"
         more = "" if self.granted is None else f", of which up to {self.shown(self.granted)} were granted"
         return f"{self.whose} has used {self.shown(self.used)} of {budget} {self.unit}{today}{more}"
+
+
+class BudgetsElsewhere(Protocol):
+    """Budgets that hold for tasks beside those of this machine's files: a fleet's."""
+
+    async def states(self, task_id: str, model: str | None, usage: Usage) -> list[BudgetState]:
+        """How much of each is used, with this by a task that runs here."""
+        ...
+
+    async def grant(self, task_id: str, states: Sequence[BudgetState]) -> None:
+        """Somebody lets a task go on, up to the next grant of each."""
+        ...
 
 
 class Budgets:
@@ -112,6 +131,7 @@ class Budgets:
         self._read: dict[Path, tuple[tuple[int, ...], Budget]] = {}
         self._checking: set[str] = set()
         self._again: set[str] = set()
+        self.elsewhere: BudgetsElsewhere | None = None
         self.clock: Callable[[], datetime] = lambda: datetime.now().astimezone()
 
     # --- what is used ------------------------------------------------------------------------------------------------
@@ -143,6 +163,8 @@ class Budgets:
     ) -> list[BudgetState]:
         """The budgets that are used up for a task in a directory, which has used this."""
         states = await self._states(self._budget(directory), directory, task_id, model=model, usage=usage or Usage())
+        if self.elsewhere is not None:
+            states += await self.elsewhere.states(task_id, model, usage or Usage())
         return [state for state in states if state.is_used_up]
 
     async def refusal(self, directory: str | None, task_id: str) -> BudgetExceeded | None:
@@ -257,8 +279,15 @@ class Budgets:
             return False
         self._helm.ledger.hold(task_id, session, {"note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
         day = f"{self.clock():%Y-%m-%d}"
-        grants = [_Grant(state.key, state.next_grant, state.budget, day, state.project) for state in states]
-        answered = partial(self._answered, session, task_id, grants, _refused(states), go_on)
+        own = [state for state in states if not state.fleet]
+        grants = [_Grant(state.key, state.next_grant, state.budget, day, state.project) for state in own]
+
+        async def grant_and_go_on() -> None:
+            if self.elsewhere is not None:
+                await self.elsewhere.grant(task_id, [state for state in states if state.fleet])
+            await go_on()
+
+        answered = partial(self._answered, session, task_id, grants, _refused(states), grant_and_go_on)
         self._helm.ask_first(session, _question(session, states), answered, ANSWERED_WITHIN.total_seconds())
         return True
 
@@ -300,7 +329,7 @@ class Budgets:
         if session.id in self._checking:
             self._again.add(session.id)
             return
-        if not self._budget(session.directory).amounts():
+        if self.elsewhere is None and not self._budget(session.directory).amounts():
             return
         self._checking.add(session.id)
         self._helm.in_background(partial(self._check, session))
@@ -431,7 +460,8 @@ def _grants(task: Task) -> Iterator[_Grant]:
 
 def _refused(states: Sequence[BudgetState]) -> BudgetExceeded:
     """Nobody has granted more."""
-    return BudgetExceeded(f"{_sentences(states)} Nobody has granted more. {_ADVICE}")
+    raised = _RAISE_FLEETS if any(state.fleet for state in states) else _RAISE
+    return BudgetExceeded(f"{_sentences(states)} Nobody has granted more. {raised}, {_ADVICE}")
 
 
 def _sentences(states: Sequence[BudgetState]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Unpack, get_args
 
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.errors import InvalidInput, ScheduleNotFound, Unsupported
+from helmsman.errors import InvalidInput, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
 from helmsman.model.options import TurnLimits
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
@@ -18,8 +18,11 @@ from helmsman.steering.terms import Terms
 from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
 
+    from helmsman.model.options import SessionOptions
+    from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
 
@@ -28,12 +31,34 @@ ANSWERED_WITHIN: Final = timedelta(hours=24)
 _RUNS_SHOWN: Final = 20
 
 
+class Store(Protocol):
+    """Where schedules are written down (`helmsman.schedules.store`)."""
+
+    @property
+    def begin_now(self) -> Callable[[Schedule], Awaitable[Task]] | None: ...
+
+    async def now(self) -> datetime: ...
+
+    async def add(self, schedule: Schedule) -> None: ...
+
+    async def all(self) -> tuple[Schedule, ...]: ...
+
+    async def runs(self, schedule_id: str, limit: int) -> tuple[ScheduleRun, ...]: ...
+
+    async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None: ...
+
+    async def remove(self, schedule_id: str) -> None: ...
+
+
 class Schedules:
     """`Helmsman.extras.schedules`."""
 
-    def __init__(self, helm: Steering) -> None:
+    prefix: ClassVar[str] = "S-"
+    """What the id of a new one begins with."""
+
+    def __init__(self, helm: Steering, store: Store | None = None) -> None:
         self._helm = helm
-        self._store = helm.schedules
+        self._store: Store = store or helm.schedules
 
     @takes_start_options
     async def add(
@@ -69,7 +94,7 @@ class Schedules:
             )
         if missed not in get_args(Missed):
             raise InvalidInput(f"missed cannot be {missed!r:.100}. Use run or skip.", parameter="missed")
-        now = self._store.clock()
+        now = await self._store.now()
         when = parse_when(now, cron=cron, every=every, at=at, timezone=timezone)
         helm = self._helm
         roots, agent = helm.allowed_roots, helm.settings.default_agent
@@ -80,12 +105,12 @@ class Schedules:
         if spec is None:
             raise InvalidInput("An option looks as if it held a secret, which would be kept on disk.")
         schedule = Schedule(
-            id=new_schedule_id(),
+            id=new_schedule_id(self.prefix),
             prompt=turn.text,
             when=when,
             directory=str(checked.cwd),
             spec=spec,
-            terms=self._terms(),
+            terms=await self._terms(checked),
             missed=missed,
             overlap=overlap,
             max_cost_usd=max_cost_usd,
@@ -95,7 +120,7 @@ class Schedules:
         await self._store.add(schedule)
         return schedule
 
-    def _terms(self) -> dict[str, Any]:
+    async def _terms(self, _options: SessionOptions) -> dict[str, Any]:
         """What holds for its runs is what holds for the door that adds it, but for the time that questions may wait."""
         settings = replace(self._helm.settings, approval_timeout=ANSWERED_WITHIN.total_seconds())
         limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
@@ -135,7 +160,7 @@ class Schedules:
     async def resume(self, schedule_id: str) -> Schedule:
         """Have it go on with its next time. What it was paused for is not made up for."""
         schedule = await self.get(schedule_id)
-        next_at = schedule.when.next_after(self._store.clock())
+        next_at = schedule.when.next_after(await self._store.now())
         await self._store.pause(schedule.id, is_paused=False, next_at=next_at)
         return await self.get(schedule.id)
 
@@ -155,3 +180,9 @@ class Schedules:
         schedule = await self.get(schedule_id)
         await self._store.remove(schedule.id)
         return schedule
+
+
+def unanswered(session: Session) -> Unanswered:
+    """That nobody has answered a question of a run in its time: the run has failed, whatever it would do next."""
+    asked = session.state.timed_out[-1:] or ["a question"]
+    return Unanswered(f"Nobody answered in time: {asked[0]} Answer next time, or give it a rule.")

@@ -17,6 +17,7 @@ from helmsman.errors import FleetNotReady, InvalidInput, InvalidSetting
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from helmsman.capabilities.budgets import BudgetState
     from helmsman.fleet.client import FleetClient
     from helmsman.fleet.values import Machine
 
@@ -129,6 +130,43 @@ def _drain(machine: str, as_json: bool) -> int:
         print_json({"machine": machine, "isDraining": True})
     else:
         click.echo(f"{machine} takes nothing more, and ends when nothing runs there.", err=True)
+    return ExitCode.OK
+
+
+@cli_command(
+    "budget",
+    "Show or set what the fleet may spend.",
+    "helmsman fleet budget",
+    "helmsman fleet budget day_usd=25 task_usd=5 day_tokens=none",
+    group=command,
+)
+@click.argument("amounts", metavar="[KEY=AMOUNT]...", nargs=-1)
+def _budget(amounts: tuple[str, ...], as_json: bool) -> int:
+    """Show what all machines of the fleet together may spend, or set it. KEY is as in [budget]; `none` removes an amount.
+
+    When one is used up, whoever answers the fleet's questions is asked. Days are those of UTC.
+    """
+    given = dict(amount.partition("=")[::2] for amount in amounts)
+
+    async def ask(client: FleetClient) -> tuple[Mapping[str, float], Sequence[BudgetState]]:
+        from helmsman.fleet.budgets import budget_of_fleet, set_budget, states_of_fleet
+
+        if given:
+            await set_budget(client.database, given)
+        return await budget_of_fleet(client.database), await states_of_fleet(client.database)
+
+    budget, states = _ask(ask)
+    if as_json:
+        from helmsman.shapes.rendering import budget_as_dict
+
+        print_json({"budget": dict(budget), "today": [budget_as_dict(state) for state in states]})
+        return ExitCode.OK
+    for key, amount in budget.items():
+        click.echo(f"{key:<20} {amount:g}")
+    for state in states:
+        click.echo(f"{state.key}: {state.in_words()}" + (f" ({one_line(state.project)})" if state.project else ""))
+    if not budget:
+        click.echo("The fleet has no budget. Set one: helmsman fleet budget day_usd=25", err=True)
     return ExitCode.OK
 
 

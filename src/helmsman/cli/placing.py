@@ -28,6 +28,9 @@ _OPTIONS: Final = (
         type=click.Choice(get_args(OnMachineLoss)),
         help="Of a fleet: what becomes of a turn that was cut off with its machine.",
     ),
+    click.option(
+        "--in-place", is_flag=True, help="Of a fleet: work in the directory of this path there; nothing is brought."
+    ),
 )
 
 

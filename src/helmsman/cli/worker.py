@@ -89,6 +89,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
 async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> int:
     from helmsman.agents.registry import Owner
     from helmsman.base.concurrency import background_tasks
+    from helmsman.capabilities.schedules import ANSWERED_WITHIN
     from helmsman.cli.signals import exit_after, handle_signals
     from helmsman.fleet.lease import DeclaredDead
     from helmsman.fleet.worker import DECLARED_DEAD, Worker
@@ -114,10 +115,15 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
         try:
             # Its agents are in keepers on a leash, and end when its lease does, whatever this process does.
             shared = Shared(settings.state_dir, owner=Owner(leash=worker.leash), files=settings.files)
-            async with shared, Helmsman(settings, env=env, shared=shared) as helm:
+            patience = replace(settings, approval_timeout=ANSWERED_WITHIN.total_seconds())
+            async with (
+                shared,
+                Helmsman(settings, env=env, shared=shared) as helm,
+                Helmsman(patience, env=env, shared=shared) as patient,
+            ):
                 await _check_agents(helm, options)
                 try:
-                    await worker.serve(helm)
+                    await worker.serve(helm, patient)
                 except DeclaredDead:
                     exit_after(_DIE_SECONDS, DECLARED_DEAD)
                     raise

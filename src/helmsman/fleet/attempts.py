@@ -5,6 +5,7 @@ is begun again, and with which words.
 from __future__ import annotations
 
 import math
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from helmsman.model.options import OnMachineLoss, TurnLimits
@@ -12,6 +13,7 @@ from helmsman.model.questions import Prompt, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from psycopg.rows import DictRow
 
@@ -33,6 +35,18 @@ _HANDED_OVER: Final = (
     "The machine that worked on this was stopped in order, and you go on on another. A command that ran was cut off. "
     "Look at what is there before you go on. "
 )
+
+_CUT_SINCE: Final = (
+    "The machine that worked on this was lost in the middle of it, and you go on on another, in another directory. Your "
+    "files are as they were at {:%H:%M:%S} UTC, and so is this conversation: what you did after that is missing in both. So "
+    "is what git ignores, and a command may have had effects elsewhere. Look at what is there before you go on. "
+)
+_NOT_BROUGHT: Final = "You are in another directory, and what git ignores is not there. "
+
+
+def moved_words(prompt: str) -> str:
+    """What the agent is told that goes on with another turn on another machine."""
+    return f"You go on on another machine. Your files are as you left them. {_NOT_BROUGHT}\n\n{prompt}"
 
 
 def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
@@ -95,9 +109,11 @@ def question_of(row: DictRow) -> Question:
     )
 
 
-def words_for(row: DictRow, prompt: str, *, same_session: bool) -> str:
-    """What the agent is told that goes on."""
+def words_for(row: DictRow, prompt: str, *, same_session: bool, kept_at: datetime | None = None) -> str:
+    """What the agent is told that goes on; `kept_at` is when its files were as it finds them, where they were brought."""
     cut = _HANDED_OVER if row["is_handed_over"] else _CUT
+    if kept_at is not None:
+        cut = (_HANDED_OVER + _NOT_BROUGHT) if row["is_handed_over"] else _CUT_SINCE.format(kept_at.astimezone(UTC))
     if same_session:
         return f"{cut}What you were asked for was:\n\n{prompt}"
     return f"{cut}You do not see what was said before. What was asked for is:\n\n{prompt}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
@@ -42,7 +43,7 @@ from helmsman.tasks.model import of_agents
 from helmsman.tasks.outcome import kept
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from psycopg.rows import DictRow
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
 
+Also = Callable[[sa.Connection, str], None]
 _LOOK_SECONDS: Final = 5.0
 """Whoever waits looks this often, whatever is notified."""
 _PAGE: Final = 200
@@ -102,10 +104,11 @@ class FleetClient:
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
-    async def enqueue(self, draft: FleetDraft) -> Task:
+    async def enqueue(self, draft: FleetDraft, also: Also | None = None) -> Task:
         """Accept a task: it is stored, with all that is needed to run it, before this returns.
 
-        The same idempotency key again gives the same task, from whichever machine.
+        The same idempotency key again gives the same task, from whichever machine. What `also` writes, given the id of a new
+        task, is written in the same transaction.
 
         Raises:
             InvalidInput: Something makes no sense; nothing was accepted.
@@ -113,24 +116,26 @@ class FleetClient:
             FleetUnavailable: Nothing was accepted, for all that is known. Use an idempotency key to ask again.
         """
         draft.check()
-        if draft.idempotency_key is not None and (known := await self._with_key(draft)) is not None:
+        if (known := await self.with_key(draft)) is not None:
             return known
         await self._refuse_impossible(draft)
         task_id, alias = new_fleet_task(draft.instruction)
         try:
-            row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias)
+            row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias, also)
         except (sa.exc.OperationalError, sa.exc.InterfaceError):
             try:  # a connection from before the database was restarted; what was accepted all the same is found by its id
-                row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias)
+                row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias, also)
             except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
                 raise unavailable(error.orig or error) from error
         if row is not None:
             await self.database.tell((DOORS, task_id), (QUEUES, row["queue"]))
             return task_of(row)
-        known = await self._with_key(draft) if draft.idempotency_key is not None else None
-        return known or await self.get(task_id)
+        return await self.with_key(draft) or await self.get(task_id)
 
-    async def _with_key(self, draft: FleetDraft) -> Task | None:
+    async def with_key(self, draft: FleetDraft) -> Task | None:
+        """The task that was accepted with its key, if one was."""
+        if draft.idempotency_key is None:
+            return None
         row = await self._one("select * from helmsman.tasks where key = %s", (draft.idempotency_key,))
         return None if row is None else of_agents(task_of(row), draft.agent)
 
@@ -158,61 +163,13 @@ class FleetClient:
                 f"No machine of the fleet has {draft.agent}{labels}. `helmsman fleet status` shows what they have."
             )
 
-    def _put(self, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:
+    def _put(self, draft: FleetDraft, task_id: str, alias: str, also: Also | None) -> DictRow | None:
         """The row of the new task; None where there is one with its key, or it was accepted before. Blocks."""
-        enqueuer = self._queue()
-        priority, queue = draft.priority, queue_of(draft.agent, draft.labels, draft.host)
-        with enqueuer.engine.begin() as connection:
-            lane, waits = task_id, False
-            if (named := draft.lane or draft.session_id) is not None:
-                known = {"session": draft.session_id, "lane": draft.lane}
-                before = connection.execute(_BEFORE, known).first()
-                lane = named if before is None else before.lane
-                lock_lane(connection, lane)
-                waits = is_busy(connection, lane)
-                if draft.host is None and before is not None and before.is_there:
-                    queue = queue_of(draft.agent, host=before.name)  # its files are there; if it dies, another has it
-            row = connection.execute(
-                _ENQUEUE,
-                {
-                    "id": task_id,
-                    "key": draft.idempotency_key,
-                    "alias": alias,
-                    "lane": lane,
-                    "agent": draft.agent,
-                    "instruction": clean_text(draft.instruction),
-                    "directory": draft.directory,
-                    "session_id": draft.session_id,
-                    "model": draft.model,
-                    "metadata": _dumped(draft.metadata),
-                    "spec": _dumped(draft.spec),
-                    "queue": queue,
-                    "priority": priority,
-                    "labels": list(draft.labels),
-                    "host": draft.host,
-                    "delay": draft.delay,
-                    "deadline": draft.deadline,
-                    "is_queued": not waits,
-                },
-            ).first()
-            if row is None:
-                return None
-            accepted = dict(row._mapping)  # noqa: SLF001 - its public name has an underscore
-            for number, (suffix, image) in enumerate(draft.images):
-                shown = {"task": task_id, "kind": KIND, "part": number, "about": _dumped({"suffix": suffix})}
-                connection.execute(_BUNDLE, {**shown, "data": image})
-            for kind, (about, parts) in draft.bundles.items():
-                for number, part in enumerate(parts):
-                    connection.execute(
-                        _BUNDLE,
-                        {"task": task_id, "kind": kind, "part": number, "about": _dumped(about), "data": part},
-                    )
-            if not waits:
-                delay = draft.delay or None
-                if delay is not None:  # DBOS goes by the clock of whoever asks
-                    delay = max(0.001, delay + row.now - datetime.now(UTC).timestamp())
-                enqueuer.put(connection, task_id, queue, priority=priority, delay=delay)
-        return accepted
+        with self._queue().engine.begin() as connection:
+            row = enter_task(self._queue(), connection, draft, task_id, alias)
+            if row is not None and also is not None:
+                also(connection, task_id)
+            return row
 
     def _queue(self) -> Enqueuer:
         if self._enqueuer is None:
@@ -505,6 +462,63 @@ _CANCEL: Final = """
         case when worker is not null then helmsman.tell_worker(worker, id) end
     from asked
 """
+
+
+def enter_task(
+    enqueuer: Enqueuer, connection: sa.Connection, draft: FleetDraft, task_id: str, alias: str
+) -> DictRow | None:
+    """Write a task down and queue it, in a transaction; None where there is one with its key or id already. Blocks."""
+    priority, queue = draft.priority, queue_of(draft.agent, draft.labels, draft.host)
+    lane, waits = task_id, False
+    if (named := draft.lane or draft.session_id) is not None:
+        known = {"session": draft.session_id, "lane": draft.lane}
+        before = connection.execute(_BEFORE, known).first()
+        lane = named if before is None else before.lane
+        lock_lane(connection, lane)
+        waits = is_busy(connection, lane)
+        if draft.host is None and before is not None and before.is_there:
+            queue = queue_of(draft.agent, host=before.name)  # its files are there; if it dies, another has it
+    row = connection.execute(
+        _ENQUEUE,
+        {
+            "id": task_id,
+            "key": draft.idempotency_key,
+            "alias": alias,
+            "lane": lane,
+            "agent": draft.agent,
+            "instruction": clean_text(draft.instruction),
+            "directory": draft.directory,
+            "session_id": draft.session_id,
+            "model": draft.model,
+            "metadata": _dumped(draft.metadata),
+            "spec": _dumped(draft.spec),
+            "queue": queue,
+            "priority": priority,
+            "labels": list(draft.labels),
+            "host": draft.host,
+            "delay": draft.delay,
+            "deadline": draft.deadline,
+            "is_queued": not waits,
+        },
+    ).first()
+    if row is None:
+        return None
+    accepted = dict(row._mapping)  # noqa: SLF001 - its public name has an underscore
+    for number, (suffix, image) in enumerate(draft.images):
+        shown = {"task": task_id, "kind": KIND, "part": number, "about": _dumped({"suffix": suffix})}
+        connection.execute(_BUNDLE, {**shown, "data": image})
+    for kind, (about, parts) in draft.bundles.items():
+        for number, part in enumerate(parts):
+            connection.execute(
+                _BUNDLE,
+                {"task": task_id, "kind": kind, "part": number, "about": _dumped(about), "data": part},
+            )
+    if not waits:
+        delay = draft.delay or None
+        if delay is not None:  # DBOS goes by the clock of whoever asks
+            delay = max(0.001, delay + row.now - datetime.now(UTC).timestamp())
+        enqueuer.put(connection, task_id, queue, priority=priority, delay=delay)
+    return accepted
 
 
 def _dumped(value: Mapping[str, Any]) -> str:

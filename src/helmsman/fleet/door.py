@@ -11,14 +11,19 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import anyio.to_thread
 
 from helmsman.agents.protocol import PastTurn
+from helmsman.base.files import refuse_outside
+from helmsman.base.surroundings import from_here
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
-from helmsman.fleet.door_lanes import PLACE, is_fleets, lane_of, merged, session_id_of
+from helmsman.fleet.door_lanes import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.door_parts import FleetExtras, FleetTasks
+from helmsman.fleet.door_trees import DoorTrees
 from helmsman.fleet.link import FleetLink
+from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.pictures import read_images
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
@@ -26,14 +31,17 @@ from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, session_options, turn_input
 from helmsman.model.options import Placement
+from helmsman.notices.config import NotifySettings
 from helmsman.service import Helmsman
 from helmsman.steering.opening import image_roots
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, options_to_keep
 from helmsman.tasks.spec import TurnSpec
+from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from pathlib import Path
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.model.answered_by import AnsweredBy
@@ -51,6 +59,12 @@ _EVENTS: Final = 1000
 def fleet_opener(shared: Shared) -> OpenFleet:
     """Opens fleets for the doors of a hub: one connection to each, for as long as the hub lives."""
     links: dict[str, FleetLink] = {}
+    posts: dict[str, FleetPost] = {}
+    place = place_in(shared.state_dir / "fleet")
+
+    async def load() -> NotifySettings:
+        settings = shared.notices.settings
+        return NotifySettings() if settings is None else await settings()
 
     @asynccontextmanager
     async def open_fleet(helm: Helmsman) -> AsyncIterator[FleetDoor]:
@@ -59,24 +73,36 @@ def fleet_opener(shared: Shared) -> OpenFleet:
         link = links.get(url)
         if link is None or link.failed is not None:
             link = links[url] = FleetLink(url, helm.settings, shared.tasks)
-            shared.tasks.start_soon(link.run)
+            post = posts[url] = FleetPost(
+                link.client.database, load, place, shared.agents.title, shared.notices, is_shown=True
+            )
+            shared.tasks.start_soon(_serve, link, post)
         await link.opened.wait()
         if link.failed is not None:
             raise link.failed.again()
         async with Helmsman(replace(helm.settings, fleet_url=None), env=helm.environment, shared=shared) as own:
-            yield FleetDoor(helm, own, link)
+            yield FleetDoor(helm, own, link, posts[url])
 
     return open_fleet  # type: ignore[return-value]
+
+
+async def _serve(link: FleetLink, post: FleetPost) -> None:
+    async with anyio.create_task_group() as both:
+        both.start_soon(post.run)
+        await link.run()
+        both.cancel_scope.cancel()
 
 
 class FleetDoor:
     """What one door asks of its fleet. `own` is the Helmsman of this machine."""
 
-    def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink) -> None:
+    def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink, post: FleetPost) -> None:
         self._helm = helm
         self.own = own
         self.link = link
+        self.post = post
         tasks = FleetTasks(self, own)
+        self.trees = DoorTrees(link.client, own.settings, helm.allowed_roots)
         self._parts: dict[str, Any] = {"tasks": tasks, "extras": FleetExtras(self, own, tasks)}
         self.listeners = _Listeners(own, link)
 
@@ -137,20 +163,44 @@ class FleetDoor:
                 "A fleet's machines have accounts of their own. Leave min_remaining_percent out.",
                 parameter="min_remaining_percent",
             )
-        settings = self._helm.settings
+        settings, in_place = self._helm.settings, placement is not None and placement.in_place
+        if in_place and worktree:
+            raise InvalidInput("in_place works in the directory itself: leave worktree out.", parameter="worktree")
+        place = from_here("." if cwd is None else cwd)
         checked = session_options(
-            cwd if cwd is not None else ".",
+            None if in_place else place,
             options,  # type: ignore[arg-type]
             self._helm.allowed_roots,
             default_agent=settings.default_agent,
             defaults=settings,
         )
+        if in_place:
+            checked = replace(checked, cwd=self._there(place))
         turn, pictures = await self._turn(prompt, images, output_schema=output_schema, effort=effort, kind=kind)
         _refuse_what_stays_here(tools, on_limit)
-        draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd, worktree=worktree)
-        draft = replace(draft, images=pictures)
+        draft = replace(self._draft(turn, checked, placement, idempotency_key, max_cost_usd), images=pictures)
         draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(limits)})
-        return await self._accepted(draft, on_question, on_task)
+        task, notes = await self._packed(draft, None if in_place else checked.cwd)
+        session = await self._accepted(task, on_question, on_task)
+        session.notes += notes
+        return session
+
+    async def _packed(self, draft: FleetDraft, directory: Path | None) -> tuple[Task, tuple[str, ...]]:
+        """Have a task accepted with the tree around a directory; what does not travel, in words."""
+        draft = await self._with_terms(draft)
+        if directory is None:
+            return await self.link.client.enqueue(draft), ()
+        if (known := await self.link.client.with_key(draft)) is not None:
+            return known, ()
+        async with self.trees.packed(draft, directory) as (packed, notes):
+            return await self.link.client.enqueue(packed), notes
+
+    def _there(self, place: Path) -> Path:
+        """A directory that need not be on this machine."""
+        there = place.absolute()
+        if self._helm.allowed_roots:
+            refuse_outside(there, self._helm.allowed_roots, "cwd")
+        return there.resolve()
 
     async def say(
         self,
@@ -183,18 +233,23 @@ class FleetDoor:
             raise SessionBusy(
                 f"A turn is running in session {session.id}. Wait for its end, or send this with whenBusy queue."
             )
+        if placement is not None and placement.in_place:
+            raise InvalidInput(
+                "Where a session works is said when it begins: leave in_place out.", parameter="placement"
+            )
         turn, pictures = await self._turn(message, images, output_schema=output_schema, effort=effort)
         _refuse_what_stays_here(tools, on_limit)
         known = session.options
         changed = changed_options(known, options)  # type: ignore[arg-type]
-        checked = session_options(known.cwd, changed, self._helm.allowed_roots) if options else known
+        checked = session_options(None, changed, self._helm.allowed_roots) if options else known
+        checked = replace(checked, cwd=known.cwd)  # which need not be on this machine
         draft = replace(self._draft(turn, checked, placement, idempotency_key, max_cost_usd), images=pictures)
         lane = lane_of(session.id)
         earlier = (await self.link.lanes.of_lanes([lane]))[lane]
         held = silence_to_keep(silence_of(earlier[-1].metadata) if limits is None else limits)
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
         session.options = checked
-        return await self._accepted(draft, on_question, on_task)
+        return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
 
     async def _turn(
         self, text: str, images: Sequence[PathLike], **more: Any
@@ -211,10 +266,8 @@ class FleetDoor:
         placement: Placement | None,
         key: str | None,
         max_cost_usd: float | None,
-        *,
-        worktree: bool = False,
     ) -> FleetDraft:
-        spec = TurnSpec(turn=turn, options=options, worktree=worktree).as_dict()
+        spec = TurnSpec(turn=turn, options=options).as_dict()
         if spec is None:
             raise InvalidInput(
                 "An option looks as if it held a secret, and what a fleet is asked for is stored. Put secrets into the "
@@ -247,9 +300,8 @@ class FleetDoor:
         )
 
     async def _accepted(
-        self, draft: FleetDraft, on_question: QuestionHandler | None, on_task: Callable[[str], None] | None
+        self, task: Task, on_question: QuestionHandler | None, on_task: Callable[[str], None] | None
     ) -> Session:
-        task = await self.link.client.enqueue(draft)
         if on_task is not None:
             on_task(task.id)
         found = await self.link.lanes.find(task.id)
@@ -259,6 +311,17 @@ class FleetDoor:
             session.on_question = on_question
             self.link.offer_questions(session)
         return session
+
+    async def _with_terms(self, draft: FleetDraft) -> FleetDraft:
+        return replace(draft, metadata={**draft.metadata, **await self.terms(draft.agent, draft.directory)})
+
+    async def terms(self, agent: str, directory: str | None) -> dict[str, Any]:
+        """What tasks and schedules have in their metadata of the door that asks for them: the project that they count for,
+        and who is told of them.
+        """
+        project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
+        told = await self.post.who_is_told(agent=agent, directory=directory)
+        return told if project is None else {**told, PROJECT: project}
 
     # --- go on -------------------------------------------------------------------------------------------------------
 

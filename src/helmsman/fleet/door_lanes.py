@@ -31,6 +31,9 @@ _SESSION: Final = "fleet-"
 PLACE: Final = "place"
 """Where the work of a task came from: the directory on the machine of the door. Its own is where it is done."""
 
+PROJECT: Final = "project"
+"""What the work of a task counts for: the repository of that directory."""
+
 
 def session_id_of(lane: str) -> str:
     """The id by which doors know the session of a lane."""

@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
-from pathlib import Path
+import logging
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.base.files import refuse_outside
-from helmsman.base.patches import apply_patch, diff_digest
 from helmsman.capabilities import Extras
 from helmsman.capabilities.all_tasks import TaskResults, Tasks
+from helmsman.capabilities.budgets import Budgets
 from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
 from helmsman.capabilities.local_tasks import LocalTasks
+from helmsman.capabilities.notices import Notices
+from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy
+from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
 from helmsman.fleet.rows import FLEET
+from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
+from helmsman.worktrees.places import projects
+from helmsman.worktrees.returning import apply_result, diff_of_result
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
 
+    from helmsman.capabilities.budgets import BudgetState
+    from helmsman.fleet.door_trees import DoorTrees
     from helmsman.fleet.link import FleetLink
+    from helmsman.fleet.notices import FleetPost
+    from helmsman.model.options import SessionOptions
+    from helmsman.notices.store import Delivery
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
     from helmsman.worktrees import Discarded, Unsaved
+
+log = logging.getLogger(__name__)
 
 _CANDIDATES: Final = 50
 _SHOWN_TASKS, _SHOWN_CHARS = 100, 120
@@ -42,6 +56,8 @@ class _Door(Protocol):
     """The door that these are parts of (`helmsman.fleet.door`)."""
 
     link: FleetLink
+    trees: DoorTrees
+    post: FleetPost
 
     async def start(self, prompt: str, **options: Any) -> Session: ...
 
@@ -50,6 +66,8 @@ class _Door(Protocol):
     async def session(self, session_id: str) -> Session: ...
 
     async def task(self, task_id: str) -> Task: ...
+
+    async def terms(self, agent: str, directory: str | None) -> dict[str, Any]: ...
 
 
 class _DoorsTasks(LocalTasks):
@@ -182,19 +200,29 @@ class _DoorsChanges(Changes):
     async def _changed(self, session_id: str) -> SessionDiff:
         if not is_fleets(session_id):
             return await super()._changed(session_id)
-        patch, _ = await self._patch(session_id)
+        session = await self._door.session(session_id)
+        try:
+            found = await self._door.trees.brought_back(lane_of(session.id), session.directory)
+        except InvalidInput as error:  # the repository is not here
+            log.info("of session %s only its edits are shown: %s", session.id, error)
+            found = None
+        if found is not None:
+            away, notes = found
+            diff = await anyio.to_thread.run_sync(diff_of_result, away)
+            diff = replace(diff, nested=(*diff.nested, *notes))
+            return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
+        patch = await self._last_edits(session)
         files = files_of(patch)
         diff = worktrees.TreeDiff(patch=patch.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
-        return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
+        return SessionDiff(session_id=session_id, scope="turn", diff=diff)
 
-    async def _patch(self, session_id: str) -> tuple[str, Task]:
-        """What the last turn that changed something changed."""
-        session = await self._door.session(session_id)
-        tasks = (await self._door.link.lanes.of_lanes([lane_of(session.id)]))[lane_of(session.id)]
-        for task in reversed(tasks):
+    async def _last_edits(self, session: Session) -> str:
+        """What the last turn that changed something changed, as its agent told it."""
+        lane = lane_of(session.id)
+        for task in reversed((await self._door.link.lanes.of_lanes([lane]))[lane]):
             if (patch := (await self._door.link.client.outcome(task.id)).diff) is not None:
-                return patch, task
-        return session.state.diff or "", tasks[-1]
+                return patch
+        return session.state.diff or ""
 
     async def apply(
         self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
@@ -204,25 +232,26 @@ class _DoorsChanges(Changes):
         session = await self._door.session(session_id)
         if session.state.is_running:
             raise SessionBusy(f"Session {session_id} is still at work. Nothing was touched. Wait for it.")
-        patch, task = await self._patch(session_id)
-        place = Path(task.directory or "")
-        if not patch:
-            raise InvalidInput(f"Session {session_id} changed nothing that could be applied.", parameter="sessionId")
-        if not await anyio.to_thread.run_sync(place.is_dir):
-            raise InvalidInput(f"{place}, where this was asked for, is not on this machine. Apply it there.")
-        refuse_outside(place, self._helm.settings.allowed_roots, "session_id")
-        content = patch.encode("utf-8", "surrogateescape")
-        self.shown.check(f"session {session_id}", content, digest or self.shown.last(viewer, session_id))
-        bring = partial(apply_patch, place, patch, allow_dirty=allow_dirty, state_dir=self._helm.settings.state_dir)
-        applied = await anyio.to_thread.run_sync(bring)
-        files = files_of(patch)
+        found = await self._door.trees.brought_back(lane_of(session.id), session.directory)
+        if found is None:
+            raise InvalidInput(
+                f"Session {session_id} works in a directory of its machine, {session.directory}. What it changed is there.",
+                parameter="sessionId",
+            )
+        expected = digest if digest is not None else self.shown.last(viewer, session_id)
+        away, _ = found
+
+        def check(diff: worktrees.TreeDiff) -> None:
+            self.shown.check(f"session {session_id}", diff.patch, expected)
+
+        applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))
         return AppliedSession(
             session_id=session_id,
-            repository=applied.repository,
-            files=files,
-            how="three-way" if applied.three_way else "clean",
-            digest=diff_digest(content),
-            stat=stat_of(files),
+            repository=away.repository,
+            files=applied.files,
+            how=applied.how,
+            digest=applied.diff.digest,
+            stat=applied.diff.stat,
             ended=(),
         )
 
@@ -236,7 +265,7 @@ class _DoorsChanges(Changes):
 def _of_this_machine(session_id: str) -> str:
     if is_fleets(session_id):
         raise InvalidInput(
-            f"Session {session_id} has no worktree here: the machine that runs it removes what it no longer needs.",
+            f"Session {session_id} has no worktree here: the machines of the fleet remove what they no longer need.",
             parameter="sessionId",
         )
     return session_id
@@ -269,6 +298,47 @@ class _DoorsUsage(UsageReports):
         ]
 
 
+class _DoorsSchedules(Schedules):
+    """Schedules of the fleet and of this machine. A new one is the fleet's."""
+
+    prefix = FLEETS
+
+    def __init__(self, own: Steering, door: _Door) -> None:
+        super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client)))
+        self._door = door
+
+    async def _terms(self, options: SessionOptions) -> dict[str, Any]:
+        """The machines that run it have terms of their own. What a task's metadata say of its door, its runs' do."""
+        return await self._door.terms(options.agent, None if options.cwd is None else str(options.cwd))
+
+
+class _DoorsBudgets(Budgets):
+    """Those of this machine, which are for its own work, and those of the fleet."""
+
+    def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
+        super().__init__(own, own.extras.usage, tasks.prices)
+        self._door = door
+
+    async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
+        place = None if directory is None else str(directory)
+        project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), place)
+        fleets = await states_of_fleet(self._door.link.client.database, project)
+        return *await super().states(directory), *fleets
+
+
+class _DoorsNotices(Notices):
+    """What was told of tasks of this machine, and of the fleet's to the recipients that this machine has."""
+
+    def __init__(self, door: _Door, own: Helmsman) -> None:
+        super().__init__(own)
+        self._door = door
+
+    async def log(self, limit: int = 50) -> Sequence[Delivery]:
+        fleets = self.within_roots(await self._door.post.log(limit))
+        both = (*await super().log(limit), *fleets)
+        return sorted(both, key=lambda one: one.created_at, reverse=True)[:limit]
+
+
 class FleetExtras(Extras):
     """Of this machine, but for what is known of a fleet's sessions."""
 
@@ -295,6 +365,18 @@ class FleetExtras(Extras):
             "waiting": dict(await link.client.waiting()),
             "tasks": tasks,
         }
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        return _DoorsSchedules(cast("Steering", self._own), self._door)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        return _DoorsBudgets(self._door, self._own, self._tasks)
+
+    @cached_property
+    def notices(self) -> Notices:
+        return _DoorsNotices(self._door, self._own)
 
     @cached_property
     def changes(self) -> Changes:

@@ -52,7 +52,12 @@ def queue_next(enqueuer: Enqueuer, lane: str) -> None:
         if row is not None:
             delay = row.delay if row.delay is not None and row.delay > 0 else None
             enqueuer.put(connection, row.id, row.queue, priority=row.priority, delay=delay)
-            connection.execute(_TELL, {"queue": row.queue})
+            tell_workers(connection, row.queue)
+
+
+def tell_workers(connection: sa.Connection, queue: str) -> None:
+    """With the end of the transaction, that something waits. Blocks."""
+    connection.execute(_TELL, {"queue": queue})
 
 
 async def lane_behind(database: FleetDatabase, task_id: str) -> str | None:

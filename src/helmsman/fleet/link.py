@@ -29,6 +29,7 @@ from helmsman.errors import (
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.door_lanes import Lanes, lane_of, session_id_of
 from helmsman.fleet.messages import steer
+from helmsman.fleet.notices import NOTIFY, was_seen
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
     EngineGone,
@@ -152,6 +153,8 @@ class FleetLink:
         async with known.reading:
             if not known.is_followed:
                 await self._read(known)
+            elif not session.state.is_running:
+                await self._next(known)  # whoever follows it may not have heard yet of what was asked for just now
 
     async def _load(self, lane: str) -> _Followed:
         tasks = (await self.lanes.of_lanes([lane]))[lane]
@@ -230,7 +233,8 @@ class FleetLink:
         try:
             while True:
                 try:
-                    task = await self._next(known)
+                    async with known.reading:
+                        task = await self._next(known)
                     if task is None:
                         return
                     async for page in self.client.follow(task.id, known.offset):
@@ -272,7 +276,14 @@ class FleetLink:
     def _tell_fact(self, known: _Followed, fact: Mapping[str, Any]) -> None:
         """What the fleet itself has to say of a task."""
         session = known.session
-        if fact.get("fleet") == "attempt" and int(fact.get("epoch", 1)) > 1:
+        if fact.get("fleet") == "files":
+            why = (fact.get("error") or {}).get("message")
+            text = f"What it made of its files is not stored, and cannot be applied: {why}"
+            self._apply(known, Notice(session_id=session.id, kind="engine", message=text))
+        elif fact.get("fleet") == "anew":
+            text = f"It goes on in a new session of its agent: {fact.get('reason')}"
+            self._apply(known, Notice(session_id=session.id, kind="engine", message=text))
+        elif fact.get("fleet") == "attempt" and int(fact.get("epoch", 1)) > 1:
             text = known.task.instruction if known.task is not None else ""
             for question_id in list(session.state.questions):
                 closed = QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
@@ -283,6 +294,8 @@ class FleetLink:
 
     async def _end(self, known: _Followed, task: Task) -> None:
         task = known.task = await self.client.get(task.id)
+        if known.session.is_watched and NOTIFY in task.metadata:
+            await was_seen(self.client.database, task.id)
         outcome, failure = {"completed": ("completed", None), "canceled": ("interrupted", None)}.get(
             task.status, ("failed", _failure(task))
         )

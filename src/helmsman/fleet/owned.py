@@ -177,18 +177,57 @@ class OwnedTask:
         """
         await self._write(sql, session=session_id, file=file, start=start, data=data)
 
-    async def put_bundle(self, kind: str, part: int, about: Mapping[str, Any], data: bytes) -> None:
-        """Store a piece of what the task leaves, in place of what was stored before."""
+    async def cut_rollouts(self, session_id: str, sizes: Mapping[str, int]) -> None:
+        """Forget what its session wrote beyond these sizes of its files. What is no file (`name`) stays."""
+        sql = """,
+            cut as (
+                delete from helmsman.rollouts using owned
+                where session_id = %(session)s and file <> 'name'
+                    and start >= coalesce((%(sizes)s::jsonb ->> file)::bigint, 0)
+            )
+            select (select count(*) from owned) as owned
+        """
+        await self._write(sql, session=session_id, sizes=jsonb(sizes))
+
+    async def put_piece(self, kind: str, part: int, data: bytes) -> None:
+        """Store a piece of what became of its tree. It counts once `put_result` says so."""
+        sql = """,
+            put as (
+                insert into helmsman.bundles (task, kind, part, epoch, data)
+                select id, %(kind)s, %(part)s, %(epoch)s, %(data)s from owned on conflict do nothing
+            )
+            select (select count(*) from owned) as owned
+        """
+        await self._write(sql, kind=kind, part=part, data=data)
+
+    async def put_result(self, kind: str, about: Mapping[str, Any]) -> None:
+        """What became of its tree is in the pieces of this kind, and nowhere else of all that its session has stored."""
         sql = """,
             put as (
                 insert into helmsman.bundles (task, kind, part, epoch, about, data)
-                select id, %(kind)s, %(part)s, %(epoch)s, %(about)s, %(data)s from owned
+                select id, 'result', 0, %(epoch)s, %(about)s, '' from owned
                 on conflict (task, kind, part) do update
-                set epoch = excluded.epoch, about = excluded.about, data = excluded.data, at = clock_timestamp()
+                set epoch = excluded.epoch, about = excluded.about, at = clock_timestamp()
+            ),
+            gone as (
+                delete from helmsman.bundles old using owned, helmsman.tasks mine, helmsman.tasks other
+                where mine.id = owned.id and other.lane = mine.lane and old.task = other.id
+                    and starts_with(old.kind, 'result') and not (old.task = mine.id and old.kind in ('result', %(kind)s))
             )
-            select (select count(*) from owned) as owned, (select count(*) from told) as told
+            select (select count(*) from owned) as owned
         """
-        await self._write(sql, kind=kind, part=part, about=Json(dict(about)), data=data)
+        await self._write(sql, kind=kind, about=jsonb(about))
+
+    async def move_result(self, rollouts: Mapping[str, int]) -> None:
+        """What became of its tree still holds, and more of the transcript belongs to it."""
+        sql = """,
+            moved as (
+                update helmsman.bundles set about = about || %(about)s, at = clock_timestamp(), epoch = %(epoch)s
+                from owned where task = owned.id and kind = 'result'
+            )
+            select (select count(*) from owned) as owned
+        """
+        await self._write(sql, about=jsonb({"rollouts": dict(rollouts)}))
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

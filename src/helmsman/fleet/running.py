@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman import worktrees
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.values import decoded
+from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
     AnswerInvalid,
     CannotMove,
@@ -28,22 +30,34 @@ from helmsman.errors import (
     SessionNotFound,
     Unsupported,
 )
-from helmsman.fleet.attempts import ASKED, CONTINUE, loss_failure, on_loss, question_of, silence_of, was_cut, words_for
+from helmsman.fleet.attempts import (
+    ASKED,
+    CONTINUE,
+    loss_failure,
+    moved_words,
+    on_loss,
+    question_of,
+    silence_of,
+    was_cut,
+    words_for,
+)
 from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pictures import place_images
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
-from helmsman.fleet.workspaces import place_workspace, store_result
-from helmsman.model.answered_by import AnsweredBy
-from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed
+from helmsman.fleet.workspaces import SharedTree
+from helmsman.model.answered_by import DEADLINE, AnsweredBy
+from helmsman.model.events import EngineGone, ItemEnded, QuestionAsked, QuestionClosed, Usage
+from helmsman.steering.opening import Carried
+from helmsman.tasks.model import RESUMES_AT, SCHEDULE, WAITING_FOR
 from helmsman.tasks.spec import IMAGES, TurnSpec, forget_images
-from helmsman.worktrees.packing import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
+    from helmsman.fleet.budgets import FleetBudgets
     from helmsman.fleet.database import FleetDatabase
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
@@ -60,6 +74,9 @@ _LOOK_SECONDS: Final = 5.0
 """How often a running task looks whether it was answered or cancelled, whatever is notified."""
 _PROGRESS_SECONDS: Final = 1.0
 _LANE_SECONDS: Final = 1.0
+_TREE_SECONDS: Final = 0.5
+_TOO_LARGE_SECONDS: Final = 60.0
+"""A tree that cannot be stored is tried again after so long, and when its turn has ended."""
 
 CANCELED: Final = "It was cancelled."
 LATE: Final = "Its deadline has passed."
@@ -72,9 +89,10 @@ _MOST_ENGINES: Final = 4
 class TaskRun:
     """A task while this machine has it."""
 
-    def __init__(self, helm: Steering, owned: OwnedTask) -> None:
+    def __init__(self, helm: Steering, owned: OwnedTask, budgets: FleetBudgets) -> None:
         self._helm = helm
         self._owned = owned
+        self._budgets = budgets
         self._pump = EventPump(owned)
         self._session: Session | None = None
         self._has_session = anyio.Event()
@@ -92,12 +110,19 @@ class TaskRun:
         self._own_answer: str | None = None
         self._own_answered = anyio.Event()
         """Of what the fleet itself asks before it goes on."""
+        self._is_unanswered = False
+        """It is a run of a schedule, and nobody has answered it in time."""
         self._stop = anyio.Lock()
         """Held until its turn and all that it left running have stopped."""
         self._has_progress = False
         self._is_let_go = False
         self._handed_over = anyio.Event()
         self._transcript: SharedTranscript | None = None
+        self._tree: SharedTree | None = None
+        """None: it works in a directory of this machine."""
+        self._made: Worktree | None = None
+        """The worktree that was made here for its session."""
+        self._items = 0
         self._goes_on_with: str | None = owned.row["session_id"]
         self._is_moved = False
         """Its session was begun, or gone on with, by another machine."""
@@ -121,8 +146,7 @@ class TaskRun:
             async with self._serving():
                 self._pump.note("attempt", epoch=self._owned.epoch, machine=machine_of(row["worker"]))
                 end, outcome = await self._work()
-                if self._transcript is not None:
-                    await self._transcript.ship()
+                await self._ship_the_rest()
                 if self._is_let_go:
                     await self._pump.close()
                     self._handed_over.set()
@@ -156,8 +180,8 @@ class TaskRun:
                 tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            ways = (self._pump.run, self._tell_questions, self._take_orders, self._tell_progress, self._ship_transcript)
-            for serve in ways:
+            ways = self._pump.run, self._tell_questions, self._take_orders, self._tell_progress
+            for serve in (*ways, self._ship_transcript, self._keep_tree):
                 tasks.start_soon(guarded, serve)
             try:
                 yield
@@ -187,26 +211,60 @@ class TaskRun:
                 return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
             task = await self._until_ended(session)
-            if session.worktree is not None:
-                await self._store_files(session.worktree)
+            await self._budgets.spent(task.id, task.model, task.usage or Usage())
+            await self._store_files()
         except HelmsmanError as error:
             if self._stopping is not None:
                 return self._stopped(), None
             return {"status": "failed", "error": error.as_dict()}, None
+        finally:
+            if self._made is not None and self._session is None:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(worktrees.discard, self._made)
         outcome = await self._helm.ledger.registry(lambda registry: registry.outcome(task.id))
         end = end_of(task)
         if end["status"] not in ("completed", "failed", "canceled"):
             end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": task.note, "retryable": False}}
         if self._stopping is not None and end["status"] == "canceled":
             end["note"] = self._stopping
+        elif self._is_unanswered:
+            end |= {"status": "failed", "error": unanswered(session).as_dict()}
         return end, outcome
 
-    async def _store_files(self, tree: Worktree) -> None:
+    async def _store_files(self) -> None:
         """What it made of the tree that it brought. One that cannot be stored is said, and is still there."""
         try:
-            await self._keep(partial(store_result, self._owned, tree, Limits.of(self._helm.settings)), "its files")
+            if self._transcript is not None:
+                await self._transcript.ship()
+            await self._keep_files(at_once=True)
         except HelmsmanError as error:
             self._pump.note("files", error=error.as_dict())
+
+    async def _keep_files(self, *, at_once: bool = False) -> None:
+        shared, session = self._tree, self._session
+        if shared is None or session is None or session.worktree is None:
+            return
+        sizes = {} if self._transcript is None else self._transcript.sizes
+        if self._transcript is None or sizes:  # or nothing is known yet of what it would belong to
+            await shared.keep(session.worktree, session.id, sizes, (sizes, self._items), at_once=at_once)
+
+    async def _keep_tree(self) -> None:
+        """Store its tree whenever something has happened in its turn."""
+        await self._has_session.wait()
+        while self._tree is not None:
+            await anyio.sleep(_TREE_SECONDS)
+            try:
+                await self._keep_files()
+            except HelmsmanError as error:
+                log.warning("the tree of task %s is not stored just now: %s", self._owned.id, error)
+                await anyio.sleep(_TOO_LARGE_SECONDS)
+
+    async def _ship_the_rest(self) -> None:
+        """What its agent wrote after the end of its turn belongs to the tree as that left it."""
+        if self._transcript is not None:
+            await self._transcript.ship()
+            if self._tree is not None:
+                await self._tree.belongs_to(self._transcript.sizes)
 
     def _stopped(self) -> dict[str, Any]:
         return {"status": "canceled", "note": self._stopping}
@@ -227,17 +285,32 @@ class TaskRun:
 
     async def _bring_session(self, spec: TurnSpec) -> None:
         """Have the session here that it goes on with, as the fleet knows it; where it cannot be had, it starts anew."""
-        session_id, options = self._goes_on_with, spec.options
+        row, session_id, options = self._owned.row, self._goes_on_with, spec.options
+        tree = self._tree = await SharedTree.of(self._helm, self._owned)
         if session_id is None or options.cwd is None:
             return
+        limits: Mapping[str, int] | None = None
+        if tree is not None and tree.kept is not None and was_cut(row) and row["worker_before"] != row["worker"]:
+            # What was written after the tree was kept tells of files that are not there.
+            limits = tree.kept.rollouts if tree.kept.session_id == session_id else None
         try:
-            self._transcript = await SharedTranscript.of(self._helm, self._owned, options.agent, session_id)
-            if self._transcript is not None:
-                self._is_moved = await self._transcript.bring(options.cwd)
+            transcript = self._transcript = await SharedTranscript.of(
+                self._helm, self._owned, options.agent, session_id
+            )
+            if transcript is None:
+                return
+            self._is_moved = await transcript.is_elsewhere(limits)
+            if tree is not None and not self._is_moved:
+                self._is_moved = not await anyio.to_thread.run_sync(tree.is_here, session_id)
+            if self._is_moved:
+                self._made = None if tree is None else await tree.make()
+                await transcript.bring(options.cwd if self._made is None else self._made.directory)
+                if tree is not None and self._made is not None:
+                    await tree.drop_others(session_id, self._made)
         except (CannotMove, Unsupported) as error:
             if not was_cut(self._owned.row):
                 raise
-            self._transcript, self._goes_on_with = None, None
+            self._transcript, self._goes_on_with, self._is_moved = None, None, False
             self._pump.note("anew", reason=error.message)
 
     async def _ended_before(self, spec: TurnSpec) -> dict[str, Any] | None:
@@ -272,9 +345,13 @@ class TaskRun:
             "on_task": self._entered,
         }
         # What the door asked for is asked of this machine in the same words: it may have other rules, roots and agents.
-        text, session_id = turn.text, self._goes_on_with
+        text, session_id, tree = turn.text, self._goes_on_with, self._tree
+        kept_at = None if tree is None or tree.kept is None else tree.kept.at
         if was_cut(row):
-            text = words_for(row, turn.text, same_session=session_id is not None)
+            since = kept_at if self._is_moved or session_id is None else None
+            text = words_for(row, turn.text, same_session=session_id is not None, kept_at=since)
+        elif self._made is not None:
+            text = moved_words(turn.text)
         await self._keep(partial(self._owned.update, metadata={ASKED: self._owned.epoch}), "its beginning")
         session: Session | None = None
         if session_id is not None and not self._is_moved:
@@ -283,13 +360,15 @@ class TaskRun:
             except SessionNotFound:
                 if not was_cut(row):
                     raise
-                text = words_for(row, turn.text, same_session=False)
+                text = words_for(row, turn.text, same_session=False, kept_at=kept_at)
                 self._pump.note("anew", reason="its session is on the machine that was lost")
         if session is None:
-            placed = await place_workspace(self._owned, self._helm.settings.state_dir)
-            cwd, worktree = (options.cwd, spec.worktree) if placed is None else (placed.directory, True)
+            if tree is not None and self._made is None:
+                self._made = await tree.make()
+            made = self._made
+            cwd, worktree = (options.cwd, spec.worktree) if made is None else (made.repository, True)
             where: Any = {"cwd": cwd, "kind": turn.kind, "worktree": worktree}
-            carried = session_id if self._is_moved else None
+            carried = Carried(session_id if self._is_moved else None, made)
             session = await self._helm.start(text, **where, **asked, **_words(spec), carried=carried)
         self._attach(session)
         known = {"directory": session.directory, "model": session.model, "turn_id": session.state.turn_id}
@@ -305,6 +384,7 @@ class TaskRun:
 
     def _entered(self, local_id: str) -> None:
         self._local = local_id
+        self._budgets.entered(local_id, self._owned)
 
     def _attach(self, session: Session) -> None:
         """Tell what has happened in its turn so far, and from now on."""
@@ -350,12 +430,14 @@ class TaskRun:
             return
         self._pump.put(event)
         self._has_progress = True
+        self._items += isinstance(event, ItemEnded)
         if isinstance(event, QuestionAsked):
             deadline = session.deadlines.get(event.question.id)
             self._asked[event.question.id] = None if deadline is None else deadline.seconds
             self._news.set()
         elif isinstance(event, QuestionClosed):
             self._closed.append(event.question_id)
+            self._is_unanswered |= event.by == str(DEADLINE) and SCHEDULE in self._owned.row["metadata"]
             self._news.set()
         elif isinstance(event, EngineGone):
             self._news.set()
@@ -373,6 +455,8 @@ class TaskRun:
                     await self._keep(partial(self._owned.ask, question, seconds), "a question")
             for question_id in closed:
                 await self._keep(partial(self._owned.close_question, question_id), "a question")
+            if self._is_unanswered:
+                await self.stop_turn()
 
     async def _tell_progress(self) -> None:
         while True:
@@ -384,6 +468,7 @@ class TaskRun:
             task = await self._helm.ledger.registry(methodcaller("get", local))
             if task is not None and task.is_running:
                 known = {"progress": task.progress, "note": task.note, "turn_id": self._session.state.turn_id}
+                known["metadata"] = {key: task.metadata.get(key) for key in (WAITING_FOR, RESUMES_AT)}
                 await self._keep(partial(self._owned.update, **known), "progress")
 
     # --- what it is told ---------------------------------------------------------------------------------------------
@@ -476,19 +561,25 @@ def _failure(code: str, message: str) -> dict[str, Any]:
 
 
 async def run_task(
-    helm: Steering, database: FleetDatabase, worker: str, task_id: str, running: dict[str, TaskRun]
+    helms: tuple[Steering, Steering],
+    database: FleetDatabase,
+    worker: str,
+    task_id: str,
+    running: dict[str, TaskRun],
+    budgets: FleetBudgets,
 ) -> str:
-    """Claim a task and run it; how it ended."""
+    """Claim a task and run it; how it ended. The second of `helms` is for runs of schedules."""
     while True:
         owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")
         if owned is not None:
-            run = running[task_id] = TaskRun(helm, owned)
+            run = running[task_id] = TaskRun(helms[SCHEDULE in owned.row["metadata"]], owned, budgets)
             try:
                 if (ended := await run.run()) != AGAIN:
                     return ended
             finally:
+                budgets.left(owned)
                 running.pop(task_id, None)
-                await anyio.to_thread.run_sync(forget_images, helm.settings.state_dir, [task_id])
+                await anyio.to_thread.run_sync(forget_images, helms[0].settings.state_dir, [task_id])
             continue
         row = await database.keep_trying(
             lambda: database.one("select status from helmsman.tasks where id = %s", (task_id,)), "a task"

@@ -170,7 +170,156 @@ _MESSAGES: Final[tuple[LiteralString, ...]] = (
     "create index messages_by_task on helmsman.messages (task)",
 )
 
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (_FIRST, _MESSAGES)
+_SCHEDULES: Final[tuple[LiteralString, ...]] = (
+    """
+    create table helmsman.schedules (
+        id text primary key,
+        directory text not null,
+        content jsonb not null,
+        next_at timestamptz,
+        is_paused boolean not null default false,
+        created_at timestamptz not null
+    )
+    """,
+    "create index schedules_due on helmsman.schedules (next_at) where next_at is not null",
+    """
+    create table helmsman.schedule_runs (
+        schedule text not null references helmsman.schedules on delete cascade,
+        due_at timestamptz not null,
+        entered_at timestamptz not null,
+        task text,
+        note text,
+        primary key (schedule, due_at)
+    )
+    """,
+)
+
+_BUDGETS: Final[tuple[LiteralString, ...]] = (
+    "create table helmsman.budget (key text primary key, amount double precision not null)",
+    """
+    create table helmsman.spendings (
+        task text not null references helmsman.tasks on delete cascade,
+        epoch int not null,
+        day date not null default (clock_timestamp() at time zone 'UTC')::date,
+        project text,
+        usd double precision not null,
+        tokens double precision not null,
+        primary key (task, epoch)
+    )
+    """,
+    "create index spendings_by_day on helmsman.spendings (day)",
+    """
+    create table helmsman.grants (
+        key text not null,
+        amount double precision not null,
+        up_to double precision not null,
+        day date not null default (clock_timestamp() at time zone 'UTC')::date,
+        project text,
+        task text not null references helmsman.tasks on delete cascade
+    )
+    """,
+    "create index grants_by_day on helmsman.grants (day)",
+)
+"""Days are those of UTC, by the database's clock: its machines may be anywhere."""
+
+_NOTICES: Final[tuple[LiteralString, ...]] = (
+    """
+    create table helmsman.notices (
+        about text not null,
+        recipient text not null,
+        kind text not null,
+        task text references helmsman.tasks on delete cascade,
+        question text,
+        schedule text references helmsman.schedules on delete cascade,
+        status text not null default 'pending',
+        attempts int not null default 0,
+        is_doubtful boolean not null default false,
+        created_at timestamptz not null default clock_timestamp(),
+        next_at timestamptz not null,
+        changed_at timestamptz not null default clock_timestamp(),
+        sender text,
+        lease_until timestamptz,
+        note text,
+        primary key (about, recipient)
+    )
+    """,
+    "create index notices_to_send on helmsman.notices (recipient, next_at) where status in ('pending', 'sending')",
+    "create index notices_by_task on helmsman.notices (task)",
+    """
+    create function helmsman.tell_people(
+        its_about text, its_kind text, told jsonb, seconds float, its_task text, its_question text, its_schedule text
+    ) returns void language sql as $$
+        insert into helmsman.notices (about, recipient, kind, task, question, schedule, next_at)
+        select its_about, recipient.key, its_kind, its_task, its_question, its_schedule,
+            clock_timestamp() + make_interval(secs => seconds)
+        from jsonb_each(coalesce(told -> 'to', '{}')) recipient where recipient.value ? its_kind
+        on conflict do nothing
+    $$
+    """,
+    # Written with what they tell of, so that no crash comes between the two. Of an end some seconds later: it may be seen.
+    """
+    create function helmsman.tell_of_task() returns trigger language plpgsql as $$
+    begin
+        if new.status in ('completed', 'failed') then
+            perform helmsman.tell_people(
+                'end ' || new.id,
+                case when new.status = 'completed' then 'done' when new.metadata ? 'schedule' then 'schedule'
+                    else 'failed' end,
+                new.metadata -> 'notify', 5, new.id, null, null
+            );
+        elsif new.metadata ->> 'waitingFor' = 'quota' then
+            perform helmsman.tell_people(
+                'limit ' || new.id || ' ' || coalesce(new.metadata ->> 'resumesAt', ''), 'limit',
+                new.metadata -> 'notify', 0, new.id, null, null
+            );
+        end if;
+        return null;
+    end $$
+    """,
+    """
+    create trigger tell_of_task after update of status, metadata on helmsman.tasks for each row
+    when (new.metadata ? 'notify' and old.status in ('pending', 'working') and (
+        new.status in ('completed', 'failed')
+        or (new.metadata ->> 'waitingFor' = 'quota' and old.metadata ->> 'waitingFor' is distinct from 'quota')
+    )) execute function helmsman.tell_of_task()
+    """,
+    """
+    create function helmsman.tell_of_question() returns trigger language plpgsql as $$
+    declare told jsonb;
+    begin
+        select metadata -> 'notify' into told from helmsman.tasks where id = new.task;
+        perform helmsman.tell_people(
+            'question ' || new.task || ' ' || new.id || ' ' || new.epoch, 'question', told,
+            coalesce((told ->> 'unanswered')::float, 20), new.task, new.id, null
+        );
+        return null;
+    end $$
+    """,
+    """
+    create trigger tell_of_question after insert on helmsman.questions
+    for each row execute function helmsman.tell_of_question()
+    """,
+    """
+    create function helmsman.tell_of_run() returns trigger language plpgsql as $$
+    begin
+        perform helmsman.tell_people(
+            'run ' || new.schedule || ' ' || extract(epoch from new.due_at), 'schedule', content #> '{terms,notify}', 0,
+            null, null, new.schedule
+        ) from helmsman.schedules where id = new.schedule;
+        return null;
+    end $$
+    """,
+    """
+    create trigger tell_of_run after insert on helmsman.schedule_runs
+    for each row when (new.task is null) execute function helmsman.tell_of_run()
+    """,
+)
+
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (
+    _FIRST,
+    (*_SCHEDULES, *_BUDGETS, *_NOTICES),
+    _MESSAGES,
+)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """The oldest version whose code can still work with these tables."""

@@ -13,6 +13,7 @@ from helmsman.agents.transcripts import TranscriptPart
 from helmsman.steering.carrying import CarriedSession
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from helmsman.fleet.owned import OwnedTask
@@ -36,13 +37,17 @@ class SharedTranscript:
         session = await CarriedSession.of(helm, agent, session_id)
         return None if session is None else cls(owned, session)
 
-    async def bring(self, directory: Path) -> bool:
-        """Have the session here as the fleet knows it, to go on in a directory; whether that was any other than it is here.
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """How much is kept of each of its files."""
+        return self._session.sizes
 
-        Raises:
-            CannotMove: It cannot go on here.
-        """
+    async def is_elsewhere(self, limits: Mapping[str, int] | None) -> bool:
+        """Whether the fleet knows the session any other than it is here. With `limits`, only so much of each file counts."""
         database = self._owned.database
+        if limits is not None:
+            cut = limits
+            await database.keep_trying(lambda: self._owned.cut_rollouts(self._session.id, cut), "a transcript")
         sizes = await database.keep_trying(
             lambda: database.all(
                 "select file, max(start + octet_length(data))::bigint as size from helmsman.rollouts "
@@ -51,8 +56,15 @@ class SharedTranscript:
             ),
             "a transcript",
         )
-        if not sizes or await self._session.is_as_kept({row["file"]: row["size"] for row in sizes}):
-            return False
+        return bool(sizes) and not await self._session.is_as_kept({row["file"]: row["size"] for row in sizes})
+
+    async def bring(self, directory: Path) -> None:
+        """Have the session here as the fleet knows it, to go on in a directory.
+
+        Raises:
+            CannotMove: It cannot go on here.
+        """
+        database = self._owned.database
         rows = await database.keep_trying(
             lambda: database.all(
                 "select file, start, data from helmsman.rollouts where session_id = %s order by file, start",
@@ -61,7 +73,6 @@ class SharedTranscript:
             "a transcript",
         )
         await self._session.place([TranscriptPart(**row) for row in rows], directory)
-        return True
 
     async def ship(self) -> None:
         """Keep what is new of it.

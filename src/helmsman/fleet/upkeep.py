@@ -1,6 +1,7 @@
 """What a fleet keeps, and for how long: results as long as those of one machine, then all that belongs to them goes.
 
-Any worker does it, one at a time, now and then. The rollouts of a session go when the last of its tasks has gone.
+Any worker does it, one at a time, now and then. The tasks of a session go together, when the last has expired: the first has
+the tree that all of them work on. Its rollouts go then, too.
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ async def drop_expired(database: FleetDatabase, enqueuer: Enqueuer) -> int:
     dropped = 0
     while True:
         rows = await database.all(
-            "select id from helmsman.tasks where expires_at < clock_timestamp() and status not in ('pending', 'working') "
-            "and pg_try_advisory_xact_lock(%s) order by expires_at limit %s",
+            """
+            select id from helmsman.tasks gone
+            where expires_at < clock_timestamp() and status not in ('pending', 'working') and not exists (
+                select from helmsman.tasks
+                where lane = gone.lane and (expires_at is null or expires_at >= clock_timestamp())
+            ) and pg_try_advisory_xact_lock(%s) order by expires_at limit %s
+            """,
             (_UPKEEP, _BATCH),
         )
         if not rows:

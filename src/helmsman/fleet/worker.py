@@ -7,7 +7,6 @@ stopped in order it hands its work over before it ends; drained it takes nothing
 from __future__ import annotations
 
 import logging
-import uuid
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -24,21 +23,26 @@ from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import FleetRefused, FleetUnavailable
+from helmsman.fleet.budgets import FleetBudgets
 from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.lanes import lane_behind, queue_next, waiting_lanes
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
+from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.queueing import QUEUES, Enqueuer, Taker
 from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dead_hosts, stop_late_tasks
 from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, serves
 from helmsman.fleet.running import TaskRun, run_task
+from helmsman.fleet.schedules import begin_due
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
+from helmsman.fleet.workspaces import drop_worktrees
+from helmsman.notices.config import NotifySettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman.steering.core import Steering
+    from helmsman.service import Helmsman
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +117,7 @@ class Worker:
             self._lease = Lease(
                 self._database,
                 self.id,
-                place=self._place(),
+                place=place_in(self._directory),
                 seconds=self.options.lease,
                 labels=self.options.labels,
                 agents=self.options.agents,
@@ -130,21 +134,20 @@ class Worker:
     async def __aexit__(self, *exc: object) -> None:
         await self._exit.aclose()
 
-    def _place(self) -> str:
-        """What nobody else has who could live at the same time: a name for the directory that is locked."""
-        path = self._directory / "place"
-        if not path.exists():
-            path.write_text(uuid.uuid4().hex, encoding="ascii")
-        return path.read_text(encoding="ascii").strip()
-
-    async def serve(self, helm: Steering) -> None:
+    async def serve(self, helm: Helmsman, patient: Helmsman) -> None:
         """Take tasks and run them, until it is stopped, or drained and idle. What still runs then is left as it is.
+
+        `patient` is the same service for runs of schedules: questions of theirs wait longer.
 
         Raises:
             DeclaredDead: Others have this worker's work. Whatever runs for it must end at once.
             FleetUnavailable: The database cannot be reached; nothing was taken.
         """
         self._helm = helm
+        self._patient = patient
+        self._budgets = FleetBudgets(self._database, helm.tasks.prices)
+        for one in (helm, patient):
+            one.extras.budgets.elsewhere = self._budgets
         self._taker = Taker(
             self._database,
             self.id,
@@ -177,6 +180,8 @@ class Worker:
             tasks.start_soon(self._taker.take)
             tasks.start_soon(self._sweep)
             tasks.start_soon(self._keep_up)
+            tasks.start_soon(self._keep_schedules)
+            tasks.start_soon(self._post(helm).run)
             self.ready.set()
             await self._leaving.wait()
             while self._taker.taken and not self._is_stopping:
@@ -225,7 +230,8 @@ class Worker:
     # --- tasks -------------------------------------------------------------------------------------------------------
 
     async def _run(self, task_id: str) -> str:
-        ended = await run_task(self._helm, self._database, self.id, task_id, self._running)
+        helms = self._helm, self._patient
+        ended = await run_task(helms, self._database, self.id, task_id, self._running, self._budgets)
         self._wake()
         await self._queue_next(task_id)
         return ended
@@ -284,9 +290,29 @@ class Worker:
         while True:
             try:
                 await drop_expired(self._database, self._enqueuer)
+                await drop_worktrees(self._database, self._helm.settings.state_dir, self.options.name)
             except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
                 log.debug("what has expired could not be dropped: %s", error)
             await anyio.sleep(EVERY_SECONDS)
+
+    async def _keep_schedules(self) -> None:
+        """Begin what is due, when it is due, unless another does."""
+        while True:
+            seconds: float | None = None
+            try:
+                seconds = await anyio.to_thread.run_sync(begin_due, self._enqueuer)
+            except sa.exc.SQLAlchemyError as error:
+                log.debug("what is due waits: %s", error)
+            await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
+
+    def _post(self, helm: Helmsman) -> FleetPost:
+        """Sends what this machine's user has a recipient for, but for what is shown on a screen."""
+
+        async def load() -> NotifySettings:
+            return await anyio.to_thread.run_sync(NotifySettings.of_machine, helm.settings.state_dir)
+
+        place, store = place_in(self._directory), helm.notices
+        return FleetPost(self._database, load, place, helm.agents.title, store, is_shown=False)
 
     async def _find_strays(self) -> None:
         """Give back what the database says that we have taken, and we have not: its answer was lost on the way."""

@@ -1,41 +1,67 @@
-"""The trees that tasks of a fleet bring: packed by the door, placed by the machine that runs the task, and what was done to
-them stored for whoever applies it.
+"""The trees that sessions of a fleet work on: packed by a door, placed by the machine that runs a task, and what becomes of
+them kept while it happens, for whoever goes on with it or applies it.
 
-A door packs before the id of the task is given out, so that what is acknowledged can be run by any machine: remote and
-commit where all is pushed, else everything. Pieces of a bundle are rows, and no more than one is held at a time.
+A door packs before the id of the first task is given out, so that what is acknowledged can be run by any machine: remote and
+commit where all is pushed, else what is not. What is kept of a tree says how much of the transcript it belongs to. There is
+one of each for a session: what was packed is with its first task, what became of it with the last that has something.
 """
 
 from __future__ import annotations
 
+import logging
+import secrets
+import time
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, overload
 
+import anyio
 import anyio.to_thread
 
+from helmsman import worktrees
 from helmsman.base.temporary import temporary_directory
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import WorktreeError
+from helmsman.errors import WorkspaceIncomplete, WorktreeError
 from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.packing import PackedTree, Parts, packing
-from helmsman.worktrees.placing import Result, arriving, came_from_elsewhere, pack_result, place
-from helmsman.worktrees.returning import take_result
+from helmsman.worktrees.bundles import digest_of
+from helmsman.worktrees.packing import Limits, PackedTree, Parts, packing
+from helmsman.worktrees.placing import (
+    Placed,
+    Result,
+    arriving,
+    came_from_elsewhere,
+    go_on_from,
+    pack_result,
+    place,
+    placed,
+    remove_unused,
+)
+from helmsman.worktrees.records import read_records
+from helmsman.worktrees.unchanged_tree import mark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.owned import OwnedTask
+    from helmsman.steering.core import Steering
     from helmsman.worktrees import Worktree
-    from helmsman.worktrees.packing import Limits, Packer
-    from helmsman.worktrees.placing import Placed
-    from helmsman.worktrees.returning import Away
+    from helmsman.worktrees.packing import Packer
+
+log = logging.getLogger(__name__)
 
 WORKSPACE: Final = "workspace"
 INCLUDED: Final = "included"
 RESULT: Final = "result"
 _PIECE: Final = 256 * 1024
+_LEAST_SECONDS: Final = 0.5
+_SHARE: Final = 10
+"""Looking at a tree takes one part in so many of a turn's time at most, however large it is."""
+_NEW: Final = timedelta(hours=1)
 Bundles: TypeAlias = "Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]]"
 
 
@@ -66,7 +92,9 @@ class Pieces(Sequence[bytes]):
 
 
 @contextmanager
-def packed_for_fleet(directory: Path, state_dir: Path, limits: Limits) -> Iterator[tuple[Packer, PackedTree, Bundles]]:
+def packed_for_fleet(
+    directory: Path, state_dir: Path, limits: Limits, *, from_remote: bool = True
+) -> Iterator[tuple[Packer, PackedTree, Bundles]]:
     """What travels with a task, as a draft takes it (`FleetDraft.bundles`), for the length of the block. Blocks.
 
     Raises:
@@ -75,95 +103,295 @@ def packed_for_fleet(directory: Path, state_dir: Path, limits: Limits) -> Iterat
         WorktreeError: Something in it cannot be read.
     """
     with packing(directory, state_dir, limits) as packer:
-        tree, parts = packer.pack(from_remote=True)
-        bundles = {WORKSPACE: ({"tree": encoded(tree)}, Pieces(parts.bundle))}
-        if parts.included is not None:
-            bundles[INCLUDED] = ({}, Pieces(parts.included))
-        yield packer, tree, bundles
+        try:
+            tree, parts = packer.pack(from_remote=from_remote)
+            bundles = {WORKSPACE: ({"tree": encoded(tree)}, Pieces(parts.bundle))}
+            if parts.included is not None:
+                bundles[INCLUDED] = ({}, Pieces(parts.included))
+            yield packer, tree, bundles
+        finally:
+            packer.forget()  # the database keeps it
 
 
-async def place_workspace(owned: OwnedTask, state_dir: Path) -> Placed | None:
-    """Place what a task brought, on the machine that runs it; None where it brought nothing.
+# --- what is stored --------------------------------------------------------------------------------------------------
 
-    Raises:
-        WorkspaceIncomplete: It is to be fetched from where it was pushed, and this machine cannot.
-        WorktreeError: It is damaged, or git says no.
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a tree by some time. `data` is where the bundle is, `rollouts` how much there was of the transcript of
+    a session, file by file.
     """
-    about = await _about(owned.database, owned.id, WORKSPACE)
-    if about is None:
-        return None
-    tree = decoded(about["tree"])
-    if not isinstance(tree, PackedTree):
-        raise WorktreeError("What this task brought is not understood here. Upgrade this machine.")
-    parts: list[Path | None] = []
-    for kind, name, digest in (WORKSPACE, "bundle", tree.digest), (INCLUDED, "included", tree.included):
-        path = None if digest is None else arriving(state_dir, tree.id, name)
-        if path is not None:
-            with path.open("wb") as file:
-                await _read(owned.database, owned.id, kind, file)
-        parts.append(path)
-    try:
-        return await anyio.to_thread.run_sync(place, tree, Parts(*parts), state_dir)
-    finally:
-        for path in parts:
-            if path is not None:
-                path.unlink(missing_ok=True)
+
+    task: str
+    result: Result
+    data: str
+    session_id: str
+    rollouts: Mapping[str, int]
+    at: datetime
 
 
-async def store_result(owned: OwnedTask, tree: Worktree, limits: Limits) -> None:
-    """Store what became of the tree that a task brought, under its epoch.
+class StoredTree:
+    """The tree of a session as the database has it. `ask` is how that is asked while it may be away."""
 
-    Raises:
-        NotOwner: Somebody else has the task by now.
-        WorkspaceTooLarge: It is more than may travel.
-        WorktreeError: It cannot be read.
-    """
-    if not came_from_elsewhere(tree):
-        return
-    with temporary_directory(ensure_state_dir(tree.state_dir), "result") as folder:
-        into = Path(folder) / "bundle"
-        result = await anyio.to_thread.run_sync(pack_result, tree, into, limits)
-        pieces = Pieces(None if result.digest is None else into)
-        # The first comes last, and says how many there are: until then what was stored before counts, or nothing.
-        for number in reversed(range(len(pieces))):
-            about = {"result": encoded(result), "parts": len(pieces)}
-            await owned.put_bundle(RESULT, number, about, pieces[number])
+    def __init__(
+        self, database: FleetDatabase, ask: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]], lane: str
+    ) -> None:
+        self._database = database
+        self._ask = ask
+        self._lane = lane
 
-
-async def fetch_result(database: FleetDatabase, task_id: str, away: Away) -> Away | None:
-    """Have what became of a tree in the repository that it came from; None while nothing is stored.
-
-    Raises:
-        WorktreeError: It is damaged, or something else.
-    """
-    about = await _about(database, task_id, RESULT)
-    result = None if about is None else decoded(about["result"])
-    if not isinstance(result, Result):
-        return None
-    if result.base != away.base:
-        raise WorktreeError(f"What task {task_id} has is not what was sent with it. Look at it on its machine.")
-    if result.digest is None:
-        return await anyio.to_thread.run_sync(take_result, away, result.commit, None)
-    with temporary_directory(ensure_state_dir(away.state_dir), "result") as folder:
-        bundle = Path(folder) / "bundle"
-        with bundle.open("xb") as file:
-            await _read(database, task_id, RESULT, file, (about or {}).get("parts"))
-        return await anyio.to_thread.run_sync(take_result, away, result.commit, bundle)
-
-
-async def _about(database: FleetDatabase, task_id: str, kind: str) -> Mapping[str, Any] | None:
-    sql = "select about from helmsman.bundles where task = %(task)s and kind = %(kind)s and part = 0"
-    row = await database.one(sql, {"task": task_id, "kind": kind})
-    return None if row is None else row["about"]
-
-
-async def _read(database: FleetDatabase, task_id: str, kind: str, into: IO[bytes], parts: int | None = None) -> None:
-    """Write the pieces of a bundle to a file, one after the other."""
-    number = 0
-    sql = "select data from helmsman.bundles where task = %(task)s and kind = %(kind)s and part = %(part)s"
-    while parts is None or number < parts:
-        row = await database.one(sql, {"task": task_id, "kind": kind, "part": number})
+    async def packed(self) -> PackedTree | None:
+        """What was packed for its first task; None where it works in a directory of its machine."""
+        row = await self._row(WORKSPACE)
         if row is None:
-            return
-        into.write(row["data"])
-        number += 1
+            return None
+        tree = decoded(row["about"]["tree"])
+        if not isinstance(tree, PackedTree):
+            raise WorktreeError("What this task brought is not understood here. Upgrade this machine.")
+        return tree
+
+    async def kept(self) -> Kept | None:
+        """What became of it, as far as it is stored."""
+        row = await self._row(RESULT)
+        if row is None:
+            return None
+        about = row["about"]
+        result = decoded(about["result"])
+        if not isinstance(result, Result):
+            raise WorktreeError("What became of this tree is not understood here. Upgrade this machine.")
+        return Kept(row["task"], result, about["data"], about["session"], about["rollouts"], row["at"])
+
+    async def read_packed(self, kind: str, into: Path) -> None:
+        """Write a part of what was packed to a file."""
+        row = await self._row(kind)
+        with into.open("wb") as file:
+            await self._read("" if row is None else row["task"], kind, file)
+
+    async def read_kept(self, kept: Kept, into: Path) -> bool:
+        """Write the bundle to a file; False where another has taken its place meanwhile."""
+        with into.open("wb") as file:
+            await self._read(kept.task, kept.data, file)
+        return digest_of(into) == kept.result.digest
+
+    async def _row(self, kind: str) -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] | None = await self._ask(
+            lambda: self._database.one(
+                "select task, about, at from helmsman.bundles join helmsman.tasks on id = task "
+                "where lane = %s and kind = %s and part = 0 order by number desc limit 1",
+                (self._lane, kind),
+            )
+        )
+        return found
+
+    async def _read(self, task: str, kind: str, into: IO[bytes]) -> None:
+        number = 0
+        sql: Final = "select data from helmsman.bundles where task = %s and kind = %s and part = %s"
+        while True:
+            asked = (task, kind, number)
+            row = await self._ask(partial(self._database.one, sql, asked))
+            if row is None:
+                return
+            into.write(row["data"])
+            number += 1
+
+
+# --- on the machine that works on it ---------------------------------------------------------------------------------
+
+
+class SharedTree:
+    """The tree of a task's session, while this machine has the task. `kept` is what was stored when it was taken."""
+
+    def __init__(self, helm: Steering, owned: OwnedTask, stored: StoredTree, packed: PackedTree) -> None:
+        self._owned = owned
+        self._stored = stored
+        self._packed = packed
+        self._state_dir = helm.settings.state_dir
+        self._limits = Limits.of(helm.settings)
+        self.kept: Kept | None = None
+        self._keeping = anyio.Lock()
+        self._moment: Any = None
+        self._not_before = 0.0
+        self._mark: str | None = None
+        self._excludes: tuple[str, ...] | None = None
+        self._result: Result | None = None
+        self._rollouts: Mapping[str, int] = {}
+
+    @classmethod
+    async def of(cls, helm: Steering, owned: OwnedTask) -> SharedTree | None:
+        """None of a task that works in a directory of this machine."""
+
+        async def ask(do: Callable[[], Awaitable[Any]]) -> Any:
+            return await owned.database.keep_trying(do, "a tree")
+
+        stored = StoredTree(owned.database, ask, owned.row["lane"])
+        packed = await stored.packed()
+        if packed is None:
+            return None
+        tree = cls(helm, owned, stored, packed)
+        tree.kept = await stored.kept()
+        return tree
+
+    def is_here(self, session_id: str) -> bool:
+        """Whether the session has its worktree on this machine. Blocks."""
+        return any(tree.path.is_dir() for tree in self._worktrees(session_id))
+
+    def _worktrees(self, session_id: str) -> list[Worktree]:
+        return [
+            tree
+            for tree in read_records(self._state_dir)
+            if tree.session_id == session_id and came_from_elsewhere(tree)
+        ]
+
+    async def make(self) -> Worktree:
+        """A new worktree here, with what became of the tree so far in it.
+
+        Raises:
+            WorkspaceIncomplete: It is to be fetched from where it was pushed, and this machine cannot.
+            WorktreeError: It is damaged, or git says no.
+        """
+        found = await self._place()
+        tree = await anyio.to_thread.run_sync(worktrees.create, found.directory, self._state_dir)
+        try:
+            await self._go_on(tree)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(worktrees.discard, tree)
+            raise
+        return tree
+
+    async def drop_others(self, session_id: str, tree: Worktree) -> None:
+        """The session goes on in this worktree: what it left here when it was somewhere else is not its any more."""
+        for other in await anyio.to_thread.run_sync(self._worktrees, session_id):
+            if other.path != tree.path:
+                await anyio.to_thread.run_sync(worktrees.discard, other)
+
+    async def _place(self) -> Placed:
+        packed, parts = self._packed, list[Path | None]()
+        found = await anyio.to_thread.run_sync(placed, self._state_dir, packed.id)
+        if found is not None:
+            return found
+        for kind, name, digest in (WORKSPACE, "bundle", packed.digest), (INCLUDED, "included", packed.included):
+            path = None if digest is None else arriving(self._state_dir, packed.id, name)
+            parts.append(path)
+            if path is not None:
+                await self._stored.read_packed(kind, path)
+        try:
+            return await anyio.to_thread.run_sync(place, packed, Parts(*parts), self._state_dir)
+        except WorkspaceIncomplete as error:
+            if packed.remote is None:
+                raise
+            raise WorkspaceIncomplete(
+                f"The machine that took this cannot fetch branch {packed.branch} of {packed.remote}. Give git there access "
+                "to it, or set workspace_from_remote = false where you ask for it: then all of it is sent.",
+                **error.details,
+            ) from error
+        finally:
+            for path in parts:
+                if path is not None:
+                    path.unlink(missing_ok=True)
+
+    async def _go_on(self, tree: Worktree) -> None:
+        while (kept := self.kept) is not None and kept.result.digest is not None:
+            with temporary_directory(ensure_state_dir(self._state_dir), "result") as folder:
+                bundle = Path(folder) / "bundle"
+                if await self._stored.read_kept(kept, bundle):
+                    await anyio.to_thread.run_sync(go_on_from, tree, kept.result, bundle)
+                    return
+            self.kept = await self._stored.kept()
+            if self.kept is not None and self.kept.data == kept.data:
+                raise WorktreeError("What became of the tree of this task is damaged in the database. Start it anew.")
+
+    # --- and back ----------------------------------------------------------------------------------------------------
+
+    async def keep(
+        self, tree: Worktree, session_id: str, rollouts: Mapping[str, int], moment: Any = None, *, at_once: bool = False
+    ) -> None:
+        """Store what is in the worktree, with how much of the transcript there is, which is to be stored already. It is
+        looked at only when something has happened since (`moment`), unless it is to be done `at_once`.
+
+        Raises:
+            NotOwner: Somebody else has the task by now.
+            WorkspaceTooLarge: It is more than may travel.
+            WorktreeError: It cannot be read.
+        """
+        async with self._keeping:
+            began = time.monotonic()
+            if not at_once and (moment == self._moment or began < self._not_before):
+                return
+            try:
+                mark = await anyio.to_thread.run_sync(self._mark_of, tree)
+                if at_once or mark is None or mark != self._mark:
+                    await self._keep(tree, session_id, rollouts)
+                self._mark, self._moment = mark, moment
+            finally:
+                took = time.monotonic() - began
+                self._not_before = time.monotonic() + max(_LEAST_SECONDS, _SHARE * took)
+            await self._belongs_to(rollouts)
+
+    async def belongs_to(self, rollouts: Mapping[str, int]) -> None:
+        """What is stored also belongs to all that was written since: nobody has worked on it."""
+        async with self._keeping:
+            await self._belongs_to(rollouts)
+
+    async def _belongs_to(self, rollouts: Mapping[str, int]) -> None:
+        if self._result is not None and rollouts != self._rollouts:
+            sizes = dict(rollouts)
+            await self._owned.database.keep_trying(lambda: self._owned.move_result(sizes), "a tree")
+            self._rollouts = sizes
+
+    async def _keep(self, tree: Worktree, session_id: str, rollouts: Mapping[str, int]) -> None:
+        with temporary_directory(ensure_state_dir(self._state_dir), "result") as folder:
+            into = Path(folder) / "bundle"
+            result = await anyio.to_thread.run_sync(pack_result, tree, into, self._limits)
+            known = self._result
+            if known is not None and (known.commit, known.head) == (result.commit, result.head):
+                return
+            pieces = Pieces(None if result.digest is None else into)
+            data = f"{RESULT}-{secrets.token_hex(6)}"
+            about = {"result": encoded(result), "data": data, "session": session_id, "rollouts": dict(rollouts)}
+            keep_trying = self._owned.database.keep_trying
+            for number, piece in enumerate(pieces):
+                await keep_trying(partial(self._owned.put_piece, data, number, piece), "a tree")
+            await keep_trying(partial(self._owned.put_result, data, about), "a tree")
+            self._result, self._rollouts = result, dict(rollouts)
+
+    def _mark_of(self, tree: Worktree) -> str | None:
+        git = tree.own_git
+        if self._excludes is None:
+            with git.viewed() as seen:
+                self._excludes = None if seen.view is None else seen.view.excludes
+        return None if self._excludes is None else mark_of(git, tree.included, self._excludes, settled=True)
+
+
+# --- upkeep ----------------------------------------------------------------------------------------------------------
+
+
+async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str) -> int:
+    """Remove the worktrees on this machine whose sessions have gone on elsewhere, or are not kept any more: what became of
+    them is in the database. How many those were.
+    """
+    trees = await anyio.to_thread.run_sync(_not_new, state_dir)
+    rows = await database.all(
+        """
+        select session_id from (
+            select distinct on (session_id) session_id, status, worker from helmsman.tasks
+            where session_id = any(%s) order by session_id, number desc
+        ) last
+        where status in ('pending', 'working') or split_part(worker, '~', 1) = %s
+        """,
+        ([tree.session_id for tree in trees if tree.session_id is not None], machine),
+    )
+    needed, dropped = {row["session_id"] for row in rows}, 0
+    for tree in trees:
+        if tree.session_id not in needed:
+            with suppress(WorktreeError):
+                await anyio.to_thread.run_sync(worktrees.discard, tree)
+                dropped += 1
+    await anyio.to_thread.run_sync(remove_unused, state_dir)
+    return dropped
+
+
+def _not_new(state_dir: Path) -> list[Worktree]:
+    """Those of which the database knows, if anybody needs them."""
+    since = datetime.now(UTC) - _NEW
+    return [tree for tree in read_records(state_dir) if tree.created_at < since and came_from_elsewhere(tree)]

@@ -11,7 +11,7 @@ import logging
 import os
 from collections import deque
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -20,18 +20,24 @@ import anyio.to_thread
 
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.base.shown_text import visible
-from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, RegistryUnavailable
 from helmsman.model.answered_by import PERSON_BY_NTFY
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.notices.config import NotifySettings
 from helmsman.notices.courier import Courier
-from helmsman.notices.news import TEXT_CHARS, News, limit_news, question_key, question_news, shortened
+from helmsman.notices.news import (
+    News,
+    left_out_news,
+    limit_news,
+    question_key,
+    question_news,
+    shortened,
+    task_news,
+)
 from helmsman.notices.ntfy import Ntfy, digest_of
+from helmsman.notices.senders import sender_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
-from helmsman.notices.ways import Command, Desktop, WayError, Webhook
-from helmsman.settings import load_settings
+from helmsman.notices.ways import WayError
 from helmsman.tasks.database import microseconds
 from helmsman.tasks.model import SCHEDULE
 
@@ -42,8 +48,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.notices.config import Recipient
-    from helmsman.notices.news import Kind
-    from helmsman.notices.store import Due, NoticeStore
+    from helmsman.notices.store import Due
     from helmsman.notices.ways import Sender
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
@@ -67,7 +72,6 @@ _ANSWERED: Final = "The question was closed before."
 _NOT_CONFIGURED: Final = "Nobody of this name is told of anything any more."
 _NO_PAGE: Final = "No page of the dashboard was there to show it."
 _NO_LONGER_WAITS: Final = "The usage limit was reached, and the wait for it is over."
-_INSTRUCTION_CHARS: Final = 300
 _RUNS_LOOKED_AT: Final = 20
 
 
@@ -96,7 +100,7 @@ class Notifier:
     ) -> None:
         self._shared = shared
         self._store = shared.notices
-        self._load = load or self._read_settings
+        self._load = load or partial(NotifySettings.of_machine, shared.state_dir)
         self._sleep = sleep
         self._settings = NotifySettings()
         self._problem: InvalidSetting | None = None
@@ -286,30 +290,8 @@ class Notifier:
         is_scheduled = SCHEDULE in task.metadata
         if task.session_id is None and not is_scheduled and task.updated_at - task.created_at < _QUICK:
             return None
-        return self._news_of_task(due.about, task, is_scheduled=is_scheduled)
-
-    def _news_of_task(self, about: str, task: Task, *, is_scheduled: bool) -> News:
         who = self._shared.agents.title(task.agent)
-        words = [task.instruction[:_INSTRUCTION_CHARS]]
-        if task.status == "completed":
-            title = f"{who} is done"
-            words.append((task.result or "")[: 2 * TEXT_CHARS])  # it may be a book, and has no secrets in it by now
-        else:
-            title = "A scheduled run has failed" if is_scheduled else f"{who} has failed"
-            words.append(
-                str((task.error or {}).get("message", "")) or task.note or "Nobody can tell what became of it."
-            )
-        kind: Kind = "done" if task.status == "completed" else "schedule" if is_scheduled else "failed"
-        return News(
-            kind=kind,
-            about=about,
-            title=title,
-            text=shortened(visible("\n\n".join(filter(None, words)))),
-            directory=task.directory,
-            agent=task.agent,
-            session_id=task.session_id,
-            task_id=task.id,
-        )
+        return task_news(task, who, about=due.about, is_scheduled=is_scheduled)
 
     async def _news_of_left_out(self, about: str, schedule_id: str, due_at: str) -> News | None:
         schedule = next((one for one in await self._shared.schedules.all() if one.id == schedule_id), None)
@@ -317,21 +299,9 @@ class Notifier:
             return None
         runs = await self._shared.schedules.runs(schedule_id, _RUNS_LOOKED_AT)
         run = next((one for one in runs if microseconds(one.due_at) == int(due_at)), None)
-        when = "" if run is None else f"{run.due_at.astimezone():%Y-%m-%d %H:%M}: {run.note}"
-        return News(
-            kind="schedule",
-            about=about,
-            title="A scheduled run was left out",
-            text=shortened(visible(f"{schedule.prompt[:_INSTRUCTION_CHARS]}\n\n{when}")),
-            directory=schedule.directory,
-            agent=str(schedule.spec.get("agent") or "") or None,
-        )
+        return left_out_news(schedule, run, about=about)
 
     # --- who is told -------------------------------------------------------------------------------------------------
-
-    def _read_settings(self) -> NotifySettings:
-        with Whereabouts(os.environ, Path("/")).entered():
-            return NotifySettings.load(load_settings({}, os.environ, self._shared.state_dir).files)
 
     async def settings(self) -> NotifySettings:
         """Who is told of what, as it is now.
@@ -373,7 +343,7 @@ class Notifier:
         except RegistryUnavailable as error:
             log.warning("%s", error)
         for recipient in settings.to:
-            sender = _sender(recipient, self._store)
+            sender = sender_of(recipient, self._store)
             if sender is not None and recipient not in self._couriers:
                 courier = Courier(recipient.name, sender, self._store, self._is_needed, self._sleep)
                 running = self._couriers[recipient] = _Running(courier, sender)
@@ -524,21 +494,6 @@ async def _send_once(sender: Sender, delivery: Delivery) -> None:
         log.warning("%s was not told of trouble: %s", delivery.recipient, error)
     except Exception:
         log.exception("%s was not told of trouble", delivery.recipient)
-
-
-def _sender(recipient: Recipient, store: NoticeStore) -> Sender | None:
-    """How a recipient is reached; None where pages of the dashboard fetch what there is."""
-    match recipient.way:
-        case "desktop":
-            return Desktop(recipient)
-        case "command":
-            return Command(recipient)
-        case "webhook":
-            return Webhook(recipient)
-        case "ntfy":
-            return Ntfy(recipient, store)
-        case "browser":
-            return None
 
 
 def _news_of_limit(about: str, task: Task) -> News:

@@ -7,20 +7,19 @@ of the hub, since whoever made the schedule may be long gone. Its questions wait
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from helmsman.base.concurrency import sleep_until
-from helmsman.errors import HelmsmanError, Unanswered
+from helmsman.capabilities.schedules import unanswered
+from helmsman.errors import HelmsmanError
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import QuestionClosed
+from helmsman.schedules.due import due_run, extra_run
 from helmsman.schedules.store import ScheduleRun
-from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import SCHEDULE
-from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,17 +30,12 @@ if TYPE_CHECKING:
     from helmsman.schedules.store import Schedule
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.model import Task, TaskDraft
+    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 30.0
 """How often the clock is looked at. A machine that slept does not tell, and the time that it slept is not waited for."""
-LATE: Final = timedelta(minutes=5)
-"""A time that is further back was missed."""
-_STILL_RUNS: Final = "The run before was still at work."
-_MISSED: Final = "Nobody was there when it was due."
-_NO_SENSE: Final = "This version makes no sense of it. Add it again."
 
 
 class Scheduler:
@@ -91,11 +85,8 @@ class Scheduler:
         Raises:
             HelmsmanError: It cannot be entered.
         """
-        now = self._clock()
+        now, draft = self._clock(), extra_run(schedule)
         run = ScheduleRun(due_at=now, entered_at=now)
-        draft = _draft(schedule)
-        if draft is None:
-            raise HelmsmanError(f"Schedule {schedule.id} cannot be run: {_NO_SENSE}")
         begin = partial(self._store.begin_beside, schedule=schedule, run=run, draft=draft)
         return await self._begun(schedule, await self._shared.ledger.registry(begin))
 
@@ -115,22 +106,17 @@ class Scheduler:
 
     async def _begin(self, schedule: Schedule, now: datetime) -> None:
         """Begin one run for all the times that have passed, or write down why not."""
-        due = schedule.when.last_until(now) or schedule.next_at or now
-        following = schedule.when.next_after(now)
-        run = ScheduleRun(due_at=due, entered_at=now)
-        if schedule.missed == "skip" and now - due > LATE:
-            await self._store.skip(schedule, run, _MISSED, following)
-        elif not schedule.overlap and await self._store.still_runs(schedule.id):
-            await self._store.skip(schedule, run, _STILL_RUNS, following)
-        elif (draft := _draft(schedule, f"schedule {schedule.id} {due.isoformat()}")) is None:
-            await self._store.skip(schedule, run, _NO_SENSE, following)
+        still_runs = not schedule.overlap and await self._store.still_runs(schedule.id)
+        due = due_run(schedule, now, still_runs=still_runs)
+        if due.draft is None:
+            await self._store.skip(schedule, due.run, due.next_at)
+            return
+        begin = partial(self._store.begin, schedule=schedule, run=due.run, draft=due.draft, next_at=due.next_at)
+        task = await self._shared.ledger.registry(begin)
+        if task is not None:
+            await self._begun(schedule, task)
         else:
-            begin = partial(self._store.begin, schedule=schedule, run=run, draft=draft, next_at=following)
-            task = await self._shared.ledger.registry(begin)
-            if task is not None:
-                await self._begun(schedule, task)
-            else:
-                await self._store.move(schedule, following)
+            await self._store.move(schedule, due.next_at)
 
     async def _begun(self, schedule: Schedule, task: Task) -> Task:
         log.info("schedule %s begins task %s", schedule.id, task.id)
@@ -150,26 +136,9 @@ class Scheduler:
             task = await self._shared.ledger.registry(lambda registry: registry.get(task_id))
             if task is None or SCHEDULE not in task.metadata:
                 return
-            asked = session.state.timed_out[-1:] or ["a question"]
-            error = Unanswered(f"Nobody answered in time: {asked[0]} Answer next time, or give it a rule.")
+            error = unanswered(session)
             self._shared.ledger.update(task_id, {"status": "failed", "error": error.as_dict()})
             await self._shared.ledger.write()  # the first end is final: that it was stopped is none
             await session.interrupt()
         except HelmsmanError as error:
             log.warning("task %s, which nobody answered, is not stopped: %s", task_id, error)
-
-
-def _draft(schedule: Schedule, key: str | None = None) -> TaskDraft | None:
-    """The task of a run; None where this version makes no sense of the schedule. The same `key` is one and the same run."""
-    spec = TurnSpec.kept(schedule.spec)
-    if spec is None:
-        return None
-    return draft_task(
-        schedule.prompt,
-        spec.options,
-        idempotency_key=key,
-        terms=schedule.terms,
-        max_cost_usd=schedule.max_cost_usd,
-        schedule=schedule.id,
-        spec=schedule.spec,
-    )[1]

@@ -48,6 +48,7 @@ class BudgetOutput(Output):
     unit: str
     granted: float | None = Field(None, description="Up to here somebody has let it go on.")
     project: str | None = None
+    fleet: bool | None = Field(None, description="It is for all machines of the fleet.")
     is_used_up: bool
 
 

@@ -66,6 +66,7 @@ class Placement:
         deadline: It is stopped so many seconds from now, wherever it is.
         on_machine_loss: What becomes of its turn when its machine dies. By itself it goes on, or asks where it could do what
             nobody sees in its tree.
+        in_place: Work in the directory of this path on the machine that does it. Nothing is brought there, or back.
     """
 
     machine: str | None = None
@@ -74,6 +75,7 @@ class Placement:
     delay: float | None = None
     deadline: float | None = None
     on_machine_loss: OnMachineLoss | None = None
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

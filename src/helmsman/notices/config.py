@@ -22,20 +22,21 @@ import os
 import re
 from dataclasses import field
 from datetime import datetime, time, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.files import is_inside
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.base.surroundings import expand_home
+from helmsman.base.surroundings import Whereabouts, expand_home
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 from helmsman.notices.news import KINDS, Kind
+from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
     from helmsman.notices.news import News
     from helmsman.settings import ConfigFile
@@ -121,6 +122,16 @@ class NotifySettings:
 
     to: tuple[Recipient, ...] = ()
     unanswered: float = _UNANSWERED
+
+    @classmethod
+    def of_machine(cls, state_dir: Path) -> Self:
+        """What the user's own file says now, as whoever serves this machine finds it. Blocks.
+
+        Raises:
+            InvalidSetting: Something in it makes no sense.
+        """
+        with Whereabouts(os.environ, Path("/")).entered():
+            return cls.load(load_settings({}, os.environ, state_dir).files)
 
     @classmethod
     def load(cls, files: Iterable[ConfigFile]) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -17,8 +17,9 @@ from helmsman.notices.ways import MaybeSent, NotSent, WayError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
-    from helmsman.notices.store import Delivery, NoticeStore
+    from helmsman.notices.store import Delivery, DeliveryStatus
     from helmsman.notices.ways import Sender
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,23 @@ _PAUSES: Final = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
 _LOOK_SECONDS: Final = 30.0
 """How often the clock is looked at: a machine that slept does not tell."""
 _TROUBLE_SECONDS: Final = 10.0
+
+
+class Deliveries(Protocol):
+    """Where it is written down what is told, and what became of it (`helmsman.notices.store`)."""
+
+    @property
+    def clock(self) -> Callable[[], datetime]: ...
+
+    async def recover(self, recipient: str, /) -> None: ...
+
+    async def next_for(self, recipient: str, /) -> Delivery | None: ...
+
+    async def begin(self, delivery: Delivery) -> bool: ...
+
+    async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None: ...
+
+    async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None: ...
 
 
 class Courier:
@@ -40,7 +58,7 @@ class Courier:
         self,
         name: str,
         sender: Sender,
-        store: NoticeStore,
+        store: Deliveries,
         is_needed: Callable[[Delivery], bool],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:

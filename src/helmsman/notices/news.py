@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.model.questions import Question
+    from helmsman.schedules.store import Schedule, ScheduleRun
+    from helmsman.tasks.model import Task
 
 Kind = Literal["question", "done", "failed", "limit", "schedule", "hub"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -30,6 +32,7 @@ TEXT_CHARS: Final = 3000
 """A notice is no place to read at length. What is longer is cut, and says so."""
 _PROJECT_CHARS: Final = 80
 _MOST_BUTTONS: Final = 3
+_INSTRUCTION_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +152,41 @@ def limit_news(
         agent=agent,
         session_id=session_id,
         task_id=task_id,
+    )
+
+
+def task_news(task: Task, who: str, *, about: str, is_scheduled: bool) -> News:
+    """That a task has ended. `who` is its agent, as people call it."""
+    words = [task.instruction[:_INSTRUCTION_CHARS]]
+    if task.status == "completed":
+        title = f"{who} is done"
+        words.append((task.result or "")[: 2 * TEXT_CHARS])  # it may be a book, and has no secrets in it by now
+    else:
+        title = "A scheduled run has failed" if is_scheduled else f"{who} has failed"
+        words.append(str((task.error or {}).get("message", "")) or task.note or "Nobody can tell what became of it.")
+    kind: Kind = "done" if task.status == "completed" else "schedule" if is_scheduled else "failed"
+    return News(
+        kind=kind,
+        about=about,
+        title=title,
+        text=shortened(visible("\n\n".join(filter(None, words)))),
+        directory=task.directory,
+        agent=task.agent,
+        session_id=task.session_id,
+        task_id=task.id,
+    )
+
+
+def left_out_news(schedule: Schedule, run: ScheduleRun | None, *, about: str) -> News:
+    """That a run of a schedule was left out."""
+    when = "" if run is None else f"{run.due_at.astimezone():%Y-%m-%d %H:%M}: {run.note}"
+    return News(
+        kind="schedule",
+        about=about,
+        title="A scheduled run was left out",
+        text=shortened(visible(f"{schedule.prompt[:_INSTRUCTION_CHARS]}\n\n{when}")),
+        directory=schedule.directory,
+        agent=str(schedule.spec.get("agent") or "") or None,
     )
 
 

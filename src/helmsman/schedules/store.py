@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 Missed = Literal["run", "skip"]
 
-MOST: Final = 200
-_RUNS_KEPT: Final = 200
+_MOST: Final = 200
+RUNS_KEPT: Final = 200
 """So many runs of a schedule are remembered."""
 
 
@@ -70,6 +70,46 @@ class Schedule:
     next_at: datetime | None = None
     last: ScheduleRun | None = None
 
+    def to_keep(self) -> dict[str, Any]:
+        """What does not change of it, to be written down.
+
+        Raises:
+            InvalidInput: It holds a secret, which would be kept on disk.
+        """
+        content = {
+            "prompt": self.prompt,
+            "when": self.when.as_dict(),
+            "spec": dict(self.spec),
+            "terms": dict(self.terms),
+            "missed": self.missed,
+            "overlap": self.overlap,
+            "maxCostUsd": self.max_cost_usd,
+        }
+        if redact_value(content) != content:
+            raise InvalidInput(
+                "This looks as if it held a secret, which would be kept on disk. Have the agent read it from a file or a "
+                "variable instead.",
+                parameter="prompt",
+            )
+        return content
+
+    @classmethod
+    def kept(cls, content: Mapping[str, Any], **changing: Any) -> Schedule | None:
+        """As it was written down; `changing` is the rest. None where this version makes no sense of it."""
+        try:
+            return cls(
+                prompt=str(content["prompt"]),
+                when=When.kept(content["when"]),
+                spec=dict(content["spec"]),
+                terms=dict(content["terms"]),
+                missed="skip" if content["missed"] == "skip" else "run",
+                overlap=content["overlap"] is True,
+                max_cost_usd=content["maxCostUsd"],
+                **changing,
+            )
+        except (LookupError, TypeError, ValueError):
+            return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRun:
@@ -81,8 +121,18 @@ class ScheduleRun:
     note: str | None = None
 
 
-def new_schedule_id() -> str:
-    return f"S-{secrets.token_hex(4)}"
+def new_schedule_id(prefix: str = "S-") -> str:
+    return f"{prefix}{secrets.token_hex(4)}"
+
+
+def refuse_more(count: int) -> None:
+    """Make sure that there can be one more where there are so many.
+
+    Raises:
+        InvalidInput: There cannot.
+    """
+    if count >= _MOST:
+        raise InvalidInput(f"There are {_MOST} schedules, and there can be no more. Remove one first.")
 
 
 class ScheduleStore:
@@ -99,6 +149,10 @@ class ScheduleStore:
         self.begin_now: Callable[[Schedule], Awaitable[Task]] | None = None
         """Begins a run at once; None where nobody runs schedules."""
 
+    async def now(self) -> datetime:
+        """The time by the clock that schedules go by."""
+        return self.clock()
+
     def close(self) -> None:
         """Let go of the file. A later call opens it again. Blocks."""
         self._database.close()
@@ -109,25 +163,10 @@ class ScheduleStore:
         Raises:
             InvalidInput: It holds a secret, which would be kept on disk, or there are too many.
         """
-        content = {
-            "prompt": schedule.prompt,
-            "when": schedule.when.as_dict(),
-            "spec": dict(schedule.spec),
-            "terms": dict(schedule.terms),
-            "missed": schedule.missed,
-            "overlap": schedule.overlap,
-            "maxCostUsd": schedule.max_cost_usd,
-        }
-        if redact_value(content) != content:
-            raise InvalidInput(
-                "This looks as if it held a secret, which would be kept on disk. Have the agent read it from a file or a "
-                "variable instead.",
-                parameter="prompt",
-            )
+        content = schedule.to_keep()
 
         def work(connection: sqlite3.Connection) -> None:
-            if connection.execute("SELECT COUNT(*) FROM schedules").fetchone()[0] >= MOST:
-                raise InvalidInput(f"There are {MOST} schedules, and there can be no more. Remove one first.")
+            refuse_more(connection.execute("SELECT COUNT(*) FROM schedules").fetchone()[0])
             connection.execute(
                 "INSERT INTO schedules (id, directory, content, next_at, is_paused, created_at) VALUES (?, ?, ?, ?, 0, ?)",
                 (
@@ -188,12 +227,12 @@ class ScheduleStore:
 
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
 
-    async def skip(self, schedule: Schedule, run: ScheduleRun, why: str, next_at: datetime | None) -> None:
-        """Write down that it was due, why nothing was begun, and when it is due next."""
+    async def skip(self, schedule: Schedule, run: ScheduleRun, next_at: datetime | None) -> None:
+        """Write down that it was due, why nothing was begun (the run's note), and when it is due next."""
 
         def work(connection: sqlite3.Connection) -> None:
             if _is_due(connection, schedule):
-                _enter(connection, schedule, replace(run, note=why))
+                _enter(connection, schedule, run)
                 _move(connection, schedule, next_at)
 
         await self._write(work)
@@ -255,30 +294,24 @@ def _enter(connection: sqlite3.Connection, schedule: Schedule, run: ScheduleRun)
     connection.execute(
         "DELETE FROM schedule_runs WHERE schedule = ? AND due_at NOT IN "
         "(SELECT due_at FROM schedule_runs WHERE schedule = ? ORDER BY entered_at DESC LIMIT ?)",
-        (schedule.id, schedule.id, _RUNS_KEPT),
+        (schedule.id, schedule.id, RUNS_KEPT),
     )
 
 
 def _schedule(row: sqlite3.Row) -> Schedule | None:
     try:
         content = json.loads(row["content"])
-        return Schedule(
-            id=row["id"],
-            prompt=str(content["prompt"]),
-            when=When.kept(content["when"]),
-            directory=row["directory"],
-            spec=dict(content["spec"]),
-            terms=dict(content["terms"]),
-            missed="skip" if content["missed"] == "skip" else "run",
-            overlap=content["overlap"] is True,
-            max_cost_usd=content["maxCostUsd"],
-            is_paused=bool(row["is_paused"]),
-            created_at=_time(row["created_at"]),
-            next_at=None if row["next_at"] is None else _time(row["next_at"]),
-            last=None if row["due_at"] is None else _run(row),
-        )
-    except (LookupError, TypeError, ValueError):
+    except ValueError:
         return None
+    return Schedule.kept(
+        content,
+        id=row["id"],
+        directory=row["directory"],
+        is_paused=bool(row["is_paused"]),
+        created_at=_time(row["created_at"]),
+        next_at=None if row["next_at"] is None else _time(row["next_at"]),
+        last=None if row["due_at"] is None else _run(row),
+    )
 
 
 def _run(row: sqlite3.Row) -> ScheduleRun:

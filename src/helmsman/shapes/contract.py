@@ -154,6 +154,9 @@ class PlacementInput(Input):
     priority: int | None = Field(None, ge=1, le=1000, description="1 comes first. Default: 100.")
     delay_sec: float | None = Field(None, ge=0, description="Begin so many seconds from now.")
     deadline_sec: float | None = Field(None, gt=0, description="Stop it so many seconds from now.")
+    in_place: bool = Field(
+        False, description="Work in the directory of this path on that machine; else the repository is brought there."
+    )
     on_machine_loss: OnMachineLoss | None = Field(
         None, description="What becomes of a turn that is cut off with its machine. Default: ask if it could reach out."
     )
@@ -166,6 +169,7 @@ class PlacementInput(Input):
                 priority=self.priority,
                 delay=self.delay_sec,
                 deadline=self.deadline_sec,
+                in_place=self.in_place,
                 on_machine_loss=self.on_machine_loss,
             )
         }

@@ -53,6 +53,11 @@ class CarriedSession:
         """A part is where it cannot be lost, and so is all of its file before it."""
         self._stored[part.file] = part.start + len(part.data)
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """How much was kept of each file."""
+        return dict(self._stored)
+
     async def is_as_kept(self, sizes: Mapping[str, int]) -> bool:
         """Whether its files here are as large as these; then all of it is known to be kept."""
         found = await anyio.to_thread.run_sync(self._transcripts.files, self.id)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, ToolRunner, WhenBusy
     from helmsman.sessions.state import SessionStatus
-    from helmsman.steering.opening import SessionOpener
+    from helmsman.steering.opening import Carried, SessionOpener
     from helmsman.steering.turns import TurnBeginner
     from helmsman.tasks.model import Task
     from helmsman.tasks.spec import TurnSpec
@@ -118,7 +118,7 @@ class Steering(Turns):
         tools: Sequence[ClientTool | ToolDefinition] = (),
         on_limit: OnLimit | None = None,
         placement: Placement | None = None,
-        carried: str | None = None,
+        carried: Carried | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.

@@ -34,6 +34,16 @@ class Fresh:
     tools: Mapping[str, ToolRunner] = field(default_factory=dict["str", "ToolRunner"])
 
 
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a session is opened with that another machine began: the one that it goes on with, if it is known, and the
+    worktree that was made for it.
+    """
+
+    session_id: str | None = None
+    tree: Worktree | None = None
+
+
 PICTURES: Final = "pictures"
 """Where in the state directory the images are that a person gave the dashboard."""
 
@@ -71,17 +81,18 @@ def start_session(
     *,
     worktrees_in: Path | None,
     tools: Mapping[str, ToolRunner] | None = None,
-    carried: str | None = None,
+    carried: Carried | None = None,
 ) -> SessionOpener:
     """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own.
 
     One that was `carried` here is gone on with; all that it may do is said anew, as for a new one.
     """
+    carried = carried or Carried()
 
     async def start(engine: Engine) -> Fresh:
         async def begin(options: SessionOptions) -> Opened:
-            if carried is not None:
-                return await engine.resume(carried, options)
+            if carried.session_id is not None:
+                return await engine.resume(carried.session_id, options)
             try:
                 return await engine.open(options)
             except EngineLost as error:  # a session without a turn is nothing yet
@@ -90,7 +101,9 @@ def start_session(
         if worktrees_in is None or options.cwd is None:
             return Fresh(await begin(options), options, str(options.cwd), on_question, tools=tools or {})
         notes: list[str] = []
-        tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in, notes.append)
+        tree = carried.tree
+        if tree is None:
+            tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in, notes.append)
         inside = replace(options, cwd=tree.directory)
         try:
             opened = await begin(inside)

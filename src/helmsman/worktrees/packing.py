@@ -43,6 +43,8 @@ AWAY: Final = "refs/helmsman/away"
 MB: Final = 1024 * 1024
 _MOST_CANDIDATES: Final = 60
 _LARGEST_NAMED: Final = 3
+_MOST_BRANCHES: Final = 8
+"""So many branches of remotes, the newest, are compared with HEAD."""
 _SLUG_LENGTH: Final = 40
 _SUBMODULE: Final = "160000"
 REFERENCES: Final = {"core.logAllRefUpdates": "false"}
@@ -85,8 +87,9 @@ class PackedTree:
     """A working tree on its way. `commit` is its content; `repository` tells the repositories of all machines apart, so
     that what was sent once is not sent again. `directory` is where in the tree the work was asked for.
 
-    Without a bundle (`digest` is None) the other side has the commit, or fetches `branch` of `remote`. `included` is the
-    digest of the archive of ignored files, if there is one. `notes` say what does not travel.
+    Without a bundle (`digest` is None) the other side has the commit, or fetches `branch` of `remote`; with both, the bundle
+    builds on what it can fetch there. `included` is the digest of the archive of ignored files, if there is one. `head` is
+    the commit that was checked out: other clones of the repository know it. `notes` say what does not travel.
     """
 
     id: str
@@ -99,6 +102,7 @@ class PackedTree:
     branch: str | None = None
     digest: str | None = None
     included: str | None = None
+    head: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -144,6 +148,7 @@ class Packer:
             directory="" if inside == Path() else inside.as_posix(),
             remote=remote,
             branch=branch,
+            head=head,
             notes=tuple(note for note in notes if note),
         )
         self._keep()
@@ -156,8 +161,8 @@ class Packer:
         return list(dict.fromkeys(name for names in told for name in names))
 
     def pack(self, known: Collection[str] = (), *, from_remote: bool = False) -> tuple[PackedTree, Parts]:
-        """Write the files that travel; what the `known` commits have is not in them. With `from_remote` none is written
-        where the other side can fetch the commit.
+        """Write the files that travel; what the `known` commits have is not in them. With `from_remote` neither is what the
+        other side can fetch from where it was pushed to.
 
         Raises:
             WorkspaceTooLarge: It is more than may travel.
@@ -165,13 +170,16 @@ class Packer:
         """
         workspace = self.workspace
         bundle, archive = self._folder / "bundle", self._folder / "included"
+        known = [one for one in self.candidates() if one in known] if known else []
         for file in (bundle, archive):
             file.unlink(missing_ok=True)
         included = pack_included(self._git, archive)
         has_it = workspace.commit in known or (from_remote and workspace.remote is not None)
         if not has_it:
-            workspace = self._bundled(bundle, known)
-            workspace = replace(workspace, remote=None, branch=None, digest=digest_of(bundle))
+            pushed = _pushed_before(self._git) if from_remote and not known and not self._is_cut else None
+            workspace = self._bundled(bundle, known if pushed is None else pushed[:1])
+            remote, branch = (None, None) if pushed is None else pushed[1:]
+            workspace = replace(workspace, remote=remote, branch=branch, digest=digest_of(bundle))
         parts = Parts(None if has_it else bundle, archive if included.files else None)
         notes = (*workspace.notes, *((included.note,) if included.note else ()))
         digest = None if parts.included is None else digest_of(archive)
@@ -182,7 +190,7 @@ class Packer:
         self._git.with_settings(REFERENCES).run("update-ref", "-d", f"{AWAY}/{self.workspace.id}/base")
 
     def _bundled(self, bundle: Path, known: Collection[str]) -> PackedTree:
-        there = [one for one in self.candidates() if one in known]
+        there = list(known)
         limit = self._limits.total
         if self._is_cut:
             self._leave_history("this clone does not have all of it")
@@ -245,15 +253,28 @@ def is_fetchable(remote: str) -> bool:
 
 def _pushed_to(git: Git, head: str) -> tuple[str, str] | tuple[None, None]:
     """A remote that has a commit, as far as is known here, and the branch there."""
+    return next(((remote, branch) for _, remote, branch in _branches(git, f"--contains={head}")), (None, None))
+
+
+def _pushed_before(git: Git) -> tuple[str, str, str] | None:
+    """The newest commit below HEAD that a remote has, as far as is known here, with that remote and the branch there."""
+    latest = _branches(git, "--sort=-creatordate", f"--count={_MOST_BRANCHES}")
+    found = [(git.run("merge-base", "HEAD", ref, accept=(0, 1)).output.decode().strip(), *at) for ref, *at in latest]
+    count = {base: int(git.text("rev-list", "--count", f"{base}..HEAD")) for base, *_ in found if base}
+    nearest = min((one for one in found if one[0]), key=lambda one: count[one[0]], default=None)
+    return None if nearest is None else (nearest[0], nearest[1], nearest[2])
+
+
+def _branches(git: Git, *which: str) -> Iterator[tuple[str, str, str]]:
+    """Branches of remotes that others can fetch from: our reference to it, the remote, and its name there."""
     told = git.names("config", "-z", "--get-regexp", r"^remote\..*\.url$") if _has_remotes(git) else []
     urls = {key[len("remote.") : -len(".url")]: value for key, _, value in (entry.partition("\n") for entry in told)}
-    listed = ("for-each-ref", "--format=%(refname)", f"--contains={head}", "refs/remotes")
+    listed = ("for-each-ref", "--format=%(refname)", *which, "refs/remotes")
     for reference in git.run(*listed).output.decode("utf-8", "surrogateescape").splitlines() if urls else ():
         for name, url in urls.items():
             branch = reference.removeprefix(f"refs/remotes/{name}/")
             if branch not in (reference, "HEAD") and is_fetchable(place := _without_login(url)):
-                return place, branch
-    return None, None
+                yield reference, place, branch
 
 
 def _has_remotes(git: Git) -> bool:

@@ -66,12 +66,13 @@ class Placed:
 class Result:
     """What became of a workspace: a commit on top of what it was, with the agent's own below it. `base` is what it was.
 
-    Without a `digest` nothing was changed. `notes` say what is not in it.
+    Without a `digest` nothing was changed. `head` is the last commit that was made there. `notes` say what is not in it.
     """
 
     commit: str
     base: str
     digest: str | None = None
+    head: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -195,8 +196,24 @@ def _fetch(git: Git, workspace: PackedTree, parts: Parts) -> None:
     """Have the commit in the store, with all that it needs."""
     commit = workspace.commit
     if parts.bundle is not None:
-        take_bundle(git, parts.bundle, commit)
+        try:
+            take_bundle(git, parts.bundle, commit)
+        except WorkspaceIncomplete:
+            if workspace.remote is None:
+                raise
+            _fetch_branch(git, workspace)
+            take_bundle(git, parts.bundle, commit)
     elif workspace.remote is not None and not known_commits(git.place, workspace.repository, [commit]):
+        _fetch_branch(git, workspace)
+    if not git.has(f"{commit}^{{commit}}"):
+        raise WorkspaceIncomplete(f"Commit {commit} is not here, and cannot be fetched. Send it.", missing=[commit])
+    check_whole(git, commit)
+    git.with_settings(REFERENCES).run("update-ref", "-d", f"{_FETCHED}/{workspace.id}")
+
+
+def _fetch_branch(git: Git, workspace: PackedTree) -> None:
+    """Fetch what others have pushed, if that can be done without asking anybody."""
+    if workspace.remote is not None:
         asks_nobody = git.with_variables(
             GIT_ALLOW_PROTOCOL=PROTOCOLS, GIT_ASKPASS="", SSH_ASKPASS_REQUIRE="never", GIT_LFS_SKIP_SMUDGE="1"
         )
@@ -205,10 +222,6 @@ def _fetch(git: Git, workspace: PackedTree, parts: Parts) -> None:
         strictly = asks_nobody.with_settings({**REFERENCES, "fetch.fsckObjects": "true"})
         with suppress(WorktreeError):
             strictly.run("fetch", *options, "--", workspace.remote, wanted)
-    if not git.has(f"{commit}^{{commit}}"):
-        raise WorkspaceIncomplete(f"Commit {commit} is not here, and cannot be fetched. Send it.", missing=[commit])
-    check_whole(git, commit)
-    git.with_settings(REFERENCES).run("update-ref", "-d", f"{_FETCHED}/{workspace.id}")
 
 
 def _remove(git: Git) -> None:
@@ -267,14 +280,34 @@ def pack_result(tree: Worktree, into: Path, limits: Limits) -> Result:
         is_committed = own.text("rev-parse", "--verify", f"{head}^{{tree}}") == snapshot.tree
         commit = head if is_committed else _commit(own, snapshot.tree, head)
         if commit == tree.base:
-            return Result(commit=commit, base=tree.base, notes=tuple(notes))
+            return Result(commit=commit, base=tree.base, head=head, notes=tuple(notes))
         if not write_bundle(own, commit, [tree.base], into, limits.total):
             notes.append(f"The commits that were made are not in it: they are more than {limits.total // MB} MB.")
-            commit = _commit(own, snapshot.tree, tree.base)
+            head, commit = tree.base, _commit(own, snapshot.tree, tree.base)
             if not write_bundle(own, commit, [tree.base], into, limits.total):
                 raise limits.refuse(own, snapshot.tree)
-        return Result(commit=commit, base=tree.base, digest=digest_of(into), notes=tuple(notes))
+        return Result(commit=commit, base=tree.base, digest=digest_of(into), head=head, notes=tuple(notes))
+
+
+def go_on_from(tree: Worktree, result: Result, bundle: Path | None) -> None:
+    """Have in a new worktree what an earlier one of the same workspace had, on whichever machine: its commits are those of
+    the branch, and what was not committed there is not committed here.
+
+    Raises:
+        WorktreeError: It is damaged, or of another workspace.
+    """
+    if result.base != tree.base:
+        raise WorktreeError(f"What is to go on in {tree.path} was made of something else.")
+    if bundle is not None:
+        take_bundle(tree.own_git, bundle, result.commit)
+    git = tree.own_git.with_settings(REFERENCES).with_variables(GIT_LFS_SKIP_SMUDGE="1")
+    git.run("read-tree", "--reset", "-u", "--no-recurse-submodules", result.commit)
+    git.run("update-ref", f"refs/heads/{tree.branch}", result.head or result.base)
+    git.run("read-tree", "HEAD")
 
 
 def _commit(git: Git, tree: str, parent: str) -> str:
-    return git.text("commit-tree", "-m", "What was in the working tree", "-p", parent, tree)
+    """The same for the same tree, whenever it is made: so it is known whether anything has changed."""
+    then = git.text("show", "--no-patch", "--format=%ct +0000", parent)
+    dated = git.with_variables(GIT_AUTHOR_DATE=then, GIT_COMMITTER_DATE=then)
+    return dated.text("commit-tree", "-m", "What was in the working tree", "-p", parent, tree)

@@ -124,17 +124,27 @@ def take_result(away: Away, commit: str, bundle: Path | None) -> Away:
     Raises:
         WorktreeError: It is damaged, or something else.
     """
-    git = away.git
     if not away.git_dir.is_dir():
         raise WorktreeError(f"The repository {away.repository} is gone, so nothing can be brought back to it.")
-    if bundle is not None:
-        take_bundle(git, bundle, commit)
-    elif git.commit(commit) != commit:
-        raise WorktreeError(f"What came back for {away.repository} is not whole. Try again.")
-    git.with_settings(REFERENCES).run("update-ref", f"{AWAY}/{away.id}/result", commit)
+    have_commit(away.git, commit, bundle, f"{AWAY}/{away.id}/result")
     away = replace(away, result=commit)
     write_away(away)
     return away
+
+
+def have_commit(git: Git, commit: str, bundle: Path | None, reference: str | None = None) -> None:
+    """Have a commit in a repository, and a reference to it; without a bundle it is here already.
+
+    Raises:
+        WorkspaceIncomplete: It builds on what is not here.
+        WorktreeError: It is damaged, or something else.
+    """
+    if bundle is not None:
+        take_bundle(git, bundle, commit)
+    elif git.commit(commit) != commit:
+        raise WorktreeError(f"What came back for {git.work_tree} is not whole. Try again.")
+    if reference is not None:
+        git.with_settings(REFERENCES).run("update-ref", reference, commit)
 
 
 def diff_of_result(away: Away) -> TreeDiff:

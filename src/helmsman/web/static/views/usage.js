@@ -123,7 +123,7 @@ function budgets(states) {
     h(
       "div",
       { class: "tile" },
-      h("dt", {}, state.project ? `Budget of ${shortPath(state.project)}` : "Budget of all work", ", today"),
+      h("dt", {}, state.project ? `Budget of ${shortPath(state.project)}` : "Budget of all work", state.fleet ? " of the fleet" : "", ", today"),
       h("dd", { class: "value" }, `${shown(state, state.used)} of ${shown(state, state.budget)}`),
       h("dd", { class: "quiet" }, state.isUsedUp ? "used up" : state.granted === undefined ? "" : `up to ${shown(state, state.granted)} was granted`),
     ),

@@ -1,0 +1,188 @@
+"""What a fleet may spend: amounts in its database, counted over all its machines.
+
+The amounts, and what a yes grants beyond them, are those of one machine (`helmsman.capabilities.budgets`); a machine that
+runs a task asks here at the same moments. It stores what the task has used, under its epoch, before it looks at the sums: of
+two machines that spend at the same time one sees both. Prices are those of the machine that runs a task. Days are UTC's, by
+the database's clock.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.budget import Budget
+from helmsman.capabilities.budgets import BudgetState
+from helmsman.capabilities.usage_report import tokens
+from helmsman.errors import InvalidSetting
+from helmsman.fleet.door_lanes import PLACE, PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from psycopg.rows import DictRow
+
+    from helmsman.fleet.database import FleetDatabase
+    from helmsman.fleet.owned import OwnedTask
+    from helmsman.model.events import Usage
+    from helmsman.tasks.prices import Prices
+
+NONE: Final = "none"
+"""The amount that removes one."""
+
+_SPENT: Final = """
+    insert into helmsman.spendings (task, epoch, project, usd, tokens)
+    select id, epoch, %(project)s, %(usd)s, %(tokens)s from helmsman.tasks where id = %(task)s and epoch = %(epoch)s
+    on conflict (task, epoch) do update
+    set usd = greatest(spendings.usd, excluded.usd), tokens = greatest(spendings.tokens, excluded.tokens)
+    returning task
+"""
+_STATES: Final = """
+    with spent as (
+        select *, day = (clock_timestamp() at time zone 'UTC')::date as is_todays from helmsman.spendings
+        where task = %(task)s or day = (clock_timestamp() at time zone 'UTC')::date
+    )
+    select key, amount, case when key like 'project_%%' then %(project)s::text end as project,
+        (
+            select coalesce(sum(case when key like '%%_usd' then usd else tokens end), 0) from spent
+            where case when key like 'task_%%' then task = %(task)s
+                when key like 'project_%%' then is_todays and project = %(project)s else is_todays end
+        ) as used,
+        (
+            select max(up_to) from helmsman.grants given where given.key = budget.key and given.amount = budget.amount
+            and case when given.key like 'task_%%' then given.task = %(task)s
+                else given.day = (clock_timestamp() at time zone 'UTC')::date
+                    and (given.key not like 'project_%%' or given.project = %(project)s) end
+        ) as granted
+    from helmsman.budget order by key
+"""
+_SHOWN: Final = """
+    with spent as (
+        select project, sum(usd) as usd, sum(tokens) as tokens from helmsman.spendings
+        where day = (clock_timestamp() at time zone 'UTC')::date group by project
+    ),
+    used as (
+        select key, amount, null as project,
+            (select coalesce(sum(case when key like '%%_usd' then usd else tokens end), 0) from spent) as used
+        from helmsman.budget where key like 'day_%%'
+        union all
+        select key, amount, project, case when key like '%%_usd' then usd else tokens end
+        from helmsman.budget, spent
+        where key like 'project_%%' and project is not null and (%(project)s::text is null or project = %(project)s)
+    )
+    select used.*, (
+        select max(up_to) from helmsman.grants given where given.key = used.key and given.amount = used.amount
+            and given.day = (clock_timestamp() at time zone 'UTC')::date and given.project is not distinct from used.project
+    ) as granted
+    from used order by project nulls first, key
+"""
+_GRANT: Final = """
+    insert into helmsman.grants (key, amount, up_to, project, task)
+    select %(key)s, %(amount)s, %(up_to)s, %(project)s, id from helmsman.tasks
+    where id = %(task)s and epoch = %(epoch)s
+    returning task
+"""
+
+
+def _state(row: DictRow) -> BudgetState:
+    return BudgetState(
+        key=row["key"],
+        used=row["used"],
+        budget=row["amount"],
+        granted=row["granted"],
+        project=row["project"],
+        fleet=True,
+    )
+
+
+def _project_of(row: Mapping[str, Any]) -> str | None:
+    """What the work of a task counts for."""
+    project: str | None = row["metadata"].get(PROJECT) or row["metadata"].get(PLACE) or row["directory"]
+    return project
+
+
+class FleetBudgets:
+    """The budgets of a fleet for the machine that runs its tasks, which are known here by what that machine calls them."""
+
+    def __init__(self, database: FleetDatabase, prices: Prices) -> None:
+        self._database = database
+        self._prices = prices
+        self._tasks: dict[str, OwnedTask] = {}
+
+    def entered(self, local_id: str, owned: OwnedTask) -> None:
+        """A task of the fleet is a task of this machine's."""
+        self._tasks[local_id] = owned
+
+    def left(self, owned: OwnedTask) -> None:
+        """It is no longer at work here."""
+        self._tasks = {local_id: one for local_id, one in self._tasks.items() if one is not owned}
+
+    async def spent(self, local_id: str, model: str | None, usage: Usage) -> None:
+        """Store what a task has used by now, whenever the database is there for it."""
+        if (owned := self._tasks.get(local_id)) is None:
+            return
+        values = {
+            **self._about(owned),
+            "usd": self._prices.cost(model, usage) or 0.0,
+            "tokens": tokens(usage),
+        }
+        await self._database.keep_trying(partial(self._database.one, _SPENT, values), "what was spent")
+
+    async def states(self, local_id: str, model: str | None, usage: Usage) -> list[BudgetState]:
+        """How much of each budget is used, with this by a task that runs here."""
+        if (owned := self._tasks.get(local_id)) is None:
+            return []
+        await self.spent(local_id, model, usage)
+        look = partial(self._database.all, _STATES, self._about(owned))
+        return [_state(row) for row in await self._database.keep_trying(look, "a budget")]
+
+    async def grant(self, local_id: str, states: Sequence[BudgetState]) -> None:
+        """Somebody lets a task go on, up to what the question said."""
+        owned = self._tasks[local_id]
+        for state in states:
+            values = {"key": state.key, "amount": state.budget, "up_to": state.next_grant}
+            grant = partial(self._database.one, _GRANT, {**self._about(owned), **values, "project": state.project})
+            await self._database.keep_trying(grant, "what was granted")
+
+    def _about(self, owned: OwnedTask) -> dict[str, Any]:
+        return {"task": owned.id, "epoch": owned.epoch, "project": _project_of(owned.row)}
+
+
+async def states_of_fleet(database: FleetDatabase, project: str | None = None) -> tuple[BudgetState, ...]:
+    """How much is used today of the budgets of all work, and of one project, or of all in which something was spent."""
+    rows = await database.soon(lambda: database.all(_SHOWN, {"project": project}))
+    return tuple(_state(row) for row in rows)
+
+
+async def budget_of_fleet(database: FleetDatabase) -> dict[str, float]:
+    """The amounts that are set."""
+    rows = await database.soon(lambda: database.all("select key, amount from helmsman.budget order by key"))
+    return {row["key"]: row["amount"] for row in rows}
+
+
+async def set_budget(database: FleetDatabase, given: Mapping[str, str]) -> None:
+    """Set amounts, or remove them (`NONE`). All or nothing.
+
+    Raises:
+        InvalidSetting: One makes no sense; nothing was changed.
+    """
+    amounts = {key: None if value == NONE else _number(value) for key, value in given.items()}
+    set_ = {key: 1 if amount is None else amount for key, amount in amounts.items()}
+    Budget.read(set_, Path("the fleet"))
+
+    async def write() -> None:
+        async with database.connection() as connection, connection.transaction():
+            for key, amount in amounts.items():
+                await connection.execute("delete from helmsman.budget where key = %s", (key,))
+                if amount is not None:
+                    await connection.execute("insert into helmsman.budget values (%s, %s)", (key, amount))
+
+    await database.soon(write)
+
+
+def _number(text: str) -> float:
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise InvalidSetting(f"{text!r:.100} is no amount. Use a number, or {NONE}.") from None

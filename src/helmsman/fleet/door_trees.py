@@ -1,0 +1,183 @@
+"""The trees of a fleet's sessions at a door: packed where the work was asked for, and what became of them brought back.
+
+Any door can bring it back that has the repository: the one that the tree was packed in, else the one around the directory of
+whoever asks, as long as that knows the commit that was checked out then. It is a commit there, with a reference of its own
+(`refs/helmsman/fleet/…`), shown and applied as everything that comes back from another machine
+(`helmsman.worktrees.returning`).
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+
+from helmsman.base.files import is_inside
+from helmsman.base.git import find_git
+from helmsman.base.surroundings import from_here
+from helmsman.base.temporary import temporary_directory
+from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
+from helmsman.fleet.workspaces import WORKSPACE, StoredTree, packed_for_fleet
+from helmsman.settings import ensure_state_dir
+from helmsman.worktrees.packing import REFERENCES, Limits
+from helmsman.worktrees.returning import Away, have_commit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from helmsman.base.git import Git
+    from helmsman.fleet.client import FleetClient
+    from helmsman.fleet.values import FleetDraft
+    from helmsman.fleet.workspaces import Kept
+    from helmsman.settings import Settings
+    from helmsman.worktrees.packing import PackedTree
+
+_RESULTS: Final = "refs/helmsman/fleet"
+_MANY: Final = 100
+"""So many references are in a repository before it is asked which of them are still of use."""
+
+
+class DoorTrees:
+    """Of one door. `roots` are where it may look, if it may not look everywhere."""
+
+    def __init__(self, client: FleetClient, settings: Settings, roots: Sequence[Path]) -> None:
+        self._client = client
+        self._settings = settings
+        self._roots = roots
+
+    @asynccontextmanager
+    async def packed(self, draft: FleetDraft, directory: Path) -> AsyncIterator[tuple[FleetDraft, tuple[str, ...]]]:
+        """A draft with the tree around a directory, for the length of the block; and what does not travel, in words.
+
+        Raises:
+            InvalidInput: There is no repository, or it may not be looked at.
+            WorkspaceTooLarge: It is more than may travel.
+            WorktreeError: Something in it cannot be read.
+        """
+        settings, limits = self._settings, Limits.of(self._settings)
+        packing = packed_for_fleet(directory, settings.state_dir, limits, from_remote=settings.workspace_from_remote)
+        await anyio.to_thread.run_sync(self._require_repository, directory)
+        _, tree, bundles = await anyio.to_thread.run_sync(packing.__enter__)
+        try:
+            yield replace(draft, bundles=bundles), tree.notes
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(packing.__exit__, None, None, None)
+
+    def _require_repository(self, directory: Path) -> None:
+        git = find_git(directory, ensure_state_dir(self._settings.state_dir))
+        if git is None:
+            raise InvalidInput(
+                f"{directory} is in no git repository, and a fleet's machines get the tree that they work on from one. Name "
+                "a repository; or say in_place (--in-place), to work in the directory of this path on whichever machine "
+                "takes it.",
+                parameter="cwd",
+            )
+        if self._roots and not is_inside(git.work_tree, self._roots):
+            raise InvalidInput(
+                f"The repository {git.work_tree} is not within the allowed roots, and all of it would be sent. Allow it, or "
+                "name another directory.",
+                parameter="cwd",
+            )
+
+    async def brought_back(self, lane: str, place: str | None) -> tuple[Away, tuple[str, ...]] | None:
+        """What became of the tree of a session, in the repository here, and what is not in it; None where it has none.
+
+        Raises:
+            InvalidInput: The repository is not here.
+            WorktreeError: It cannot be brought back.
+        """
+        stored = StoredTree(self._client.database, self._soon, lane)
+        packed = await stored.packed()
+        if packed is None:
+            return None
+        git = await anyio.to_thread.run_sync(self._repository, packed, place)
+        if git is None:
+            raise InvalidInput(
+                f"The repository of this session is not here: it was {place}, where the session was begun, at commit "
+                f"{packed.head or packed.commit}. Ask in a clone of it that has this commit."
+            )
+        await self._have_base(git, stored, packed)
+        kept = await self._have_result(git, stored, lane)
+        away = Away(
+            id=packed.id,
+            host="",
+            repository=git.work_tree,
+            git_dir=git.git_dir,
+            base=packed.commit,
+            state_dir=self._settings.state_dir.absolute(),
+            sent_at=datetime.now(UTC) if kept is None else kept.at,
+            result=None if kept is None else kept.result.commit,
+        )
+        return away, () if kept is None else kept.result.notes
+
+    async def _soon(self, do: Callable[[], Awaitable[Any]]) -> Any:
+        return await self._client.database.soon(do)
+
+    def _repository(self, packed: PackedTree, place: str | None) -> Git | None:
+        """The one that a tree came from, or another clone of it. Blocks."""
+        state_dir = ensure_state_dir(self._settings.state_dir.absolute())
+        for directory in (*(() if place is None else (Path(place),)), from_here(Path())):
+            git = find_git(directory, state_dir) if directory.is_dir() else None
+            if git is None or (self._roots and not is_inside(git.work_tree, self._roots)):
+                continue
+            if any(git.commit(commit) == commit for commit in (packed.commit, packed.head) if commit is not None):
+                return git
+        return None
+
+    async def _have_base(self, git: Git, stored: StoredTree, packed: PackedTree) -> None:
+        if await anyio.to_thread.run_sync(git.commit, packed.commit) == packed.commit:
+            return
+        with temporary_directory(ensure_state_dir(self._settings.state_dir), "base") as folder:
+            bundle = Path(folder) / "bundle"
+            await stored.read_packed(WORKSPACE, bundle)
+            try:
+                await anyio.to_thread.run_sync(have_commit, git, packed.commit, bundle)
+            except WorkspaceIncomplete as error:
+                raise WorktreeError(
+                    f"{git.work_tree} does not have what this session began with. Fetch {packed.branch} of "
+                    f"{packed.remote} there, then ask again."
+                ) from error
+
+    async def _have_result(self, git: Git, stored: StoredTree, lane: str) -> Kept | None:
+        reference = f"{_RESULTS}/{lane.rpartition('-')[2]}"
+        while True:
+            kept = await stored.kept()
+            if kept is None:
+                return None
+            commit, bundle = kept.result.commit, None
+            if await anyio.to_thread.run_sync(git.commit, commit) == commit:
+                await anyio.to_thread.run_sync(have_commit, git, commit, None, reference)
+                return kept
+            with temporary_directory(ensure_state_dir(self._settings.state_dir), "result") as folder:
+                bundle = Path(folder) / "bundle"
+                if await stored.read_kept(kept, bundle):
+                    await self._drop_references(git)
+                    await anyio.to_thread.run_sync(have_commit, git, commit, bundle, reference)
+                    return kept
+            now = await stored.kept()
+            if now is None or now.data == kept.data:
+                raise WorktreeError("What became of this tree is damaged in the fleet's database. Look at it there.")
+
+    async def _drop_references(self, git: Git) -> None:
+        """Drop those to results of sessions that the fleet does not have any more, where there are many."""
+        listed = await anyio.to_thread.run_sync(
+            lambda: git.text("for-each-ref", "--format=%(refname:lstrip=3)", _RESULTS)
+        )
+        names = listed.split()
+        if len(names) < _MANY:
+            return
+        sql: Final = "select lane from helmsman.tasks where lane = any(%s)"
+        lanes = [f"T-fleet-{name}" for name in names]
+        known = {row["lane"] for row in await self._soon(lambda: self._client.database.all(sql, (lanes,)))}
+        gone = [name for name, lane in zip(names, lanes, strict=True) if lane not in known]
+
+        def drop() -> None:
+            for name in gone:
+                git.with_settings(REFERENCES).run("update-ref", "-d", f"{_RESULTS}/{name}")
+
+        await anyio.to_thread.run_sync(drop)

@@ -1,0 +1,371 @@
+"""Notices of a fleet's tasks: written down by its database with what they tell of, and sent once, whichever machine does.
+
+A task knows who is to be told of it: those whom the machine told that asked for it. It has their names and a digest of how
+they are reached, never an address or a secret: whoever has the very same recipient in its own settings may send. So a notice
+leaves also where the machine that asked is off, and nobody can have it sent elsewhere. What shows up on a screen (`desktop`,
+`browser`) is only that machine's.
+
+Who sends takes a notice for a while. One that dies leaves it to another, which sends it once more, marked as maybe repeated;
+never a third time. How it is sent, and tried again, is what couriers do on one machine (`helmsman.notices.courier`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.base.redaction import redact
+from helmsman.base.values import decoded
+from helmsman.errors import HelmsmanError, InvalidSetting
+from helmsman.fleet.door_lanes import as_doors_see
+from helmsman.fleet.schedules import schedule_of
+from helmsman.notices.config import ON_THE_MACHINE, NotifySettings
+from helmsman.notices.courier import Courier
+from helmsman.notices.news import KINDS, News, left_out_news, limit_news, question_news, task_news
+from helmsman.notices.senders import sender_of
+from helmsman.notices.store import NOT_NEEDED, Delivery
+from helmsman.notices.ways import Sender
+from helmsman.tasks.model import SCHEDULE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup
+    from psycopg.rows import DictRow
+
+    from helmsman.fleet.database import FleetDatabase
+    from helmsman.notices.config import Recipient
+    from helmsman.notices.store import DeliveryStatus, NoticeStore
+
+log = logging.getLogger(__name__)
+
+NOTIFY: Final = "notify"
+"""In the metadata of a task: who is told of it."""
+_LOOK_SECONDS: Final = 3.0
+_SETTINGS_SECONDS: Final = 30.0
+"""How often it is looked who is to be told."""
+_LOAD_SECONDS: Final = 5.0
+_MORE_SECONDS: Final = 60.0
+"""So much longer than it may take to send it a notice is its sender's."""
+_NOTE_CHARS: Final = 500
+
+
+def place_in(directory: Path) -> str:
+    """What nobody else has: a name for a directory of a machine's state. Blocks."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / "place"
+    if not path.exists():
+        path.write_text(uuid.uuid4().hex, encoding="ascii")
+    return path.read_text(encoding="ascii").strip()
+
+
+def key_of(recipient: Recipient, place: str) -> str:
+    """What a recipient is called in a fleet: the same only where the same way leads to the same place, in as many words."""
+    quiet = recipient.quiet
+    way = (
+        *(recipient.way, recipient.url, recipient.topic, recipient.command, recipient.is_full),
+        None if quiet is None else (str(quiet.begin), str(quiet.end)),
+        place if recipient.way in ON_THE_MACHINE else None,
+    )
+    return f"{recipient.name} {hashlib.sha256(json.dumps(way).encode()).hexdigest()[:16]}"
+
+
+def who_is_told(settings: NotifySettings, place: str, *, agent: str, directory: str | None) -> dict[str, Any]:
+    """For the metadata of a task: of what each recipient wants to hear, and after how long of questions."""
+
+    def wanted(recipient: Recipient) -> list[str]:
+        news = (News(kind=kind, about="", title="", directory=directory, agent=agent) for kind in KINDS)
+        return [one.kind for one in news if recipient.wants(one)]
+
+    to = {key_of(one, place): kinds for one in settings.to if (kinds := wanted(one))}
+    return {NOTIFY: {"to": to, "unanswered": settings.unanswered}} if to else {}
+
+
+# --- what waits for one recipient ------------------------------------------------------------------------------------
+
+_SETTLE: Final = """
+    update helmsman.notices notice set
+        changed_at = clock_timestamp(),
+        note = case status when 'sending' then 'It was sent twice, and nobody knows whether it arrived.' else %(why)s end,
+        status = case status when 'sending' then 'doubtful' else 'dropped' end
+    where recipient = %(recipient)s and (
+        (status = 'sending' and lease_until < clock_timestamp() and is_doubtful)
+        or (status = 'pending' and created_at < clock_timestamp() - interval '24 hours')
+        or (status = 'pending' and kind = 'question' and not exists (
+            select from helmsman.questions question
+            join helmsman.tasks task on task.id = question.task and task.epoch = question.epoch
+            where question.task = notice.task and question.id = notice.question and question.closed_at is null
+                and question.answer is null and task.status = 'working'
+        ))
+    )
+    returning about
+"""
+_NEXT: Final = """
+    select *, clock_timestamp() as now from helmsman.notices
+    where recipient = %(recipient)s
+        and (status = 'pending' or (status = 'sending' and lease_until < clock_timestamp() and not is_doubtful))
+    order by next_at, created_at limit 1
+"""
+_BEGIN: Final = """
+    update helmsman.notices set
+        status = 'sending', attempts = attempts + 1, sender = %(sender)s, changed_at = clock_timestamp(),
+        is_doubtful = is_doubtful or status = 'sending', lease_until = clock_timestamp() + make_interval(secs => %(seconds)s)
+    where about = %(about)s and recipient = %(recipient)s and attempts = %(attempts)s
+        and (status = 'pending' or (status = 'sending' and lease_until < clock_timestamp() and not is_doubtful))
+    returning about
+"""
+_FINISH: Final = """
+    update helmsman.notices set status = %(status)s, note = %(note)s, changed_at = clock_timestamp()
+    where about = %(about)s and recipient = %(recipient)s
+        and (status = 'pending' or (status = 'sending' and sender = %(sender)s))
+    returning about
+"""
+_AGAIN: Final = """
+    update helmsman.notices set
+        status = 'pending', note = %(note)s, is_doubtful = %(is_doubtful)s, changed_at = clock_timestamp(),
+        next_at = clock_timestamp() + make_interval(secs => %(seconds)s)
+    where about = %(about)s and recipient = %(recipient)s and status = 'sending' and sender = %(sender)s
+    returning about
+"""
+_DUE: Final = """
+    select distinct recipient from helmsman.notices
+    where recipient = any(%(recipients)s) and status in ('pending', 'sending')
+        and case status when 'pending' then next_at else lease_until end <= clock_timestamp()
+"""
+_LOG: Final = """
+    select *, clock_timestamp() as now from helmsman.notices where recipient = any(%(recipients)s)
+    order by created_at desc, about desc limit %(limit)s
+"""
+
+
+class FleetNotices:
+    """What waits for one recipient in a fleet's database, as a courier takes it from a store of one machine."""
+
+    def __init__(self, database: FleetDatabase, key: str, recipient: Recipient, title: Callable[[str], str]) -> None:
+        self._database = database
+        self._key = key
+        self._recipient = recipient
+        self._title = title
+        self._sender = uuid.uuid4().hex
+        self.seconds = recipient.timeout + _MORE_SECONDS
+        """For so long what is being sent is this sender's."""
+
+    def clock(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def recover(self, _recipient: str) -> None:
+        """What somebody was sending who died is found when its time is over."""
+
+    async def next_for(self, _recipient: str) -> Delivery | None:
+        """What waits, due or not, that which is due first."""
+        while True:
+            await self._one(_SETTLE, why=NOT_NEEDED)
+            row = await self._one(_NEXT)
+            if row is None:
+                return None
+            news = await news_of(self._database, row, self._title)
+            if news is not None:
+                break
+            await self._one(_FINISH, about=row["about"], status="dropped", note=NOT_NEEDED)
+        delivery = delivery_of(row, news, self.clock())
+        quiet = self._recipient.quiet
+        until = None if quiet is None or delivery.next_at > self.clock() else quiet.until(self.clock())
+        is_doubtful = delivery.is_doubtful or row["status"] == "sending"
+        return replace(delivery, next_at=until or delivery.next_at, is_doubtful=is_doubtful)
+
+    async def begin(self, delivery: Delivery) -> bool:
+        """It is about to be sent, by this sender; False where somebody else does, or it is not to be any more."""
+        values = {"attempts": delivery.attempts, "seconds": self.seconds}
+        return await self._one(_BEGIN, about=delivery.news.about, **values) is not None
+
+    async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
+        """What became of it."""
+        await self._one(_FINISH, about=delivery.news.about, status=status, note=_bounded(note))
+
+    async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None:
+        """It is to be sent again, by whoever comes first then. `is_doubtful`: it may have arrived."""
+        seconds = max(0.0, (at - self.clock()).total_seconds())
+        doubtful = delivery.is_doubtful or is_doubtful
+        await self._one(_AGAIN, about=delivery.news.about, seconds=seconds, note=_bounded(note), is_doubtful=doubtful)
+
+    async def _one(self, sql: Any, **values: Any) -> DictRow | None:
+        values |= {"recipient": self._key, "sender": self._sender}
+        return await self._database.soon(lambda: self._database.one(sql, values))
+
+
+def _bounded(note: str | None) -> str | None:
+    return None if note is None else redact(note)[:_NOTE_CHARS]
+
+
+def delivery_of(row: DictRow, news: News, now: datetime) -> Delivery:
+    """A notice on its way, with its times by our clock."""
+    ahead: timedelta = now - row["now"]
+    return Delivery(
+        id=f"N-{hashlib.sha256(row['about'].encode()).hexdigest()[:12]}",
+        news=news,
+        recipient=row["recipient"].rpartition(" ")[0],
+        status=row["status"],
+        attempts=row["attempts"],
+        is_doubtful=row["is_doubtful"],
+        created_at=row["created_at"] + ahead,
+        next_at=row["next_at"] + ahead,
+        changed_at=row["changed_at"] + ahead,
+        note=row["note"],
+    )
+
+
+async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], str]) -> News | None:
+    """What there is to tell, in the words of one machine; None where it is gone. `title` names an agent."""
+    about = str(row["about"])
+
+    async def one(sql: Any) -> DictRow | None:
+        return await database.soon(lambda: database.one(sql, row))
+
+    if row["schedule"] is not None:
+        run = await one(
+            "select schedules.*, due_at, entered_at, task, note from helmsman.schedules join helmsman.schedule_runs "
+            "on schedule = id where id = %(schedule)s and 'run ' || id || ' ' || extract(epoch from due_at) = %(about)s"
+        )
+        schedule = None if run is None else schedule_of(run)
+        return None if schedule is None else left_out_news(schedule, schedule.last, about=about)
+    known = await one("select * from helmsman.tasks where id = %(task)s")
+    if known is None:
+        return None
+    task = as_doors_see(known)
+    if row["kind"] == "question":
+        asked = await one(
+            "select content from helmsman.questions where task = %(task)s and id = %(question)s order by epoch desc limit 1"
+        )
+        if asked is None:
+            return None
+        question = replace(decoded(asked["content"]), session_id=task.session_id)
+        return replace(
+            question_news(question, directory=task.directory, agent=task.agent), about=about, task_id=task.id
+        )
+    if row["kind"] == "limit":
+        known_as: Any = {"directory": task.directory, "agent": task.agent, "session_id": task.session_id}
+        return replace(limit_news(task.note or "", about=about, **known_as, task_id=task.id), about=about)
+    return task_news(task, title(task.agent), about=about, is_scheduled=SCHEDULE in task.metadata)
+
+
+async def notices_log(
+    database: FleetDatabase, keys: Sequence[str], title: Callable[[str], str], limit: int
+) -> list[Delivery]:
+    """The newest notices of these recipients first."""
+    values = {"recipients": list(keys), "limit": limit}
+    rows = await database.soon(lambda: database.all(_LOG, values))
+    told = [(row, await news_of(database, row, title)) for row in rows]
+    return [delivery_of(row, news, datetime.now(UTC)) for row, news in told if news is not None]
+
+
+async def was_seen(database: FleetDatabase, task_id: str) -> None:
+    """Somebody has seen how a task has ended: nobody is to be told of it."""
+    sql = (
+        "update helmsman.notices set status = 'dropped', note = 'Somebody was there.', changed_at = clock_timestamp() "
+        "where about = %s and status = 'pending' returning about"
+    )
+    await database.soon(lambda: database.all(sql, (f"end {task_id}",)))
+
+
+# --- who sends -------------------------------------------------------------------------------------------------------
+
+
+class _Pages(Sender):
+    """Pages of the dashboard fetch what there is for them from the store of their machine."""
+
+    def __init__(self, name: str, store: NoticeStore) -> None:
+        self._name = name
+        self._store = store
+
+    async def send(self, delivery: Delivery) -> str | None:
+        await self._store.add(delivery.news, {self._name: self._store.clock()})
+        return "It waits for a page of the dashboard."
+
+
+class FleetPost:
+    """Sends what there is to send for the recipients of this machine, for as long as it runs.
+
+    `load` reads who they are. `store` is the machine's own: pages of the dashboard look there. Where nobody looks after it
+    (`is_shown` is not set) nothing is shown on this machine's screen, and what has to leave it does.
+    """
+
+    def __init__(
+        self,
+        database: FleetDatabase,
+        load: Callable[[], Awaitable[NotifySettings]],
+        place: str,
+        title: Callable[[str], str],
+        store: NoticeStore,
+        *,
+        is_shown: bool,
+    ) -> None:
+        self._database = database
+        self._load = load
+        self._place = place
+        self._title = title
+        self._store = store
+        self._is_shown = is_shown
+        self._read_at = -_SETTINGS_SECONDS
+        self.settings = NotifySettings()
+        self.loaded = anyio.Event()
+        self._couriers: dict[str, tuple[Courier, anyio.CancelScope]] = {}
+
+    async def who_is_told(self, *, agent: str, directory: str | None) -> dict[str, Any]:
+        """For the metadata of a task that is asked for here: of what each recipient wants to hear."""
+        with anyio.move_on_after(_LOAD_SECONDS):
+            await self.loaded.wait()
+        return who_is_told(self.settings, self._place, agent=agent, directory=directory)
+
+    async def log(self, limit: int) -> list[Delivery]:
+        """The newest notices to this machine's recipients first."""
+        keys = [key_of(one, self._place) for one in self.settings.to]
+        return await notices_log(self._database, keys, self._title, limit) if keys else []
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            while True:
+                try:
+                    if anyio.current_time() - self._read_at >= _SETTINGS_SECONDS:
+                        self._read_at = anyio.current_time()
+                        self.settings = await self._load()
+                        self._staff(self.settings, tasks)
+                        self.loaded.set()
+                    if self._couriers:
+                        values = {"recipients": list(self._couriers)}
+                        for row in await self._database.soon(lambda: self._database.all(_DUE, values)):  # noqa: B023
+                            self._couriers[row["recipient"]][0].look()
+                except InvalidSetting as error:
+                    log.debug("who is told of the fleet's tasks stays as it is: %s", error)
+                except HelmsmanError as error:
+                    log.info("notices of the fleet wait: %s", error)
+                await anyio.sleep(_LOOK_SECONDS)
+
+    def _staff(self, settings: NotifySettings, tasks: TaskGroup) -> None:
+        wanted = {
+            key_of(one, self._place): one for one in settings.to if self._is_shown or one.way not in ON_THE_MACHINE
+        }
+        for key in self._couriers.keys() - wanted.keys():
+            self._couriers.pop(key)[1].cancel()
+        for key in wanted.keys() - self._couriers.keys():
+            # Its buttons would publish codes that this machine alone knows: a question of a fleet has none.
+            recipient = replace(wanted[key], answers=False)
+            sender = sender_of(recipient, self._store) or _Pages(recipient.name, self._store)
+            store = FleetNotices(self._database, key, recipient, self._title)
+            courier = Courier(key, sender, store, lambda _: True, anyio.sleep)
+            self._couriers[key] = courier, (scope := anyio.CancelScope())
+            tasks.start_soon(self._serve, courier, scope)
+
+    async def _serve(self, courier: Courier, scope: anyio.CancelScope) -> None:
+        with scope:
+            try:
+                await courier.run()
+            except Exception:
+                log.exception("a courier of the fleet has failed")

@@ -1,0 +1,251 @@
+"""The schedules of a fleet: in its database, and run by whichever worker comes first when one is due.
+
+A run that is due is entered together with the schedule's next time, in one transaction that holds the schedule: a worker
+that dies in it leaves it due, and no other enters it too. When it is due and what becomes of it is said by the same rules as
+on one machine (`helmsman.schedules`), by the database's clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+
+from helmsman.fleet.client import enter_task
+from helmsman.fleet.door_lanes import PLACE, as_doors_see
+from helmsman.fleet.lanes import tell_workers
+from helmsman.fleet.rows import jsonb, new_fleet_task
+from helmsman.fleet.values import FleetDraft
+from helmsman.schedules.due import due_run, extra_run
+from helmsman.schedules.store import RUNS_KEPT, Schedule, ScheduleRun, refuse_more
+from helmsman.tasks.model import TERMS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from psycopg.rows import DictRow
+
+    from helmsman.fleet.client import FleetClient
+    from helmsman.fleet.queueing import Enqueuer
+    from helmsman.schedules.store import ScheduleStore
+    from helmsman.tasks.model import Task, TaskDraft
+
+log = logging.getLogger(__name__)
+
+FLEETS: Final = "S-fleet-"
+"""What the id of a fleet's schedule begins with."""
+
+_DUE: Final = sa.text(
+    """
+    select *, clock_timestamp() as now, exists (
+        select from helmsman.schedule_runs run join helmsman.tasks on tasks.id = run.task
+        where run.schedule = schedules.id and tasks.status in ('pending', 'working')
+    ) as still_runs
+    from helmsman.schedules
+    where next_at <= clock_timestamp() and not is_paused and not id = any(:but)
+    order by next_at limit 1 for update skip locked
+    """
+)
+_MOVE: Final = sa.text("update helmsman.schedules set next_at = :next_at where id = :id")
+_ENTER: Final = sa.text(
+    "insert into helmsman.schedule_runs (schedule, due_at, entered_at, task, note) "
+    "values (:schedule, :due_at, :entered_at, :task, :note) on conflict do nothing"
+)
+_FORGET: Final = sa.text(
+    "delete from helmsman.schedule_runs where schedule = :schedule and due_at not in "
+    "(select due_at from helmsman.schedule_runs where schedule = :schedule order by entered_at desc limit :kept)"
+)
+_SECONDS: Final = sa.text(
+    "select extract(epoch from min(next_at) - clock_timestamp())::float from helmsman.schedules "
+    "where not is_paused and not id = any(:but)"
+)
+
+
+def _schedule(row: Mapping[str, Any], last: ScheduleRun | None = None) -> Schedule | None:
+    kept = {name: row[name] for name in ("id", "directory", "is_paused", "created_at", "next_at")}
+    return Schedule.kept(row["content"], **kept, last=last)
+
+
+def _run(row: DictRow) -> ScheduleRun:
+    return ScheduleRun(due_at=row["due_at"], entered_at=row["entered_at"], task_id=row["task"], note=row["note"])
+
+
+def schedule_of(row: DictRow) -> Schedule | None:
+    """A schedule with one of its runs, if the row has one."""
+    return _schedule(row, None if row["due_at"] is None else _run(row))
+
+
+def _enter(connection: sa.Connection, schedule: Schedule, run: ScheduleRun) -> None:
+    values = {"due_at": run.due_at, "entered_at": run.entered_at, "task": run.task_id, "note": run.note}
+    connection.execute(_ENTER, {"schedule": schedule.id, **values})
+    connection.execute(_FORGET, {"schedule": schedule.id, "kept": RUNS_KEPT})
+
+
+def _draft(draft: TaskDraft) -> FleetDraft:
+    """A run as the fleet's tasks are. What its schedule keeps beside options is for the metadata of tasks."""
+    metadata = {**draft.metadata, PLACE: draft.directory}
+    return FleetDraft(
+        agent=draft.agent,
+        instruction=draft.instruction,
+        spec=draft.spec or {},
+        directory=draft.directory,
+        model=draft.model,
+        metadata=metadata | metadata.pop(TERMS),
+        idempotency_key=draft.idempotency_key,
+    )
+
+
+# --- what is due ------------------------------------------------------------------------------------------------------
+
+
+def begin_due(enqueuer: Enqueuer) -> float | None:
+    """Enter all that is due; in how many seconds there is more, if there is. Blocks.
+
+    A schedule that this version makes no sense of waits for a worker that does.
+    """
+    unknown: list[str] = []
+    while True:
+        with enqueuer.engine.begin() as connection:
+            found = connection.execute(_DUE, {"but": unknown}).mappings().first()
+            if found is None:
+                break
+            row = {**found}
+            schedule = _schedule(row)
+            if schedule is None:
+                log.warning("schedule %s is due, and this version makes no sense of it", row["id"])
+                unknown.append(row["id"])
+            else:
+                _begin(enqueuer, connection, schedule, row)
+    with enqueuer.engine.begin() as connection:
+        seconds: float | None = connection.execute(_SECONDS, {"but": unknown}).scalar()
+    return seconds
+
+
+def _begin(enqueuer: Enqueuer, connection: sa.Connection, schedule: Schedule, row: Mapping[str, Any]) -> None:
+    due = due_run(schedule, row["now"], still_runs=row["still_runs"])
+    task_id = None
+    if due.draft is not None:
+        draft = _draft(due.draft)
+        task_id, alias = new_fleet_task(draft.instruction)
+        entered = enter_task(enqueuer, connection, draft, task_id, alias)
+        if entered is None:
+            log.info("the run of schedule %s at %s was entered before", schedule.id, due.run.due_at)
+        else:
+            tell_workers(connection, entered["queue"])
+            log.info("schedule %s begins task %s", schedule.id, task_id)
+    _enter(connection, schedule, replace(due.run, task_id=task_id))
+    connection.execute(_MOVE, {"id": schedule.id, "next_at": due.next_at})
+
+
+# --- what doors do with them -----------------------------------------------------------------------------------------
+
+
+class FleetSchedules:
+    """Where the schedules of a fleet are written down, as `helmsman.schedules.store.ScheduleStore` is for a machine's."""
+
+    def __init__(self, client: FleetClient) -> None:
+        self._client = client
+        self._database = client.database
+
+    async def _rows(self, sql: Any, **values: Any) -> list[DictRow]:
+        return await self._database.soon(lambda: self._database.all(sql, values))
+
+    async def now(self) -> datetime:
+        """By the database's clock."""
+        moment: datetime = (await self._rows("select clock_timestamp() as now"))[0]["now"]
+        return moment
+
+    async def add(self, schedule: Schedule) -> None:
+        """Write a new one down; once, however often that is tried.
+
+        Raises:
+            InvalidInput: It holds a secret, or there are too many.
+        """
+        content = jsonb(schedule.to_keep())
+        refuse_more((await self._rows("select count(*) as count from helmsman.schedules"))[0]["count"])
+        await self._rows(
+            "insert into helmsman.schedules (id, directory, content, next_at, created_at) "
+            "values (%(id)s, %(directory)s, %(content)s, %(next_at)s, %(created_at)s) on conflict do nothing returning id",
+            id=schedule.id,
+            directory=schedule.directory,
+            content=content,
+            next_at=schedule.next_at,
+            created_at=schedule.created_at,
+        )
+
+    async def all(self) -> tuple[Schedule, ...]:
+        """Those there are, oldest first; one that this version makes no sense of is left out."""
+        rows = await self._rows(
+            """
+            select schedules.*, due_at, entered_at, task, note from helmsman.schedules left join lateral (
+                select * from helmsman.schedule_runs where schedule = id order by entered_at desc, due_at desc limit 1
+            ) last on true order by created_at, id
+            """
+        )
+        found = map(schedule_of, rows)
+        return tuple(one for one in found if one is not None)
+
+    async def runs(self, schedule_id: str, limit: int) -> tuple[ScheduleRun, ...]:
+        """Its runs, newest first."""
+        sql = (
+            "select * from helmsman.schedule_runs where schedule = %(id)s order by entered_at desc, due_at desc "
+            "limit %(limit)s"
+        )
+        return tuple(_run(row) for row in await self._rows(sql, id=schedule_id, limit=limit))
+
+    async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
+        """Hold it, or have it go on at its next time."""
+        sql = "update helmsman.schedules set is_paused = %(is_paused)s, next_at = %(next_at)s where id = %(id)s returning id"
+        await self._rows(sql, id=schedule_id, is_paused=is_paused, next_at=next_at)
+
+    async def remove(self, schedule_id: str) -> None:
+        """Forget it. Its tasks stay."""
+        await self._rows("delete from helmsman.schedules where id = %(id)s returning id", id=schedule_id)
+
+    async def begin_now(self, schedule: Schedule) -> Task:
+        """Enter a run at once, beside those that are due."""
+        now = await self.now()
+
+        def also(connection: sa.Connection, task_id: str) -> None:
+            _enter(connection, schedule, ScheduleRun(due_at=now, entered_at=now, task_id=task_id))
+
+        task = await self._client.enqueue(_draft(extra_run(schedule)), also)
+        rows = await self._rows("select * from helmsman.tasks where id = %(id)s", id=task.id)
+        return as_doors_see(rows[0])
+
+
+class BothSchedules:
+    """Those of the fleet, which is where a door's new ones go, and those that this machine has of its own."""
+
+    def __init__(self, own: ScheduleStore, fleet: FleetSchedules) -> None:
+        self._own = own
+        self._fleet = fleet
+
+    def _of(self, schedule_id: str) -> ScheduleStore | FleetSchedules:
+        return self._fleet if schedule_id.startswith(FLEETS) else self._own
+
+    async def now(self) -> datetime:
+        return await self._fleet.now()
+
+    async def add(self, schedule: Schedule) -> None:
+        await self._fleet.add(schedule)
+
+    async def all(self) -> tuple[Schedule, ...]:
+        return *await self._own.all(), *await self._fleet.all()
+
+    async def runs(self, schedule_id: str, limit: int) -> tuple[ScheduleRun, ...]:
+        return await self._of(schedule_id).runs(schedule_id, limit)
+
+    async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
+        await self._of(schedule_id).pause(schedule_id, is_paused=is_paused, next_at=next_at)
+
+    async def remove(self, schedule_id: str) -> None:
+        await self._of(schedule_id).remove(schedule_id)
+
+    async def begin_now(self, schedule: Schedule) -> Task:
+        begin = self._of(schedule.id).begin_now
+        assert begin is not None  # this is in a hub
+        return await begin(schedule)

@@ -1,0 +1,28 @@
+"""Which way leads to a recipient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helmsman.notices.ntfy import Ntfy
+from helmsman.notices.ways import Command, Desktop, Webhook
+
+if TYPE_CHECKING:
+    from helmsman.notices.config import Recipient
+    from helmsman.notices.store import NoticeStore
+    from helmsman.notices.ways import Sender
+
+
+def sender_of(recipient: Recipient, codes: NoticeStore) -> Sender | None:
+    """How a recipient is reached; None where pages of the dashboard fetch what there is. `codes` are for answers."""
+    match recipient.way:
+        case "desktop":
+            return Desktop(recipient)
+        case "command":
+            return Command(recipient)
+        case "webhook":
+            return Webhook(recipient)
+        case "ntfy":
+            return Ntfy(recipient, codes)
+        case "browser":
+            return None

@@ -1,0 +1,75 @@
+"""What becomes of a schedule that is due, whoever looks after it: one run for all the times that have passed, or none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.lazy_dataclass import dataclass
+from helmsman.errors import HelmsmanError
+from helmsman.schedules.store import ScheduleRun
+from helmsman.tasks.drafts import draft_task
+from helmsman.tasks.spec import TurnSpec
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from helmsman.schedules.store import Schedule
+    from helmsman.tasks.model import TaskDraft
+
+_LATE: Final = timedelta(minutes=5)
+"""A time that is further back was missed."""
+_STILL_RUNS: Final = "The run before was still at work."
+_MISSED: Final = "Nobody was there when it was due."
+_NO_SENSE: Final = "This version makes no sense of it. Add it again."
+
+
+@dataclass(frozen=True, slots=True)
+class DueRun:
+    """A run, with the task that it is or a note that says why there is none, and when the schedule is due next."""
+
+    run: ScheduleRun
+    draft: TaskDraft | None
+    next_at: datetime | None
+
+
+def due_run(schedule: Schedule, now: datetime, *, still_runs: bool) -> DueRun:
+    """What a schedule that is due comes to. `still_runs`: a run of it is still at work, or waits."""
+    due = schedule.when.last_until(now) or schedule.next_at or now
+    draft, note = None, None
+    if schedule.missed == "skip" and now - due > _LATE:
+        note = _MISSED
+    elif still_runs and not schedule.overlap:
+        note = _STILL_RUNS
+    elif (draft := _draft(schedule, f"schedule {schedule.id} {due.isoformat()}")) is None:
+        note = _NO_SENSE
+    run = ScheduleRun(due_at=due, entered_at=now, note=note)
+    return DueRun(run, draft, schedule.when.next_after(now))
+
+
+def extra_run(schedule: Schedule) -> TaskDraft:
+    """The task of a run that somebody asked for.
+
+    Raises:
+        HelmsmanError: This version makes no sense of the schedule.
+    """
+    draft = _draft(schedule)
+    if draft is None:
+        raise HelmsmanError(f"Schedule {schedule.id} cannot be run: {_NO_SENSE}")
+    return draft
+
+
+def _draft(schedule: Schedule, key: str | None = None) -> TaskDraft | None:
+    """The task of a run; None where this version makes no sense of the schedule. The same `key` is one and the same run."""
+    spec = TurnSpec.kept(schedule.spec)
+    if spec is None:
+        return None
+    return draft_task(
+        schedule.prompt,
+        spec.options,
+        idempotency_key=key,
+        terms=schedule.terms,
+        max_cost_usd=schedule.max_cost_usd,
+        schedule=schedule.id,
+        spec=schedule.spec,
+    )[1]

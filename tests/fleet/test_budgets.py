@@ -1,0 +1,106 @@
+"""Budgets of a fleet: counted over all its machines, asked about before a turn begins and while it runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import anyio
+import psycopg
+import pytest
+
+from helmsman import Helmsman
+from helmsman.errors import InvalidSetting
+from helmsman.fleet.budgets import FleetBudgets, set_budget, states_of_fleet
+from helmsman.fleet.owned import OwnedTask
+from helmsman.model.events import Usage
+from helmsman.model.options import Placement
+from helmsman.settings import load_settings
+from helmsman.tasks.prices import Prices
+from helmsman.testing import say
+from tests.fleet.test_doors import door_env, helmsman
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from tests.fleet.conftest import Fleet
+
+pytestmark = pytest.mark.anyio
+SECONDS = 60
+
+
+async def test_what_all_machines_spend_counts_and_a_grant_holds_for_all_of_them(fleet: Fleet) -> None:
+    database = fleet.client.database
+    with pytest.raises(InvalidSetting, match="day_euro"):
+        await set_budget(database, {"day_euro": "5"})
+    await set_budget(database, {"day_usd": "10", "project_day_tokens": "1000", "task_usd": "7"})
+    machines = []
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        for name in ("one", "two"):
+            connection.execute(
+                "insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version) "
+                "values (%s, %s, %s, 60, '{}', '{\"codex\": \"\"}', 1, '')",
+                (name, name, name),
+            )
+            task = await fleet.start(name, metadata={"project": "/src/app" if name == "one" else "/src/other"})
+            owned = await OwnedTask.claim(database, task.id, name)
+            assert owned is not None
+            budgets = FleetBudgets(database, Prices({}))
+            budgets.entered(name, owned)
+            machines.append(budgets)
+    one, two = machines
+
+    async def used_up(machine: FleetBudgets, name: str, usage: Usage) -> list[str]:
+        return [state.key for state in await machine.states(name, None, usage) if state.is_used_up]
+
+    assert await used_up(one, "one", Usage(600, 0, 0, 0, 6.0)) == []
+    assert await used_up(two, "two", Usage(600, 0, 0, 0, 4.0)) == ["day_usd"], "of both together"
+    assert await used_up(one, "one", Usage(1100, 0, 0, 0, 7.5)) == ["day_usd", "project_day_tokens", "task_usd"]
+    states = [one for one in await two.states("two", None, Usage(600, 0, 0, 0, 4.0)) if one.is_used_up]
+    assert [state.in_words() for state in states] == ["all work of the fleet has used 11.50 of 10 USD today"]
+    await two.grant("two", states)
+    assert await used_up(one, "one", Usage(1100, 0, 0, 0, 7.5)) == ["project_day_tokens", "task_usd"]
+    shown = await states_of_fleet(database)
+    assert [(one.key, one.project, one.used, one.granted) for one in shown] == [
+        ("day_usd", None, 11.5, 16.5),
+        ("project_day_tokens", "/src/app", 1100, None),
+        ("project_day_tokens", "/src/other", 600, None),
+    ]
+
+
+@pytest.mark.rare
+async def test_a_turn_on_one_machine_asks_when_others_have_used_up_the_budget_of_the_fleet(
+    fleet: Fleet, model: ScriptedModel
+) -> None:
+    for name in ("one", "two"):
+        await fleet.worker(name)
+    model.on("work", say("done"))
+    env = door_env(fleet)
+    await helmsman(env, "fleet", "budget", "day_tokens=1")
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        first = await helm.start("work", cwd=fleet.directory, placement=Placement(machine="one"))
+        with anyio.fail_after(SECONDS):
+            assert await first.wait(until="end")
+        assert first.status == "done", fleet.logs()
+        second = await helm.start("work", cwd=fleet.directory, placement=Placement(machine="two"))
+        with anyio.fail_after(SECONDS):
+            assert await second.wait(until="attention")
+        [question] = second.questions
+        assert "All work of the fleet has used" in question.prompts[0].text
+        waits = await fleet.client.until(
+            str(second.task_id), lambda task: task.waiting_for == "budget", timeout=SECONDS
+        )
+        assert waits[1], waits[0]
+        usage = json.loads(await helmsman(env, "usage", "--json"))
+        assert [(one["key"], one["fleet"], one["isUsedUp"]) for one in usage["budgets"]] == [("day_tokens", True, True)]
+        await helm.respond(second.id, question.id, ["approve"])
+        with anyio.fail_after(SECONDS):
+            assert await second.wait(until="end")
+        assert second.status == "done", fleet.logs()
+        third = await helm.start("work", cwd=fleet.directory, placement=Placement(machine="one"))
+        with anyio.fail_after(SECONDS):
+            assert await third.wait(until="attention")
+        await helm.respond(third.id, third.questions[0].id, ["stop"])
+        with anyio.fail_after(SECONDS):
+            assert await third.wait(until="end")
+        ended = await fleet.client.get(str(third.task_id))
+        assert (ended.error or {})["code"] == "budget_exceeded"

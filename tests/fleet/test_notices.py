@@ -1,0 +1,142 @@
+"""Notices of a fleet's tasks: each is sent once, whichever machine does, and none is lost with who was sending it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import anyio
+import psycopg
+import pytest
+
+from helmsman import Helmsman
+from helmsman.fleet.notices import FleetNotices, key_of, who_is_told
+from helmsman.model.answered_by import PERSON_AT_TERMINAL
+from helmsman.notices.config import NotifySettings, Recipient
+from helmsman.settings import load_settings
+from helmsman.testing import run, say
+from tests.fleet.test_doors import ASKING, door_env
+from tests.fleet.test_schedules import rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.notices.store import Delivery
+    from helmsman.testing import ScriptedModel
+    from tests.fleet.conftest import Fleet
+
+pytestmark = pytest.mark.anyio
+SECONDS = 60
+HOOK = Recipient(name="hook", way="webhook", url="https://hooks.example/T0P-S3CRET", secret="whsec_c2VjcmV0")
+
+
+def be_done(fleet: Fleet, task_id: str) -> None:
+    """A task has ended, and somebody has had the time to see it."""
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        sql = "update helmsman.tasks set status = 'completed', result = 'all of it' where id = %s"
+        connection.execute(sql, (task_id,))
+        connection.execute("update helmsman.notices set next_at = clock_timestamp()")
+
+
+async def until_free(store: FleetNotices) -> Delivery | None:
+    """What there is to send once the time of the last sender is over."""
+    with anyio.move_on_after(3):
+        while (found := await store.next_for("")) is None:
+            await anyio.sleep(0.05)
+        return found
+    return None
+
+
+async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_dies_and_never_a_third_time(
+    fleet: Fleet,
+) -> None:
+    settings = NotifySettings((HOOK, replace(HOOK, name="late", events=frozenset({"question"}))))
+    database = fleet.client.database
+    told = who_is_told(settings, "laptop", agent="codex", directory="/src/app")
+    task = await fleet.start("do it", metadata={"place": "/src/app", **told})
+    be_done(fleet, task.id)
+    assert rows(fleet, "select kind, attempts from helmsman.notices") == [("done", 0)], "of what it wants to hear alone"
+    stored = json.dumps(rows(fleet, "select to_jsonb(tasks) from helmsman.tasks"))
+    assert "hooks.example" not in stored
+    assert "whsec" not in stored
+
+    def sender(recipient: Recipient = HOOK, seconds: float = 60.0) -> FleetNotices:
+        store = FleetNotices(database, key_of(recipient, "elsewhere"), recipient, str)
+        store.seconds = seconds
+        return store
+
+    assert await sender(replace(HOOK, url="https://other.example/")).next_for("") is None, "it is another's"
+    one, two = sender(seconds=0.5), sender(seconds=0.5)
+    delivery = await one.next_for("")
+    assert delivery is not None
+    news = delivery.news
+    assert (news.headline, news.task_id, delivery.is_doubtful) == ("app: codex is done", task.id, False)
+    assert sorted([await one.begin(delivery), await two.begin(delivery)]) == [False, True]
+    assert await two.next_for("") is None  # and then whoever sends it dies
+    again = await until_free(two)
+    assert again is not None
+    assert (again.id, again.is_doubtful, await two.begin(again)) == (delivery.id, True, True)
+    assert await until_free(one) is None
+    assert rows(fleet, "select status, attempts from helmsman.notices") == [("doubtful", 2)]
+
+    other = await fleet.start("more", metadata={"place": "/src/app", **told})
+    be_done(fleet, other.id)
+    delivery = await one.next_for("")
+    assert delivery is not None
+    assert await one.begin(delivery)
+    await one.again(delivery, one.clock() + timedelta(seconds=-1), "The server said 503.")
+    delivery = await two.next_for("")
+    assert delivery is not None
+    assert (delivery.attempts, delivery.is_doubtful, await two.begin(delivery)) == (1, False, True)
+    await two.finish(delivery, "sent")
+    assert await one.next_for("") is None
+
+
+@pytest.mark.rare
+async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked_is_gone(
+    fleet: Fleet, model: ScriptedModel, tmp_path: Path
+) -> None:
+    """Two machines have the recipient that the laptop has. The laptop's hub ends with its door."""
+    heard = tmp_path / "heard"
+    heard.touch()
+    tell = tmp_path / "tell.py"
+    tell.write_text(f"import sys\nwith open({str(heard)!r}, 'a') as heard:\n    heard.write(sys.stdin.read())\n")
+    config = (
+        '[notify]\nunanswered_sec = 1\n[[notify.to]]\nway = "command"\nname = "phone"\n'
+        f"command = [{json.dumps(sys.executable)}, {json.dumps(str(tell))}]\n"
+    )
+
+    def configured(name: str) -> None:
+        path = fleet.folder / name / ".config" / "helmsman" / "helmsman.toml"
+        path.parent.mkdir(parents=True)
+        path.write_text(config)
+
+    def told() -> list[str]:
+        return [json.loads(line)["kind"] for line in heard.read_text().splitlines()]
+
+    async def until_told(count: int) -> None:
+        with anyio.fail_after(SECONDS):
+            while len(told()) < count:
+                await anyio.sleep(0.05)
+
+    for name in ("one", "two"):
+        fleet.begin_worker(name)
+        configured(name)
+    for worker in fleet.workers.values():
+        await fleet.until_ready(worker)
+    env = door_env(fleet)
+    configured("laptop")
+    model.on("work", run("touch made"), say("done"))
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        session = await helm.start("work", cwd=fleet.directory, **ASKING)
+        task = await fleet.client.get(str(session.task_id))
+    await until_told(1)
+    [asked] = await fleet.client.questions(task.id)
+    await fleet.client.answer(task.id, asked.question.id, ["approve"], PERSON_AT_TERMINAL)
+    await fleet.ended(task)
+    await until_told(2)
+    assert told() == ["question", "done"], fleet.logs()
+    assert rows(fleet, "select distinct status, attempts from helmsman.notices") == [("sent", 1)]

@@ -1,0 +1,119 @@
+"""Schedules of a fleet: each run once, whichever worker comes first and whichever dies, and seen to from any door."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from helmsman import Helmsman
+from helmsman.fleet import schedules as fleets_schedules
+from helmsman.fleet.queueing import Enqueuer
+from helmsman.fleet.schedules import begin_due
+from helmsman.settings import load_settings
+from helmsman.testing import say
+from tests.fleet.test_doors import door_env, helmsman
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from tests.fleet.conftest import Fleet
+
+pytestmark = pytest.mark.anyio
+SECONDS = 60
+
+
+def make_due(fleet: Fleet, ago: str = "1 second") -> None:
+    """Every schedule is due since a while: its intervals count from earlier, too."""
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        connection.execute(
+            "update helmsman.schedules set next_at = clock_timestamp() - %(ago)s::interval, "
+            "content = jsonb_set(content, '{when,since}', "
+            "to_jsonb(((content #>> '{when,since}')::timestamptz - %(ago)s::interval - interval '1 h')::text))",
+            {"ago": ago},
+        )
+
+
+def rows(fleet: Fleet, sql: Any) -> list[Any]:
+    with psycopg.connect(fleet.url) as connection:
+        return connection.execute(sql).fetchall()
+
+
+async def test_a_run_that_is_due_is_entered_once_by_whoever_comes_first_and_not_lost_with_who_dies(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without machines: what workers do when something is due, several at once, and one cut off in the middle."""
+    env = door_env(fleet)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        schedules = helm.extras.schedules
+        added = await schedules.add("look", every="1h", cwd=fleet.directory, max_cost_usd=0.5)
+        assert added.id.startswith("S-fleet-")
+        make_due(fleet)
+        workers = [Enqueuer(fleet.url) for _ in range(2)]
+
+        def dies(connection: sa.Connection, *_: Any) -> None:
+            connection.execute(sa.text("select pg_terminate_backend(pg_backend_pid())"))
+
+        with monkeypatch.context() as cut:
+            cut.setattr(fleets_schedules, "_enter", dies)
+            with pytest.raises(sa.exc.OperationalError):
+                await anyio.to_thread.run_sync(begin_due, workers[0])
+        assert rows(fleet, "select count(*) from helmsman.tasks") == [(0,)]
+        async with anyio.create_task_group() as several:
+            for _ in range(4):
+                for worker in workers:
+                    several.start_soon(anyio.to_thread.run_sync, begin_due, worker)
+        assert rows(fleet, "select count(*) from helmsman.tasks") == [(1,)]
+        assert rows(fleet, "select status, queue_name from dbos.workflow_status") == [("ENQUEUED", "codex")]
+        [run] = await schedules.runs(added.id)
+        task = await helm.tasks.get(str(run.task_id))
+        assert (task.instruction, task.metadata["schedule"], task.metadata["maxCostUsd"]) == ("look", added.id, 0.5)
+
+        make_due(fleet, "90 minutes")  # and the run before still waits
+        await anyio.to_thread.run_sync(begin_due, workers[1])
+        runs = await schedules.runs(added.id)
+        assert [one.note for one in runs] == ["The run before was still at work.", None]
+        for worker in workers:
+            await anyio.to_thread.run_sync(worker.close)
+
+
+async def test_a_schedule_of_a_fleet_is_seen_to_from_any_door_beside_those_of_the_machine(
+    fleet: Fleet, model: ScriptedModel
+) -> None:
+    await fleet.worker("one")
+    model.on("look", say("seen"))
+    env, other = door_env(fleet), door_env(fleet, "desktop")
+    added = json.loads(
+        await helmsman(env, "schedule", "add", "--every", "1h", "look", "-C", str(fleet.directory), "--json")
+    )
+    alone = {name: value for name, value in other.items() if name != "HELMSMAN_FLEET_URL"}
+    own = json.loads(
+        await helmsman(alone, "schedule", "add", "--every", "1h", "own", "-C", str(fleet.directory), "--json")
+    )
+    listed = json.loads(await helmsman(other, "schedule", "--json"))["schedules"]
+    assert [one["scheduleId"] for one in listed] == [own["scheduleId"], added["scheduleId"]]
+    assert listed[1] == added
+    paused = json.loads(await helmsman(other, "schedule", "pause", added["scheduleId"], "--json"))
+    assert paused["status"] == "paused"
+    await helmsman(env, "schedule", "resume", added["scheduleId"])
+    task = json.loads(await helmsman(other, "schedule", "run-now", added["scheduleId"], "--json"))
+    ended = await fleet.ended(await fleet.client.get(task["taskId"]))
+    assert (ended.status, ended.result) == ("completed", "seen"), fleet.logs()
+
+    make_due(fleet)
+    with anyio.fail_after(SECONDS):
+        while rows(fleet, "select count(*) from helmsman.tasks") != [(2,)]:
+            await anyio.sleep(0.05)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        shown = await helm.extras.schedules.get(added["scheduleId"])
+        assert shown.last is not None
+        assert shown.next_at is not None
+        ended = await fleet.ended(await fleet.client.get(str(shown.last.task_id)))
+        assert ended.status == "completed", fleet.logs()
+    await helmsman(other, "schedule", "remove", added["scheduleId"])
+    assert json.loads(await helmsman(env, "schedule", "--json"))["schedules"] == []
+    await helmsman(alone, "schedule", "remove", own["scheduleId"])
