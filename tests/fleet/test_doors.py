@@ -120,7 +120,7 @@ async def test_where_and_when_is_said_only_where_there_is_a_fleet(tmp_path: Path
         return set(tool.listed().input_schema["properties"])
 
     more = start_takes("postgresql://me@db.example/fleet") - start_takes(None)
-    assert more == {"machine", "labels", "priority", "delaySec", "deadlineSec", "onMachineLoss"}
+    assert more == {"machine", "labels", "priority", "delaySec", "deadlineSec", "onMachineLoss", "inPlace"}
     env = {"HELMSMAN_STATE_DIR": str(tmp_path / "state"), "HELMSMAN_DETACH": "0"}
     async with Helmsman(load_settings({}, env, tmp_path), env=env) as helm:
         with pytest.raises(InvalidInput, match="are for a fleet"):
