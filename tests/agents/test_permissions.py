@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from helmsman import Session
+    from helmsman import Session, Settings
     from helmsman.model.options import ApprovalPolicy, SandboxMode
     from helmsman.testing import ModelRequest, ScriptedModel
     from helmsman.testing.script import Step
@@ -87,16 +87,7 @@ async def test_the_agents_do_what_the_table_says(
     model.on(COMMAND, _where_there_is(SHELLS, run("touch made")), say("done"))
     for attempt in (INSIDE, OUTSIDE):
         model.on(attempt, _where_there_is(WRITERS, patch(add(str(made[attempt]), "x\n"))), say("done"))
-    file = tmp_path / "helmsman.toml"
-    if agent == "claude":
-        env = claude_environment(model, tmp_path / "claude")
-        file.write_text(f'claude_path = "{claude_binary()}"\n')
-    else:
-        real = real_agent(agent, tmp_path / "home", model)
-        env = real.env
-        file.write_text(f"[agents.{agent}]\ncommand = {list(real.command)}\n")
-    env = {**os.environ, **env, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
-    settings = load_settings({"detach": False}, env, tmp_path, user_file=file)
+    settings, env = real_settings(agent, model, tmp_path)
     unenforced = bool(agent in PROFILES and PROFILES[agent].not_confined)
     seen: dict[str, Outcome] = {}
     async with Helmsman(settings, env=env, inside=True) as helm:
@@ -115,6 +106,20 @@ async def test_the_agents_do_what_the_table_says(
             assert not (asked and ran)
             seen[attempt] = "asked" if asked else "runs" if ran else "refused"
     assert seen == expected(agent, sandbox, policy)
+
+
+def real_settings(agent: str, model: ScriptedModel, tmp_path: Path) -> tuple[Settings, dict[str, str]]:
+    """Settings and environment in which this agent is the real one, on the scripted model."""
+    file = tmp_path / "helmsman.toml"
+    if agent == "claude":
+        env = claude_environment(model, tmp_path / "claude")
+        file.write_text(f'claude_path = "{claude_binary()}"\n')
+    else:
+        real = real_agent(agent, tmp_path / "home", model)
+        env = real.env
+        file.write_text(f"[agents.{agent}]\ncommand = {list(real.command)}\n")
+    env = {**os.environ, **env, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    return load_settings({"detach": False}, env, tmp_path, user_file=file), env
 
 
 async def _answered_no(session: Session) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from helmsman.approvals.policy import Rule, Workspace, sandbox_of
+from helmsman.approvals.policy import Rule, Workspace, led_elsewhere, sandbox_of
 from helmsman.model.options import WRITES
+from helmsman.model.question_text import describe
 from tests.approvals.policy_questions import LS, ask, decided, deny, patch
 
 
@@ -51,6 +52,21 @@ def test_where_nothing_holds_the_agent_a_plain_rule_covers_no_patch(repo: Path) 
     question = patch(repo / "a.txt", sandbox="outside")
     assert decided(question, inside, workspace=workspace, switch=True).effect == "ask"
     assert decided(question, replace(inside, outside=True), workspace=workspace).effect == "allow"
+
+
+def test_a_change_through_a_link_says_where_it_leads(repo: Path) -> None:
+    (repo.parent / "way").symlink_to(repo)
+    here, other = repo.parent / "way", repo.parent / "other"
+    names = [str(here / "a.txt"), str(here / "out" / "b.txt"), str(here / "out" / ".." / "c.txt"), "file", "../d.txt"]
+    question = patch(*names)
+    led = led_elsewhere(question, here)
+    assert led == {
+        names[1]: str(other / "b.txt"),
+        names[2]: str(repo.parent / "c.txt"),  # not where the dots seem to lead
+        "file": str(other / "file"),
+    }
+    shown = describe(replace(question, details={**question.details, "leadsTo": led})).text()
+    assert f"Changes: {other}/b.txt, where {names[1]} leads" in shown
 
 
 @pytest.mark.parametrize(

@@ -416,6 +416,22 @@ def _resolved(path: str) -> str:
     return os.path.realpath(path)
 
 
+def led_elsewhere(question: Question, directory: Path | None) -> dict[str, str]:
+    """Where links lead the files that a patch changes, by its names for them; those that are where they say are left out.
+
+    That links lead to the session's directory itself says nothing of a file in it.
+    """
+    led: dict[str, str] = {}
+    for name in map(str, named_paths(question) or ()) if question.type == "patch_approval" else ():
+        whole = os.path.join(directory or "/", name)  # noqa: PTH118 - Path drops the dots in it
+        said = Path(os.path.normpath(whole))
+        if directory is not None and said.is_relative_to(directory):
+            said = Path(_resolved(str(directory))) / said.relative_to(directory)
+        if name.isprintable() and (real := _resolved(whole)) != str(said):
+            led[name] = real
+    return led
+
+
 def _absolute(path: object) -> str | None:
     text = str(path) if isinstance(path, str | Path) else ""
     if not text.isprintable():  # no file system call can be trusted to take it

@@ -161,7 +161,9 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
 def _patch(question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
     lines = list(_files(details, diff)) or [Line("Files", f"{question.asker} does not say which")]
-    root = details.pop("grantRoot", None)
+    led, root = details.pop("leadsTo", None), details.pop("grantRoot", None)
+    if isinstance(led, Mapping):
+        lines += [Line("Changes", f"{named(real)}, where {named(path)} leads") for path, real in led.items()]
     if root is not None:
         lines.append(Line("Permission", f"write to everything under {named(root)}, for the rest of the session"))
     return f"{_who(question)} asks to change files, {where}", [*lines, *_where(details), *_why(details)]

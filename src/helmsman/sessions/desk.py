@@ -20,7 +20,16 @@ import anyio
 import anyio.to_thread
 
 from helmsman.approvals.deadline import Deadline, TimeLeft
-from helmsman.approvals.policy import Rule, Ruling, Workspace, beyond_roots, decide, leaves_the_sandbox, sandbox_of
+from helmsman.approvals.policy import (
+    Rule,
+    Ruling,
+    Workspace,
+    beyond_roots,
+    decide,
+    leaves_the_sandbox,
+    led_elsewhere,
+    sandbox_of,
+)
 from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
 from helmsman.base.shortening import QUESTION_CHARS
@@ -389,6 +398,8 @@ def _with_offers(question: Question, workspace: Workspace) -> tuple[Question, _R
     if question.type not in ("command_approval", "patch_approval"):
         return question, _Rules(None, None)
     details = {**question.details, "sandbox": sandbox_of(question, workspace)}
+    if led := led_elsewhere(question, workspace.directory):
+        details["leadsTo"] = led
     (prompt,) = question.prompts
     lasting = APPROVE_SESSION in prompt.options
     rules = _Rules(

@@ -367,7 +367,11 @@ def forget_snapshots(state_dir: Path, session_id: str) -> None:
 def _keep(git: Git, known: SessionSnapshots | None, wanted: SessionSnapshots) -> None:
     before = known.trees if known is not None else set[str]()
     _change_references(git, wanted.session_id, "update", wanted.trees - before)
-    replace_file(_record(git.place, wanted.session_id), json.dumps(encoded(wanted)), durable=False)
+    content = encoded(replace(wanted, turns=()))
+    content["is"]["turns"]["is"] = [_encoded(turn) for turn in wanted.turns]
+    path = _record(git.place, wanted.session_id)
+    replace_file(path, json.dumps(content), durable=False)
+    _remember(path, wanted)
     _change_references(git, wanted.session_id, "delete", before - wanted.trees)
 
 
@@ -426,18 +430,36 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _read_record(path: Path) -> SessionSnapshots | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return _record_as_of(path, found.st_mtime_ns, found.st_ino)
-
-
-@lru_cache(64)
-def _record_as_of(path: Path, *_version: int) -> SessionSnapshots | None:
-    """It is replaced as a whole, and read some times in each turn."""
+    """It is replaced as a whole, and read some times in each turn; what we have written ourselves we know."""
+    known = _records.get(path)
+    if known is not None and known[0] == _version(path):
+        return known[1]
     try:
         found = decoded(_read_json(path))
     except (ValueError, TypeError, LookupError, AttributeError, ImportError):
         return None
     return found if isinstance(found, SessionSnapshots) else None
+
+
+def _remember(path: Path, content: SessionSnapshots) -> None:
+    """What was just written; nobody else writes it while we have the lock."""
+    if len(_records) >= _MOST_RECORDS:
+        _records.clear()
+    _records[path] = _version(path), content
+
+
+_records: Final[dict[Path, tuple[object, SessionSnapshots]]] = {}
+_MOST_RECORDS: Final = 64
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
+@lru_cache(_MOST_RECORDS * MOST_TURNS)
+def _encoded(turn: TurnSnapshot) -> Any:
+    return encoded(turn)

@@ -147,7 +147,9 @@ class OpenCode(Profile):
     _PLUGIN = re.compile(rb"plugin|\\u|\{(?:file|env):")
     """What a configuration has that names a plugin, perhaps in other words. Of all it says, these are run."""
     _READS = ("read", "grep", "glob", "list", "todoread", "todowrite")
-    _ACTS = ("bash", "edit", "webfetch", "websearch", "codesearch", "task", "skill", "external_directory", "doom_loop")
+    _ACTS = ("bash", "edit", "webfetch", "websearch", "codesearch", "skill", "external_directory", "doom_loop")
+    _NEVER = ("task",)
+    """Its sub-agents. What they ask it keeps to itself, and waits for the answer for ever."""
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         try:
@@ -157,6 +159,7 @@ class OpenCode(Profile):
         # Each by its name too, as rules of the user's own configuration are: what must be asked is asked.
         acts = "deny" if options.writes == "nothing" else "ask"
         permission = {"*": acts, **dict.fromkeys(self._ACTS, acts), **dict.fromkeys(self._READS, "allow")}
+        permission |= dict.fromkeys(self._NEVER, "deny")
         content = {**content, "permission": permission, "autoupdate": False, "share": "disabled"}
         made = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
         made.pop("OPENCODE_PERMISSION", None)

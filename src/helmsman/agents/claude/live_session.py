@@ -186,6 +186,9 @@ class LiveSession:
             await running.pipe.send(refused(asked, "Stopped.", stop=True), answering=request_id)
         elif not running.access.asks_about(asked):
             await self.decide(running, asked)
+        elif (other := self.questions.pop(asked.question.id, None)) is not None:  # an answer to either would be to both
+            self.withdraw(other)
+            await running.pipe.send(refused(asked, "Stopped.", stop=True), answering=request_id)
         else:
             self.questions[asked.question.id] = asked
             self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn_id, question=asked.question, raw=line))
