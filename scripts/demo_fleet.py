@@ -26,7 +26,7 @@ import anyio.to_thread
 from helmsman import Helmsman
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
-from helmsman.testing import ScriptedModel, run, say
+from helmsman.testing import ScriptedModel, make_repository, run, say
 from helmsman.testing.binaries import codex_version
 from helmsman.testing.home import HomeTemplates
 from helmsman.testing.postgres import Postgres
@@ -44,11 +44,7 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
     """Run it; the exit code."""
     journal = folder / "journal"
     journal.touch()
-    repository = folder / "shop"
-    repository.mkdir()
-    await anyio.run_process(["git", "init", "-q", str(repository)])
-    author = ("-c", "user.name=Demo", "-c", "user.email=demo@localhost")
-    await anyio.run_process(["git", *author, "commit", "-q", "--allow-empty", "-m", "A shop"], cwd=repository)
+    repository = make_repository(folder / "shop")
     templates = HomeTemplates(folder / "templates")
     workers: dict[str, subprocess.Popen[bytes]] = {}
     async with AsyncExitStack() as exits:

@@ -87,7 +87,7 @@ async def measure(url: str, folder: Path, settled: float, seconds: float) -> dic
             async with _rates(url, seconds) as talking:
                 pass
             busy = _connections(url, "^helmsman worker|^dbos") / MACHINES
-            door = _connections(url, "^helmsman (door|queue)")
+            door = _connections(url, "^helmsman door")
             for task in tasks:
                 await client.until(task.id, lambda task: not task.is_running, timeout=60)
     return {

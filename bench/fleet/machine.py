@@ -15,12 +15,14 @@ from typing import Any
 
 import anyio
 
+from helmsman import Helmsman, load_settings
 from helmsman.base.concurrency import sleep_until
 from helmsman.fleet.lease import DeclaredDead
 from helmsman.fleet.owned import NotOwner, OwnedTask
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.worker import DECLARED_DEAD, Worker, WorkerOptions
 from helmsman.model.questions import Prompt, Question
+from helmsman.steering.shared import Shared
 
 
 class QuickRun:
@@ -95,13 +97,6 @@ class QuickWorker(Worker):
         return "completed"
 
 
-class _NoHelm:
-    """What a worker asks of its service when it ends."""
-
-    class settings:  # noqa: N801
-        state_dir = Path("/nonexistent")
-
-
 async def main(url: str, name: str, directory: str, lease: str, capacity: str) -> int:
     options = WorkerOptions(url=url, name=name, agents={"codex": ""}, capacity=int(capacity), lease=float(lease))
     try:
@@ -112,7 +107,10 @@ async def main(url: str, name: str, directory: str, lease: str, capacity: str) -
                 print("ready", flush=True)
 
             tasks.start_soon(announce)
-            await worker.serve(_NoHelm())  # type: ignore[arg-type]
+            env = {**os.environ, "HELMSMAN_STATE_DIR": str(Path(directory) / "service"), "HELMSMAN_DETACH": "0"}
+            shared = Shared(Path(directory) / "service")
+            async with shared, Helmsman(load_settings({}, env, Path(directory)), env=env, shared=shared) as helm:
+                await worker.serve(helm, helm)
     except* DeclaredDead:
         os._exit(DECLARED_DEAD)
     return 0

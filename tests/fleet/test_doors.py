@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,21 +13,24 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.errors import InvalidInput
+from helmsman.errors import InvalidInput, SessionIdle
 from helmsman.mcp.server import offered_tools
 from helmsman.model.options import Placement, TurnLimits
 from helmsman.settings import load_settings
 from helmsman.testing import hang, run, say
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
 pytestmark = pytest.mark.anyio
 SECONDS = 60
 ASKING: Any = {"sandbox": "workspace-write", "approval_policy": "untrusted"}
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    + "1f15c4890000000d49444154789c6360606060000000050001a5f64540"
+    "0000000049454e44ae426082"
+)
 FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
 
 
@@ -117,7 +121,7 @@ async def test_where_and_when_is_said_only_where_there_is_a_fleet(tmp_path: Path
         return set(tool.listed().input_schema["properties"])
 
     more = start_takes("postgresql://me@db.example/fleet") - start_takes(None)
-    assert more == {"machine", "labels", "priority", "delaySec", "deadlineSec", "onMachineLoss"}
+    assert more == {"machine", "labels", "priority", "delaySec", "deadlineSec", "onMachineLoss", "inPlace"}
     env = {"HELMSMAN_STATE_DIR": str(tmp_path / "state"), "HELMSMAN_DETACH": "0"}
     async with Helmsman(load_settings({}, env, tmp_path), env=env) as helm:
         with pytest.raises(InvalidInput, match="are for a fleet"):
@@ -178,3 +182,32 @@ async def test_a_turn_of_a_fleet_that_is_silent_for_too_long_is_stopped_and_the_
             assert (session.status, session.error and session.error.code) == ("error", "turn_timed_out"), fleet.logs()
             if not more:
                 await helm.say(session.id, "work")
+
+
+@pytest.mark.rare
+async def test_images_travel_and_a_message_goes_into_the_turn_of_another_machine(
+    fleet: Fleet, model: ScriptedModel, tmp_path: Path
+) -> None:
+    await fleet.worker("one")
+    model.on("look at this", run("sleep 3"), say("seen"))
+    picture, large = tmp_path / "one.png", tmp_path / "large.png"
+    picture.write_bytes(PNG)
+    large.write_bytes(PNG + bytes(8 * 1024 * 1024))
+    env = door_env(fleet)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        with pytest.raises(InvalidInput, match=r"large.png .* larger than 8 MiB"):
+            await helm.start("x", images=[large], cwd=fleet.directory)
+        session = await helm.start("look at this", images=[picture], cwd=fleet.directory, **FULL)
+        await model.wait_for_request()
+        await helm.steer(session.id, "and hurry")
+        with anyio.fail_after(SECONDS):
+            assert await session.wait(until="end")
+        assert (session.status, session.result) == ("done", "seen"), fleet.logs()
+        with pytest.raises(SessionIdle):
+            await helm.steer(session.id, "too late")
+        assert len(session.task_ids) == 1
+    first, last = model.requests[0], model.requests[-1]
+    assert "data:image/png" in json.dumps(first.body)
+    assert "and hurry" in json.dumps(last.body)
+    state = Path(fleet.workers["one"].home.env["HELMSMAN_STATE_DIR"])
+    assert [*state.rglob("*.png")] == []

@@ -24,6 +24,7 @@ from helmsman.base.values import decoded, encoded
 from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
 from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.lanes import is_busy, lock_lane, queue_next
+from helmsman.fleet.pictures import KIND
 from helmsman.fleet.queueing import QUEUES, Enqueuer
 from helmsman.fleet.rows import (
     DOORS,
@@ -288,7 +289,7 @@ class FleetClient:
     async def follow(self, task_id: str, offset: int = 0) -> AsyncIterator[FleetEvents]:
         """What happens in a task, as it happens, until it is over. Readers may leave, and come back with their offset."""
         while True:
-            changed = self._watch(task_id)
+            changed = self.watch(task_id)
             page = await self.events(task_id, offset)
             if page.events or page.is_over:
                 yield page
@@ -304,14 +305,14 @@ class FleetClient:
         """A task once something is true of it, and whether it is; not, when the time is up."""
         with anyio.move_on_after(timeout):
             while True:
-                changed = self._watch(task_id)
+                changed = self.watch(task_id)
                 task = await self.get(task_id)
                 if is_it(task):
                     return task, True
                 await sleep_until(changed, _LOOK_SECONDS)
         return await self.get(task_id), False
 
-    def _watch(self, task_id: str) -> anyio.Event:
+    def watch(self, task_id: str) -> anyio.Event:
         """Set when something changes of a task. To be asked for before one looks."""
         if len(self._changed) > 10_000:  # of tasks that nobody waits for any more
             for event in self._changed.values():
@@ -503,6 +504,9 @@ def enter_task(
     if row is None:
         return None
     accepted = dict(row._mapping)  # noqa: SLF001 - its public name has an underscore
+    for number, (suffix, image) in enumerate(draft.images):
+        shown = {"task": task_id, "kind": KIND, "part": number, "about": _dumped({"suffix": suffix})}
+        connection.execute(_BUNDLE, {**shown, "data": image})
     for kind, (about, parts) in draft.bundles.items():
         for number, part in enumerate(parts):
             connection.execute(

@@ -24,6 +24,7 @@ from helmsman.fleet.door_parts import FleetExtras, FleetTasks
 from helmsman.fleet.door_trees import DoorTrees
 from helmsman.fleet.link import FleetLink
 from helmsman.fleet.notices import FleetPost, place_in
+from helmsman.fleet.pictures import read_images
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
@@ -31,6 +32,7 @@ from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, session_options, turn_input
 from helmsman.model.options import Placement
 from helmsman.service import Helmsman
+from helmsman.steering.opening import image_roots
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import MAX_COST, options_to_keep
 from helmsman.tasks.spec import TurnSpec
@@ -168,9 +170,9 @@ class FleetDoor:
         )
         if in_place:
             checked = replace(checked, cwd=self._there(place))
-        turn = turn_input(prompt, output_schema=output_schema, effort=effort, kind=kind)
-        _refuse_what_stays_here(images, tools, on_limit)
-        draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
+        turn, pictures = await self._turn(prompt, images, output_schema=output_schema, effort=effort, kind=kind)
+        _refuse_what_stays_here(tools, on_limit)
+        draft = replace(self._draft(turn, checked, placement, idempotency_key, max_cost_usd), images=pictures)
         draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(limits)})
         task, notes = await self._packed(draft, None if in_place else checked.cwd)
         session = await self._accepted(task, on_question, on_task)
@@ -216,7 +218,11 @@ class FleetDoor:
         """The next message of a session of the fleet. It runs when those before it have ended."""
         session = await self.session(session_id)
         if session.state.is_running and when_busy == "steer":
+            _refuse_what_stays_here(tools, on_limit)
+            if images:
+                raise InvalidInput("Images travel with a message of their own: queue it.", parameter="images")
             await self.link.steer(session.id, message)
+            return session
         if session.state.is_running and when_busy == "error":
             raise SessionBusy(
                 f"A turn is running in session {session.id}. Wait for its end, or send this with whenBusy queue."
@@ -225,19 +231,27 @@ class FleetDoor:
             raise InvalidInput(
                 "Where a session works is said when it begins: leave in_place out.", parameter="placement"
             )
-        turn = turn_input(message, output_schema=output_schema, effort=effort)
-        _refuse_what_stays_here(images, tools, on_limit)
+        turn, pictures = await self._turn(message, images, output_schema=output_schema, effort=effort)
+        _refuse_what_stays_here(tools, on_limit)
         known = session.options
         changed = changed_options(known, options)  # type: ignore[arg-type]
         checked = session_options(None, changed, self._helm.allowed_roots) if options else known
         checked = replace(checked, cwd=known.cwd)  # which need not be on this machine
-        draft = self._draft(turn, checked, placement, idempotency_key, max_cost_usd)
+        draft = replace(self._draft(turn, checked, placement, idempotency_key, max_cost_usd), images=pictures)
         lane = lane_of(session.id)
         earlier = (await self.link.lanes.of_lanes([lane]))[lane]
         held = silence_to_keep(silence_of(earlier[-1].metadata) if limits is None else limits)
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
         session.options = checked
         return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
+
+    async def _turn(
+        self, text: str, images: Sequence[PathLike], **more: Any
+    ) -> tuple[TurnInput, tuple[tuple[str, bytes], ...]]:
+        """A message, and the images that travel with it."""
+        turn = turn_input(text, images=images, allowed_roots=image_roots(self._helm.settings), **more)
+        pictures = await anyio.to_thread.run_sync(read_images, turn.images)
+        return replace(turn, images=()), pictures
 
     def _draft(
         self,
@@ -412,9 +426,7 @@ def refusal(what: str) -> Unsupported:
     return Unsupported(f"{what} does not work on a session of a fleet: what it needs is on the machine that runs it.")
 
 
-def _refuse_what_stays_here(images: Sequence[PathLike], tools: Sequence[Any], on_limit: str | None) -> None:
-    if images:
-        raise InvalidInput("Images do not travel to a fleet. Put them into the repository.", parameter="images")
+def _refuse_what_stays_here(tools: Sequence[Any], on_limit: str | None) -> None:
     if tools:
         raise InvalidInput("A fleet's machines cannot call functions of this program.", parameter="tools")
     if on_limit is not None:

@@ -22,11 +22,13 @@ from helmsman.errors import (
     FleetUnavailable,
     HelmsmanError,
     QuestionNotOpen,
+    SessionIdle,
     SessionNotFound,
     Unsupported,
 )
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.door_lanes import Lanes, lane_of, session_id_of
+from helmsman.fleet.messages import steer
 from helmsman.fleet.notices import NOTIFY, was_seen
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
@@ -427,11 +429,12 @@ class FleetLink:
         raise Unsupported(f"Say it to session {session_id} through a Helmsman: `helm.say`.")
 
     async def steer(self, session_id: str, text: str) -> None:
-        """A message into the running turn does not travel."""
-        raise Unsupported(
-            f"Session {session_id} runs on another machine, and a message cannot be put into its turn. Queue it, or "
-            "interrupt the session first."
-        )
+        """Put a message into the running turn. Returns when the agent has it."""
+        session = await self.session(session_id)
+        known = self._known[lane_of(session_id)]
+        if known.task is None or not session.state.is_running:
+            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+        await steer(self.client, known.task.id, text)
 
     def on_event(self, session: Session, event: Event) -> None:
         raise AssertionError(f"no engine here runs {session.id}, of which {event} is told")

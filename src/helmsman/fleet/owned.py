@@ -277,14 +277,17 @@ class OwnedTask:
         await self._write(sql, question=question_id, refused=refused)
 
     async def asked_of_us(self) -> DictRow:
-        """Whether it is to be stopped, and which answers have been given."""
+        """Whether it is to be stopped, which answers have been given, and which messages are for its turn."""
         row = await self.database.one(
             """
             select cancel_asked, cancel_reason, deadline < clock_timestamp() as is_late, (
                 select coalesce(jsonb_agg(jsonb_build_object('id', id, 'answer', answer, 'by', answered_by)), '[]')
                 from helmsman.questions
                 where task = %(task)s and epoch = %(epoch)s and answer is not null and closed_at is null
-            ) as answers
+            ) as answers, (
+                select coalesce(jsonb_agg(jsonb_build_object('id', id, 'text', text) order by number), '[]')
+                from helmsman.messages where task = %(task)s and epoch = %(epoch)s and taken_at is null
+            ) as messages
             from helmsman.tasks where id = %(task)s and epoch = %(epoch)s and status = 'working'
             """,
             {"task": self.id, "epoch": self.epoch},
@@ -292,6 +295,30 @@ class OwnedTask:
         if row is None:
             raise NotOwner(self.id)
         return row
+
+    async def take_message(self, message_id: str) -> bool:
+        """Whether a message is still to be put into the turn: once, whatever becomes of that."""
+        sql = """,
+            taken as (
+                update helmsman.messages set taken_at = clock_timestamp()
+                from owned where helmsman.messages.id = %(message)s and task = owned.id and taken_at is null
+                returning task
+            )
+            select (select count(*) from owned) as owned, (select count(*) from told) as told,
+                (select count(*) from taken) as taken
+        """
+        return bool((await self._write(sql, message=message_id))["taken"])
+
+    async def end_message(self, message_id: str, refused: Mapping[str, Any] | None) -> None:
+        """The agent has it, or does not take it."""
+        sql = """,
+            ended as (
+                update helmsman.messages set ended_at = clock_timestamp(), refused = %(refused)s
+                from owned where helmsman.messages.id = %(message)s and task = owned.id
+            )
+            select (select count(*) from owned) as owned, (select count(*) from told) as told
+        """
+        await self._write(sql, message=message_id, refused=jsonb(refused))
 
     # --- its end -----------------------------------------------------------------------------------------------------
 

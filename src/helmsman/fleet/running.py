@@ -42,6 +42,7 @@ from helmsman.fleet.attempts import (
     words_for,
 )
 from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
+from helmsman.fleet.pictures import place_images
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
@@ -50,10 +51,11 @@ from helmsman.model.answered_by import DEADLINE, AnsweredBy
 from helmsman.model.events import EngineGone, ItemEnded, QuestionAsked, QuestionClosed, Usage
 from helmsman.steering.opening import Carried
 from helmsman.tasks.model import RESUMES_AT, SCHEDULE, WAITING_FOR
-from helmsman.tasks.spec import TurnSpec
+from helmsman.tasks.spec import IMAGES, TurnSpec, forget_images
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from pathlib import Path
 
     from helmsman.fleet.budgets import FleetBudgets
     from helmsman.fleet.database import FleetDatabase
@@ -337,7 +339,7 @@ class TaskRun:
         asked: Any = {
             "effort": turn.effort,
             "output_schema": turn.output_schema,
-            "images": turn.images,
+            "images": await self._images(),
             "max_cost_usd": row["metadata"].get("maxCostUsd"),
             "limits": silence_of(row["metadata"]),
             "on_task": self._entered,
@@ -374,6 +376,11 @@ class TaskRun:
         if self._stopping is not None:
             await self.stop_turn()
         return session
+
+    async def _images(self) -> list[Path]:
+        """The images that came with it. They go when it ends."""
+        folder = self._helm.settings.state_dir / IMAGES / self._owned.id
+        return await self._owned.database.keep_trying(partial(place_images, self._owned, folder), "its images")
 
     def _entered(self, local_id: str) -> None:
         self._local = local_id
@@ -477,6 +484,8 @@ class TaskRun:
             orders = await self._owned.database.keep_trying(self._owned.asked_of_us, "an order")
             for given in orders["answers"]:
                 await self._answer(given)
+            for message in orders["messages"]:
+                await self._steer(message)
             if self._stopping is None and (orders["cancel_asked"] or orders["is_late"]):
                 self._stopping = _cancelled(orders["cancel_reason"]) if orders["cancel_asked"] else LATE
                 self._own_answered.set()
@@ -485,6 +494,20 @@ class TaskRun:
                 await self.stop_turn()
             if orders["is_late"]:
                 until = None
+
+    async def _steer(self, message: dict[str, Any]) -> None:
+        """Put a message into its turn, or say why not. One that was taken is not put there a second time."""
+        session = self._session
+        if session is None or not await self._owned.database.keep_trying(
+            partial(self._owned.take_message, message["id"]), "a message"
+        ):
+            return
+        refused: dict[str, Any] | None = None
+        try:
+            await self._helm.steer(session.id, message["text"])
+        except HelmsmanError as error:
+            refused = error.as_dict()
+        await self._keep(partial(self._owned.end_message, message["id"], refused), "a message")
 
     async def _answer(self, given: dict[str, Any]) -> None:
         question_id = given["id"]
@@ -556,6 +579,7 @@ async def run_task(
             finally:
                 budgets.left(owned)
                 running.pop(task_id, None)
+                await anyio.to_thread.run_sync(forget_images, helms[0].settings.state_dir, [task_id])
             continue
         row = await database.keep_trying(
             lambda: database.one("select status from helmsman.tasks where id = %s", (task_id,)), "a task"

@@ -153,6 +153,23 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
+_MESSAGES: Final[tuple[LiteralString, ...]] = (
+    """
+    create table helmsman.messages (
+        number bigint generated always as identity,
+        id text primary key,
+        task text not null references helmsman.tasks on delete cascade,
+        epoch int not null,
+        text text not null,
+        sent_at timestamptz not null default clock_timestamp(),
+        taken_at timestamptz,
+        ended_at timestamptz,
+        refused jsonb
+    )
+    """,
+    "create index messages_by_task on helmsman.messages (task)",
+)
+
 _SCHEDULES: Final[tuple[LiteralString, ...]] = (
     """
     create table helmsman.schedules (
@@ -298,7 +315,11 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (_FIRST, (*_SCHEDULES, *_BUDGETS, *_NOTICES))
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (
+    _FIRST,
+    (*_SCHEDULES, *_BUDGETS, *_NOTICES),
+    _MESSAGES,
+)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """The oldest version whose code can still work with these tables."""

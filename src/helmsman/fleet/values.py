@@ -31,6 +31,7 @@ class FleetDraft:
         priority: From 1, which comes first, to 1000.
         delay: It begins so many seconds from now, not before.
         deadline: It is stopped so many seconds from now, wherever it is.
+        images: What its agent is shown, each with the end of its name.
         bundles: What travels with it, by kind, stored before its id is given out.
     """
 
@@ -48,6 +49,7 @@ class FleetDraft:
     deadline: float | None = None
     labels: tuple[str, ...] = ()
     host: str | None = None
+    images: tuple[tuple[str, bytes], ...] = ()
     bundles: Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]] = field(default_factory=dict[str, Any])
 
     def check(self) -> None:

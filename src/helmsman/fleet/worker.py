@@ -126,7 +126,7 @@ class Worker:
             await self._lease.take()
             self.leash = Leash(self.options.lease - margin_of(self.options.lease), renewed_at=asked_at)
             opening.callback(self.leash.close)
-            self._enqueuer = await anyio.to_thread.run_sync(Enqueuer, self._database.url)
+            self._enqueuer = await anyio.to_thread.run_sync(Enqueuer, self._database.url, 2, "helmsman worker queue")
             self._exit = opening.pop_all()
         return self
 
