@@ -9,6 +9,7 @@ import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -51,8 +52,8 @@ def fleet_url(own_postgres: Postgres) -> Iterator[str]:
     page = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text(encoding="utf-8")
     (grants,) = re.findall(r"```sql\n(create role fleet_runner.*?)```", page, re.DOTALL)
     with psycopg.connect(own_postgres.url(), autocommit=True) as connection:
-        connection.execute(f"create role {owner} login createrole")  # type: ignore[call-overload]
-        connection.execute(f"create database {name} owner {owner} template template0")  # type: ignore[call-overload]
+        connection.execute(f"create role {owner} login createrole")
+        connection.execute(f"create database {name} owner {owner} template template0")
     secured = f"?sslmode=verify-full&sslrootcert={own_postgres.certificate}"
     assert (made := init(own_postgres.url(name, user=owner, host="localhost") + secured)).returncode == 0, made.stderr
     assert "the connection is encrypted" in made.stdout
@@ -102,7 +103,7 @@ async def test_nothing_goes_to_another_machine_in_plain_text_unless_that_is_want
         connection.execute("alter system set ssl = off")
     own_postgres.stop()
     own_postgres.start()
-    url = own_postgres.url(psycopg.conninfo.conninfo_to_dict(fleet_url)["dbname"], user="fleet_runner", host=there)
+    url = own_postgres.url(urlsplit(fleet_url).path[1:], user="fleet_runner", host=there)
     for asked in (url, f"{url}?sslmode=prefer"):
         with pytest.raises(FleetNotReady, match="no encrypted connections"):
             async with FleetClient(asked):

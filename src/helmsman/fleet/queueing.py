@@ -54,7 +54,7 @@ class Enqueuer:
             address,
             pool_size=4,
             max_overflow=0,
-            connect_args={"connect_timeout": 5, "application_name": "helmsman queue"},
+            connect_args={"connect_timeout": 5, "application_name": "helmsman queue", "prepare_threshold": None},
         )
         self._client = DBOSClient(
             system_database_engine=self.engine,

@@ -35,7 +35,7 @@ from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.fleet.workspaces import place_workspace, store_result
 from helmsman.model.answered_by import AnsweredBy
-from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed
+from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnStarted
 from helmsman.tasks.spec import TurnSpec
 from helmsman.worktrees.packing import Limits
 
@@ -93,6 +93,7 @@ class TaskRun:
         self._stop = anyio.Lock()
         """Held until its turn and all that it left running have stopped."""
         self._has_progress = False
+        self._has_turn = anyio.Event()
         self._is_let_go = False
         self._handed_over = anyio.Event()
         self._transcript: SharedTranscript | None = None
@@ -154,8 +155,8 @@ class TaskRun:
                 tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            ways = (self._pump.run, self._tell_questions, self._take_orders, self._tell_progress, self._ship_transcript)
-            for serve in ways:
+            told = (self._pump.run, self._tell_questions, self._tell_turn, self._tell_progress)
+            for serve in (*told, self._take_orders, self._ship_transcript):
                 tasks.start_soon(guarded, serve)
             try:
                 yield
@@ -256,6 +257,9 @@ class TaskRun:
             agent = self._session.options.agent
             self._transcript = await SharedTranscript.of(self._helm, self._owned, agent, self._session.id)
         if self._transcript is not None:
+            await self._transcript.ship()
+            if (label := await self._transcript.needs()) is not None:
+                await self._keep(partial(self._owned.update, label=label), "what its session needs")
             await self._transcript.keep_shipping()
 
     async def _begin(self, spec: TurnSpec) -> Session:
@@ -278,9 +282,12 @@ class TaskRun:
         if session_id is not None and not self._is_moved:
             try:
                 session = await self._helm.say(session_id, text, **asked, **_words(spec))
-            except SessionNotFound:
+            except SessionNotFound as error:
                 if not was_cut(row):
-                    raise
+                    raise CannotMove(
+                        f"Its session is on a machine that is gone, and sessions of {options.agent} stay where they are. "
+                        "Have that machine back, or start a new session on the files."
+                    ) from error
                 text = words_for(row, turn.text, same_session=False)
                 self._pump.note("anew", reason="its session is on the machine that was lost")
         if session is None:
@@ -352,6 +359,8 @@ class TaskRun:
             self._news.set()
         elif isinstance(event, EngineGone):
             self._news.set()
+        elif isinstance(event, TurnStarted) and event.agent_id is None:
+            self._has_turn.set()
 
     async def _tell_questions(self) -> None:
         while True:
@@ -366,6 +375,12 @@ class TaskRun:
                     await self._keep(partial(self._owned.ask, question, seconds), "a question")
             for question_id in closed:
                 await self._keep(partial(self._owned.close_question, question_id), "a question")
+
+    async def _tell_turn(self) -> None:
+        """At once: whoever goes on after a loss looks by its id whether it had ended."""
+        await self._has_turn.wait()
+        if self._session is not None:
+            await self._keep(partial(self._owned.update, turn_id=self._session.state.turn_id), "a turn")
 
     async def _tell_progress(self) -> None:
         while True:

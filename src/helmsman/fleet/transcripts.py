@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.agents.transcripts import TranscriptPart
+from helmsman.fleet.rows import form_label
 from helmsman.steering.carrying import CarriedSession
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ _SECONDS: Final = 0.5
 class SharedTranscript:
     """The transcript of a task's session, while this machine has the task."""
 
-    def __init__(self, owned: OwnedTask, session: CarriedSession) -> None:
+    def __init__(self, owned: OwnedTask, agent: str, session: CarriedSession) -> None:
         self._owned = owned
+        self._agent = agent
         self._session = session
         self._shipping = anyio.Lock()
 
@@ -34,7 +36,7 @@ class SharedTranscript:
     async def of(cls, helm: Steering, owned: OwnedTask, agent: str, session_id: str) -> SharedTranscript | None:
         """None of an agent whose sessions stay where they are."""
         session = await CarriedSession.of(helm, agent, session_id)
-        return None if session is None else cls(owned, session)
+        return None if session is None else cls(owned, agent, session)
 
     async def bring(self, directory: Path) -> bool:
         """Have the session here as the fleet knows it, to go on in a directory; whether that was any other than it is here.
@@ -62,6 +64,11 @@ class SharedTranscript:
         )
         await self._session.place([TranscriptPart(**row) for row in rows], directory)
         return True
+
+    async def needs(self) -> str | None:
+        """The label that a machine must have to go on with it; None where any with its agent can."""
+        form = await self._session.form()
+        return None if form is None else form_label(self._agent, form)
 
     async def ship(self) -> None:
         """Keep what is new of it.

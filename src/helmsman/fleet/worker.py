@@ -28,14 +28,19 @@ from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.lanes import queue_next, waiting_lanes
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.queueing import Enqueuer, Taker
-from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dead_hosts, stop_late_tasks
-from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, queue_of, serves
+from helmsman.fleet.reaping import (
+    give_back_work,
+    hand_over_task,
+    move_from_dead_hosts,
+    narrow_queues,
+    stop_late_tasks,
+)
+from helmsman.fleet.rows import channel_of, checked_name, form_label, new_worker_id, queue_of, serves
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from helmsman.steering.core import Steering
@@ -58,11 +63,11 @@ def margin_of(lease: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What a machine offers. `agents` are those it has, each with its version."""
+    """What a machine offers."""
 
     url: str
     name: str
-    agents: Mapping[str, str]
+    agents: tuple[str, ...]
     labels: tuple[str, ...] = ()
     capacity: int = 4
     lease: float = DEFAULT_SECONDS
@@ -87,6 +92,7 @@ class Worker:
         self._is_stopping = False
         self._woken = anyio.Event()
         self._strays: set[str] = set()
+        self._labels = options.labels
         self._exit = AsyncExitStack()
         self.ready = anyio.Event()
         """Set once it takes tasks."""
@@ -116,7 +122,7 @@ class Worker:
                 place=self._place(),
                 seconds=self.options.lease,
                 labels=self.options.labels,
-                agents=self.options.agents,
+                agents=dict.fromkeys(self.options.agents, ""),
                 capacity=self.options.capacity,
             )
             asked_at = leash_time()
@@ -145,6 +151,7 @@ class Worker:
             FleetUnavailable: The database cannot be reached; nothing was taken.
         """
         self._helm = helm
+        await self._database.soon(partial(self._lease.offer, *await self._look_at_agents()))
         self._taker = Taker(self._database.url, self.id, self._run, self._free)
         dead: list[DeclaredDead] = []
         failed: list[FleetUnavailable] = []
@@ -181,6 +188,22 @@ class Worker:
         if dead:
             self.leash.close()  # nothing that runs here may go on
             raise dead[0]
+
+    async def _look_at_agents(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        """The versions of its agents, and its labels: those that it was given, and the forms of sessions that these know.
+
+        Raises:
+            HelmsmanError: An agent is not there.
+        """
+        versions: dict[str, str] = {}
+        labels = list(self.options.labels)
+        for agent in self.options.agents:
+            installed = await self._helm.installed(agent)
+            versions[agent] = (installed and installed.version) or ""
+            transcripts = await self._helm.agents[agent].transcripts(self._helm.settings, self._helm.environment)
+            labels += [form_label(agent, form) for form in (transcripts.forms if transcripts is not None else ())]
+        self._labels = tuple(labels)
+        return versions, self._labels
 
     async def _let_go(self) -> None:
         """Stop what runs, for others to go on with."""
@@ -263,10 +286,12 @@ class Worker:
                     await move_from_dead_hosts(self._database)
                     await stop_late_tasks(self._database, self._enqueuer)
                 await self._find_strays()
+                for queue in await narrow_queues(self._database):
+                    await anyio.to_thread.run_sync(self._enqueuer.register, queue)
                 for lane in await waiting_lanes(self._database):
                     await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
                 for queue in await anyio.to_thread.run_sync(self._enqueuer.queues):
-                    offers: Any = {"agents": self.options.agents, "labels": self.options.labels}
+                    offers: Any = {"agents": self.options.agents, "labels": self._labels}
                     if serves(queue, name=self.options.name, **offers):
                         self._taker.listen(queue)
             except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
