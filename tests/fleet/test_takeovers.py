@@ -280,6 +280,7 @@ async def test_a_machine_whose_agent_is_too_old_for_a_session_is_not_chosen_for_
     assert (machines["new"]["labels"], machines["old"]["labels"]) == ([], [])
 
     one.kill()
+    assert await one.ended() == -signal.SIGKILL
     with anyio.fail_after(SECONDS):
         while (await fleet.client.get(cut.id)).status != "pending":
             await anyio.sleep(0.1)

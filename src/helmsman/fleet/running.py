@@ -58,6 +58,8 @@ _LOOK_SECONDS: Final = 5.0
 """How often a running task looks whether it was answered or cancelled, whatever is notified."""
 _PROGRESS_SECONDS: Final = 1.0
 _LANE_SECONDS: Final = 1.0
+_SHIP_SECONDS: Final = 0.5
+"""How often it is looked what is new of its session's transcript."""
 
 CANCELED: Final = "It was cancelled."
 LATE: Final = "Its deadline has passed."
@@ -97,6 +99,8 @@ class TaskRun:
         self._is_let_go = False
         self._handed_over = anyio.Event()
         self._transcript: SharedTranscript | None = None
+        self._shipping = anyio.Lock()
+        self._is_labelled = False
         self._goes_on_with: str | None = owned.row["session_id"]
         self._is_moved = False
         """Its session was begun, or gone on with, by another machine."""
@@ -120,8 +124,7 @@ class TaskRun:
             async with self._serving():
                 self._pump.note("attempt", epoch=self._owned.epoch, machine=machine_of(row["worker"]))
                 end, outcome = await self._work()
-                if self._transcript is not None:
-                    await self._transcript.ship()
+                await self._ship()
                 if self._is_let_go:
                     await self._pump.close()
                     self._handed_over.set()
@@ -253,14 +256,22 @@ class TaskRun:
 
     async def _ship_transcript(self) -> None:
         await self._has_session.wait()
-        if self._transcript is None and self._session is not None:
-            agent = self._session.options.agent
-            self._transcript = await SharedTranscript.of(self._helm, self._owned, agent, self._session.id)
-        if self._transcript is not None:
+        while await self._ship():  # noqa: ASYNC110 - files of another program
+            await anyio.sleep(_SHIP_SECONDS)
+
+    async def _ship(self) -> bool:
+        """Keep what is new of its session, and once what a machine must have to go on with it; no where that stays here."""
+        async with self._shipping:
+            if self._transcript is None and self._session is not None:
+                agent = self._session.options.agent
+                self._transcript = await SharedTranscript.of(self._helm, self._owned, agent, self._session.id)
+            if self._transcript is None:
+                return False
             await self._transcript.ship()
-            if (label := await self._transcript.needs()) is not None:
+            if not self._is_labelled and (label := await self._transcript.needs()) is not None:
                 await self._keep(partial(self._owned.update, label=label), "what its session needs")
-            await self._transcript.keep_shipping()
+                self._is_labelled = True
+            return True
 
     async def _begin(self, spec: TurnSpec) -> Session:
         """Begin its turn, in a new session or in the one that it goes on with."""

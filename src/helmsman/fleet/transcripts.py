@@ -5,9 +5,7 @@ It is shipped while a turn runs, so that of a machine that is lost at most the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-import anyio
+from typing import TYPE_CHECKING
 
 from helmsman.agents.transcripts import TranscriptPart
 from helmsman.fleet.rows import form_label
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
     from helmsman.fleet.owned import OwnedTask
     from helmsman.steering.core import Steering
 
-_SECONDS: Final = 0.5
-"""How often it is looked what is new."""
-
 
 class SharedTranscript:
     """The transcript of a task's session, while this machine has the task."""
@@ -30,7 +25,6 @@ class SharedTranscript:
         self._owned = owned
         self._agent = agent
         self._session = session
-        self._shipping = anyio.Lock()
 
     @classmethod
     async def of(cls, helm: Steering, owned: OwnedTask, agent: str, session_id: str) -> SharedTranscript | None:
@@ -76,17 +70,10 @@ class SharedTranscript:
         Raises:
             NotOwner: The task is somebody else's.
         """
-        async with self._shipping:
-            while parts := await self._session.tails():
-                for part in parts:
-                    await self._owned.database.keep_trying(lambda part=part: self._store(part), "a transcript")  # type: ignore[misc]
-                    self._session.kept(part)
-
-    async def keep_shipping(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            await self.ship()
-            await anyio.sleep(_SECONDS)
+        while parts := await self._session.tails():
+            for part in parts:
+                await self._owned.database.keep_trying(lambda part=part: self._store(part), "a transcript")  # type: ignore[misc]
+                self._session.kept(part)
 
     async def _store(self, part: TranscriptPart) -> None:
         await self._owned.add_rollout(self._session.id, part.file, part.start, part.data)
