@@ -18,14 +18,17 @@ import pytest
 
 import helmsman
 from helmsman import Helmsman
-from helmsman.errors import FleetNotReady, QuestionNotOpen
+from helmsman.base.values import encoded
+from helmsman.errors import FleetNotReady, QuestionNotOpen, WorkspaceIncomplete
 from helmsman.fleet import schema
 from helmsman.fleet.client import FleetClient
+from helmsman.fleet.workspaces import WORKSPACE, Pieces
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.testing import run, say
 from helmsman.testing.binaries import codex_versions
+from helmsman.worktrees.packing import MB, Limits, packing
 from tests.fleet.test_doors import ASKING, door_env
 from tests.fleet.test_faults import FULL, SECONDS, Journal, journal
 
@@ -293,3 +296,17 @@ async def test_a_machine_whose_agent_is_too_old_for_a_session_is_not_chosen_for_
     for task, result in ((following, "said then"), (cut, "done")):
         ended = await fleet.ended(task)
         assert (ended.result, ended.metadata["fleet"]["machine"]) == (result, "new"), f"{ended} {fleet.logs()}"
+
+
+async def test_a_bundle_whose_base_a_machine_has_not_is_refused_in_words_and_nothing_is_asked_of_the_agent(
+    fleet: Fleet, model: ScriptedModel, tmp_path: Path
+) -> None:
+    (fleet.directory / "unfinished").write_text("not committed\n", encoding="utf-8")
+    with packing(fleet.directory, tmp_path / "door", Limits(total=16 * MB, file=MB)) as packer:
+        tree, parts = packer.pack(packer.candidates())  # as if the machine had all that was committed
+        bundles = {WORKSPACE: ({"tree": encoded(tree)}, Pieces(parts.bundle))}
+        task = await fleet.start("work", options=FULL, bundles=bundles)
+    await fleet.worker("one")
+    ended = await fleet.ended(task)
+    assert (ended.status, (ended.error or {})["code"]) == ("failed", WorkspaceIncomplete.code), fleet.logs()
+    assert model.requests == []
