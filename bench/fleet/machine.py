@@ -40,6 +40,9 @@ class QuickRun:
 
 
 class QuickWorker(Worker):
+    async def _look_at_agents(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        return {"codex": ""}, ()
+
     async def _run(self, task_id: str) -> str:
         owned = await self._database.keep_trying(lambda: OwnedTask.claim(self._database, task_id, self.id), "a task")
         if owned is None:
@@ -98,7 +101,7 @@ class QuickWorker(Worker):
 
 
 async def main(url: str, name: str, directory: str, lease: str, capacity: str) -> int:
-    options = WorkerOptions(url=url, name=name, agents={"codex": ""}, capacity=int(capacity), lease=float(lease))
+    options = WorkerOptions(url=url, name=name, agents=("codex",), capacity=int(capacity), lease=float(lease))
     try:
         async with QuickWorker(options, Path(directory)) as worker, anyio.create_task_group() as tasks:
 

@@ -141,7 +141,7 @@ def engine_pid(worker: WorkerProcess) -> int:
 
 
 @pytest.mark.rare
-async def test_a_database_that_is_gone_for_two_leases_delays_and_loses_nothing(
+async def test_a_database_that_is_restarted_and_then_gone_for_two_leases_delays_and_loses_nothing(
     own_postgres: Postgres, fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
     model.on("work", run(journal.command("a", 2.5 * LEASE)), say("done"))
@@ -149,6 +149,8 @@ async def test_a_database_that_is_gone_for_two_leases_delays_and_loses_nothing(
     await fleet.worker("two", "--capacity", "1")
     task = await fleet.start("work", options=FULL)
     await journal.begun("a")
+    own_postgres.stop()
+    own_postgres.start()
     own_postgres.stop(signal.SIGQUIT)
     await anyio.sleep(2 * LEASE)
     own_postgres.start()

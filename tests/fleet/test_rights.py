@@ -9,6 +9,7 @@ import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -102,7 +103,7 @@ async def test_nothing_goes_to_another_machine_in_plain_text_unless_that_is_want
         connection.execute("alter system set ssl = off")
     own_postgres.stop()
     own_postgres.start()
-    url = own_postgres.url(str(psycopg.conninfo.conninfo_to_dict(fleet_url)["dbname"]), user="fleet_runner", host=there)
+    url = own_postgres.url(urlsplit(fleet_url).path[1:], user="fleet_runner", host=there)
     for asked in (url, f"{url}?sslmode=prefer"):
         with pytest.raises(FleetNotReady, match="no encrypted connections"):
             async with FleetClient(asked):

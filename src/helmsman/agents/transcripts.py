@@ -64,6 +64,9 @@ class TranscriptFile:
 class CarriedTranscripts(ABC):
     """The transcripts of one agent on this machine. Methods block; they may be called from any thread, one at a time."""
 
+    forms: tuple[str, ...] = ()
+    """Forms of sessions that not every version of the agent can go on with, and the one that is here can."""
+
     def __init__(self) -> None:
         self._told_names: dict[str, str] = {}
 
@@ -89,6 +92,10 @@ class CarriedTranscripts(ABC):
         """
         if not files:
             raise CannotMove(f"Nothing was carried here of session {session_id}. Start a new session.")
+
+    def form_of(self, session_id: str) -> str | None:
+        """The form that a session here has; None of one that any version can go on with."""
+        return None
 
     def name_of(self, session_id: str) -> str | None:
         """What the session is called, where that is not in its files."""

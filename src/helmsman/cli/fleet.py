@@ -111,7 +111,9 @@ def _status(as_json: bool) -> int:
         return ExitCode.OK
     for machine in machines:
         state = "draining" if machine.is_draining else "up" if machine.is_alive else "silent"
-        has = "  ".join(filter(None, (", ".join(sorted(machine.agents)), ", ".join(machine.labels), machine.version)))
+        agents = ", ".join(f"{agent} {version}".strip() for agent, version in sorted(machine.agents.items()))
+        labels = ", ".join(machine.as_dict()["labels"])
+        has = "  ".join(filter(None, (agents, labels, machine.version)))
         click.echo(f"{machine.name:<20} {state:<9} {machine.running} of {machine.capacity} running  {one_line(has)}")
     if not machines:
         click.echo("No machine is part of the fleet. Start `helmsman worker` on one.", err=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.fleet.worker import WorkerOptions
-    from helmsman.service import Helmsman
     from helmsman.settings import Settings
 
 _LEAVE_SECONDS: Final = 20
@@ -75,7 +74,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
     options = WorkerOptions(
         url=url,
         name=name,
-        agents=dict.fromkeys(agents or ("codex",), ""),
+        agents=tuple(dict.fromkeys(agents or ("codex",))),
         labels=labels,
         capacity=capacity,
         lease=lease,
@@ -121,7 +120,6 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
                 Helmsman(settings, env=env, shared=shared) as helm,
                 Helmsman(patience, env=env, shared=shared) as patient,
             ):
-                await _check_agents(helm, options)
                 try:
                     await worker.serve(helm, patient)
                 except DeclaredDead:
@@ -141,9 +139,3 @@ def _environment_of_agents(url: str) -> Mapping[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("HELMSMAN_", "PG")) and url not in value
     }
-
-
-async def _check_agents(helm: Helmsman, options: WorkerOptions) -> None:
-    """Make sure that the agents are there, before anybody counts on it."""
-    for agent in options.agents:
-        await helm.installed(agent)

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 
@@ -28,9 +29,11 @@ from helmsman.fleet.pictures import KIND
 from helmsman.fleet.queueing import QUEUES, Enqueuer
 from helmsman.fleet.rows import (
     DOORS,
+    MISSED,
     clean_text,
     jsonb,
     machine_of,
+    named_labels,
     new_fleet_task,
     queue_of,
     serves,
@@ -420,11 +423,13 @@ class FleetClient:
 
 
 _BEFORE: Final = sa.text(
-    """
-    select task.lane, worker.name, worker.id is not null and not worker.draining as is_there
+    f"""
+    select task.lane, worker.name, worker.id is not null and not worker.draining as is_there,
+        array(select label from unnest(task.labels) label where position(':' in label) > 0) as needs,
+        array(select label from unnest(task.labels) label where {MISSED}) as missed
     from helmsman.tasks task left join helmsman.workers worker on worker.name = split_part(task.worker, '~', 1)
     where task.session_id = :session or task.lane = :lane order by task.number desc limit 1
-    """
+    """  # noqa: S608 - of constants
 )
 """Where the last turn of a session was."""
 _BUNDLE: Final = sa.text(
@@ -476,6 +481,9 @@ def enter_task(
         lane = named if before is None else before.lane
         lock_lane(connection, lane)
         waits = is_busy(connection, lane)
+        if before is not None and before.needs:
+            draft = replace(draft, labels=(*draft.labels, *before.needs))
+            queue = queue_of(draft.agent, (*named_labels(draft.labels), *before.missed), draft.host)
         if draft.host is None and before is not None and before.is_there:
             queue = queue_of(draft.agent, host=before.name)  # its files are there; if it dies, another has it
     row = connection.execute(

@@ -108,6 +108,7 @@ class FleetDatabase:
             row_factory=dict_row,
             connect_timeout=_CONNECT_SECONDS,
             application_name=self._name,
+            prepare_threshold=None,  # what was prepared fails once an upgrade has added a column
             keepalives_idle=5,
             keepalives_interval=2,
             keepalives_count=3,

@@ -109,6 +109,13 @@ class Lease:
         self._renewed = self._good_since = time.monotonic()
         return dead
 
+    async def offer(self, agents: Mapping[str, str], labels: Sequence[str]) -> None:
+        """Say which versions of its agents this worker has, and what follows from that."""
+        await self._database.one(
+            "update helmsman.workers set agents = %s, labels = %s where id = %s returning id",
+            (jsonb(dict(agents)), list(labels), self.id),
+        )
+
     async def keep(
         self,
         running: Callable[[], int],

@@ -291,6 +291,11 @@ class FleetLink:
             self._apply(known, TurnRequested(session_id=session.id, text=text))
             lost = f"The machine that ran it was lost. {fact.get('machine')} goes on with it."
             self._apply(known, Notice(session_id=session.id, kind="engine", message=lost))
+        elif fact.get("fleet") == "anew":
+            anew = (
+                f"Its session cannot go on there, so a new one begins with the files as they are: {fact.get('reason')}"
+            )
+            self._apply(known, Notice(session_id=session.id, kind="engine", message=anew))
 
     async def _end(self, known: _Followed, task: Task) -> None:
         task = known.task = await self.client.get(task.id)

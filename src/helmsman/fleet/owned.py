@@ -131,15 +131,17 @@ class OwnedTask:
         return row
 
     async def update(self, **changes: Any) -> None:
-        """Write what is known of it by now, by the names of its columns."""
+        """Write what is known of it by now, by the names of its columns; `label` is one more that it needs."""
         values: dict[str, Any] = dict.fromkeys(("session_id", "turn_id", "model", "directory"))
-        values |= {"progress": None, "note": None, "metadata": {}} | changes
+        values |= {"progress": None, "note": None, "metadata": {}, "label": None} | changes
         sql = """,
             changed as (
                 update helmsman.tasks set
                     session_id = coalesce(%(session_id)s, session_id), turn_id = coalesce(%(turn_id)s, turn_id),
                     model = coalesce(%(model)s, model), directory = coalesce(%(directory)s, directory),
                     progress = coalesce(%(progress)s, progress), note = %(note)s, metadata = metadata || %(metadata)s,
+                    labels = case when %(label)s::text is null or %(label)s = any (labels) then labels
+                        else labels || %(label)s::text end,
                     last_event_at = clock_timestamp(), updated_at = clock_timestamp(), revision = revision + 1
                 where id = %(task)s and epoch = %(epoch)s and status = 'working' returning id
             )

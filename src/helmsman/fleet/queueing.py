@@ -71,7 +71,7 @@ class Enqueuer:
             address,
             pool_size=connections,
             max_overflow=0,
-            connect_args={"connect_timeout": 5, "application_name": name},
+            connect_args={"connect_timeout": 5, "application_name": name, "prepare_threshold": None},
         )
         self._client = DBOSClient(
             system_database_engine=self.engine,

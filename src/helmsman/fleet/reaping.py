@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, LiteralString
 
 import anyio.to_thread
 
 from helmsman.fleet.queueing import QUEUES
-from helmsman.fleet.rows import machine_of
+from helmsman.fleet.rows import MISSED, QUEUE, machine_of
 from helmsman.tasks.model import KEPT
 
 if TYPE_CHECKING:
@@ -51,12 +51,29 @@ async def give_back_work(database: FleetDatabase, taker: Taker, enqueuer: Enqueu
         )
         if row is not None and row["status"] == "canceled":
             await anyio.to_thread.run_sync(enqueuer.forget, [orphan["id"]])
-        elif await taker.give_back(orphan["id"], orphan["owner"]):
+            continue
+        await _narrow(database, orphan["id"], orphan["owner"])
+        if await taker.give_back(orphan["id"], orphan["owner"]):
             log.warning("task %s of %s, which is dead, is in its queue again", orphan["id"], orphan["owner"])
+
+
+async def _narrow(database: FleetDatabase, task_id: str, owner: str) -> None:
+    """Have a task in the queue of those that can go on with its session, before it is taken anew."""
+    sql: LiteralString = f"""
+        with narrowed as (
+            update helmsman.tasks task set queue = {QUEUE}
+            where id = %(task)s and host is null and exists (select from unnest(task.labels) label where {MISSED})
+            returning id, queue
+        )
+        update dbos.workflow_status flow set queue_name = narrowed.queue from narrowed
+        where flow.workflow_uuid = narrowed.id and flow.status = 'PENDING' and flow.executor_id = %(owner)s returning 1
+    """  # noqa: S608 - of constants
+    await database.one(sql, {"task": task_id, "owner": owner})
 
 
 async def hand_over_task(database: FleetDatabase, task_id: str, owner: str) -> None:
     """A task that was stopped in order, for others to go on with at once."""
+    await _narrow(database, task_id, owner)
     await database.one(
         """
         update helmsman.tasks set
@@ -76,10 +93,9 @@ async def move_from_dead_hosts(database: FleetDatabase) -> None:
     """
     async with database.connection() as connection, connection.transaction():
         moved = await connection.execute(
-            """
+            f"""
             with waiting as (
-                select task.id, task.agent || coalesce(
-                    (select string_agg('+' || label, '' order by label) from unnest(task.labels) label), '') as queue
+                select task.id, {QUEUE} as queue
                 from helmsman.tasks task
                 left join helmsman.workers worker on 'host:' || worker.name = task.queue and not worker.draining
                 where task.status = 'pending' and task.is_queued and task.host is null and task.queue like 'host:%%'
@@ -89,7 +105,7 @@ async def move_from_dead_hosts(database: FleetDatabase) -> None:
             from waiting
             where flow.workflow_uuid = waiting.id and flow.status = 'ENQUEUED' and flow.queue_name like 'host:%%'
             returning waiting.id, waiting.queue
-            """,
+            """,  # noqa: S608 - of constants
             (_SOFT_SECONDS,),
         )
         rows = await moved.fetchall()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 from psycopg.types.json import Jsonb
 
@@ -23,6 +23,19 @@ FIRST_PRIORITY, DEFAULT_PRIORITY, LAST_PRIORITY = 1, 100, 1000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _HOST: Final = "host:"
 _MARK: Final = "~"
+MISSED: Final = """
+    position(':' in label) > 0 and exists (
+        select from helmsman.workers other where jsonb_exists(other.agents, task.agent) and not label = any (other.labels)
+    )
+"""
+"""Whether a `label` of a `task` is the form of its session, and some machine with its agent does not know that."""
+WANTED: Final[LiteralString] = f"(position(':' in label) = 0 or ({MISSED}))"
+"""Whether a `label` of a `task` says who may take it: somebody gave it, or not all machines have it anyway."""
+QUEUE: Final[LiteralString] = f"""
+    task.agent || coalesce(
+        (select string_agg('+' || label, '' order by label) from unnest(task.labels) label where {WANTED}), '')
+"""  # noqa: S608 - of constants
+"""The queue of a `task` that any machine may take."""
 
 
 def new_worker_id(name: str) -> str:
@@ -64,6 +77,16 @@ def queue_of(agent: str, labels: Iterable[str] = (), host: str | None = None) ->
 def host_of(queue: str) -> str | None:
     """The machine whose own queue this is."""
     return queue.removeprefix(_HOST) if queue.startswith(_HOST) else None
+
+
+def form_label(agent: str, form: str) -> str:
+    """The label of the machines whose version of an agent knows a form of its sessions. Nobody can name one so."""
+    return f"{agent}:{form}"
+
+
+def named_labels(labels: Iterable[str]) -> list[str]:
+    """Those labels that somebody gave."""
+    return [label for label in labels if ":" not in label]
 
 
 def serves(queue: str, *, name: str, agents: Iterable[str], labels: Iterable[str]) -> bool:
@@ -127,7 +150,7 @@ def task_of(row: DictRow) -> Task:
         "attempt": row["epoch"] or None,
         "queue": row["queue"],
         "priority": row["priority"],
-        "labels": list(row["labels"]) or None,
+        "labels": named_labels(row["labels"]) or None,
         "host": row["host"],
         "notBefore": row["not_before"] and row["not_before"].isoformat(),
         "deadline": row["deadline"] and row["deadline"].isoformat(),

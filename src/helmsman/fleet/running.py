@@ -48,7 +48,7 @@ from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.fleet.workspaces import SharedTree
 from helmsman.model.answered_by import DEADLINE, AnsweredBy
-from helmsman.model.events import EngineGone, ItemEnded, QuestionAsked, QuestionClosed, Usage
+from helmsman.model.events import EngineGone, ItemEnded, QuestionAsked, QuestionClosed, TurnStarted, Usage
 from helmsman.steering.opening import Carried
 from helmsman.tasks.model import RESUMES_AT, SCHEDULE, WAITING_FOR
 from helmsman.tasks.spec import IMAGES, TurnSpec, forget_images
@@ -77,6 +77,8 @@ _LANE_SECONDS: Final = 1.0
 _TREE_SECONDS: Final = 0.5
 _TOO_LARGE_SECONDS: Final = 60.0
 """A tree that cannot be stored is tried again after so long, and when its turn has ended."""
+_SHIP_SECONDS: Final = 0.5
+"""How often it is looked what is new of its session's transcript."""
 
 CANCELED: Final = "It was cancelled."
 LATE: Final = "Its deadline has passed."
@@ -115,6 +117,7 @@ class TaskRun:
         self._stop = anyio.Lock()
         """Held until its turn and all that it left running have stopped."""
         self._has_progress = False
+        self._has_turn = anyio.Event()
         self._is_let_go = False
         self._handed_over = anyio.Event()
         self._transcript: SharedTranscript | None = None
@@ -123,6 +126,8 @@ class TaskRun:
         self._made: Worktree | None = None
         """The worktree that was made here for its session."""
         self._items = 0
+        self._shipping = anyio.Lock()
+        self._is_labelled = False
         self._goes_on_with: str | None = owned.row["session_id"]
         self._is_moved = False
         """Its session was begun, or gone on with, by another machine."""
@@ -180,8 +185,8 @@ class TaskRun:
                 tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            ways = self._pump.run, self._tell_questions, self._take_orders, self._tell_progress
-            for serve in (*ways, self._ship_transcript, self._keep_tree):
+            told = (self._pump.run, self._tell_questions, self._tell_turn, self._tell_progress)
+            for serve in (*told, self._take_orders, self._ship_transcript, self._keep_tree):
                 tasks.start_soon(guarded, serve)
             try:
                 yield
@@ -234,8 +239,7 @@ class TaskRun:
     async def _store_files(self) -> None:
         """What it made of the tree that it brought. One that cannot be stored is said, and is still there."""
         try:
-            if self._transcript is not None:
-                await self._transcript.ship()
+            await self._ship()
             await self._keep_files(at_once=True)
         except HelmsmanError as error:
             self._pump.note("files", error=error.as_dict())
@@ -261,10 +265,9 @@ class TaskRun:
 
     async def _ship_the_rest(self) -> None:
         """What its agent wrote after the end of its turn belongs to the tree as that left it."""
-        if self._transcript is not None:
-            await self._transcript.ship()
-            if self._tree is not None:
-                await self._tree.belongs_to(self._transcript.sizes)
+        await self._ship()
+        if self._transcript is not None and self._tree is not None:
+            await self._tree.belongs_to(self._transcript.sizes)
 
     def _stopped(self) -> dict[str, Any]:
         return {"status": "canceled", "note": self._stopping}
@@ -327,11 +330,22 @@ class TaskRun:
 
     async def _ship_transcript(self) -> None:
         await self._has_session.wait()
-        if self._transcript is None and self._session is not None:
-            agent = self._session.options.agent
-            self._transcript = await SharedTranscript.of(self._helm, self._owned, agent, self._session.id)
-        if self._transcript is not None:
-            await self._transcript.keep_shipping()
+        while await self._ship():  # noqa: ASYNC110 - files of another program
+            await anyio.sleep(_SHIP_SECONDS)
+
+    async def _ship(self) -> bool:
+        """Keep what is new of its session, and once what a machine must have to go on with it; no where that stays here."""
+        async with self._shipping:
+            if self._transcript is None and self._session is not None:
+                agent = self._session.options.agent
+                self._transcript = await SharedTranscript.of(self._helm, self._owned, agent, self._session.id)
+            if self._transcript is None:
+                return False
+            await self._transcript.ship()
+            if not self._is_labelled and (label := await self._transcript.needs()) is not None:
+                await self._keep(partial(self._owned.update, label=label), "what its session needs")
+                self._is_labelled = True
+            return True
 
     async def _begin(self, spec: TurnSpec) -> Session:
         """Begin its turn, in a new session or in the one that it goes on with."""
@@ -356,10 +370,13 @@ class TaskRun:
         session: Session | None = None
         if session_id is not None and not self._is_moved:
             try:
-                session = await self._helm.say(session_id, text, **asked, **_words(spec))
-            except SessionNotFound:
+                session = await self._helm.say(session_id, text, **asked, **spec.words())
+            except SessionNotFound as error:
                 if not was_cut(row):
-                    raise
+                    raise CannotMove(
+                        f"Its session is on a machine that is gone, and sessions of {options.agent} stay where they are. "
+                        "Have that machine back, or start a new session on the files."
+                    ) from error
                 text = words_for(row, turn.text, same_session=False, kept_at=kept_at)
                 self._pump.note("anew", reason="its session is on the machine that was lost")
         if session is None:
@@ -369,7 +386,7 @@ class TaskRun:
             cwd, worktree = (options.cwd, spec.worktree) if made is None else (made.repository, True)
             where: Any = {"cwd": cwd, "kind": turn.kind, "worktree": worktree}
             carried = Carried(session_id if self._is_moved else None, made)
-            session = await self._helm.start(text, **where, **asked, **_words(spec), carried=carried)
+            session = await self._helm.start(text, **where, **asked, **spec.words(), carried=carried)
         self._attach(session)
         known = {"directory": session.directory, "model": session.model, "turn_id": session.state.turn_id}
         await self._keep(partial(self._owned.update, session_id=session.id, **known), "a session")
@@ -441,6 +458,8 @@ class TaskRun:
             self._news.set()
         elif isinstance(event, EngineGone):
             self._news.set()
+        elif isinstance(event, TurnStarted) and event.agent_id is None:
+            self._has_turn.set()
 
     async def _tell_questions(self) -> None:
         while True:
@@ -457,6 +476,12 @@ class TaskRun:
                 await self._keep(partial(self._owned.close_question, question_id), "a question")
             if self._is_unanswered:
                 await self.stop_turn()
+
+    async def _tell_turn(self) -> None:
+        """At once: whoever goes on after a loss looks by its id whether it had ended."""
+        await self._has_turn.wait()
+        if self._session is not None:
+            await self._keep(partial(self._owned.update, turn_id=self._session.state.turn_id), "a turn")
 
     async def _tell_progress(self) -> None:
         while True:
@@ -528,28 +553,6 @@ class TaskRun:
             self._given.discard(question_id)
             refused = error.message
             await self._keep(lambda: self._owned.reopen_question(question_id, refused), "a question")
-
-
-def _words(spec: TurnSpec) -> dict[str, Any]:
-    """The options of a session as callers say them."""
-    from helmsman.model.options import approval_word, sandbox_word
-
-    options = spec.options
-    words: dict[str, Any] = {
-        "agent": options.agent,
-        "model": options.model,
-        "sandbox": sandbox_word(options.writes),
-        "approval_policy": approval_word(options.asks),
-        "writable_roots": options.writable_roots,
-        "profile": options.profile,
-        "config": options.config,
-        "base_instructions": options.base_instructions,
-        "developer_instructions": options.developer_instructions,
-        "skip_git_repo_check": options.skip_git_repo_check,
-        "trust_repository": options.trust_repository,
-        "unenforced": options.unenforced,
-    }
-    return {name: value for name, value in words.items() if value}
 
 
 def _cancelled(reason: str | None) -> str:

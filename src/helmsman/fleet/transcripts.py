@@ -5,11 +5,10 @@ It is shipped while a turn runs, so that of a machine that is lost at most the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-import anyio
+from typing import TYPE_CHECKING
 
 from helmsman.agents.transcripts import TranscriptPart
+from helmsman.fleet.rows import form_label
 from helmsman.steering.carrying import CarriedSession
 
 if TYPE_CHECKING:
@@ -19,23 +18,20 @@ if TYPE_CHECKING:
     from helmsman.fleet.owned import OwnedTask
     from helmsman.steering.core import Steering
 
-_SECONDS: Final = 0.5
-"""How often it is looked what is new."""
-
 
 class SharedTranscript:
     """The transcript of a task's session, while this machine has the task."""
 
-    def __init__(self, owned: OwnedTask, session: CarriedSession) -> None:
+    def __init__(self, owned: OwnedTask, agent: str, session: CarriedSession) -> None:
         self._owned = owned
+        self._agent = agent
         self._session = session
-        self._shipping = anyio.Lock()
 
     @classmethod
     async def of(cls, helm: Steering, owned: OwnedTask, agent: str, session_id: str) -> SharedTranscript | None:
         """None of an agent whose sessions stay where they are."""
         session = await CarriedSession.of(helm, agent, session_id)
-        return None if session is None else cls(owned, session)
+        return None if session is None else cls(owned, agent, session)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -74,23 +70,21 @@ class SharedTranscript:
         )
         await self._session.place([TranscriptPart(**row) for row in rows], directory)
 
+    async def needs(self) -> str | None:
+        """The label that a machine must have to go on with it; None where any with its agent can."""
+        form = await self._session.form()
+        return None if form is None else form_label(self._agent, form)
+
     async def ship(self) -> None:
         """Keep what is new of it.
 
         Raises:
             NotOwner: The task is somebody else's.
         """
-        async with self._shipping:
-            while parts := await self._session.tails():
-                for part in parts:
-                    await self._owned.database.keep_trying(lambda part=part: self._store(part), "a transcript")  # type: ignore[misc]
-                    self._session.kept(part)
-
-    async def keep_shipping(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            await self.ship()
-            await anyio.sleep(_SECONDS)
+        while parts := await self._session.tails():
+            for part in parts:
+                await self._owned.database.keep_trying(lambda part=part: self._store(part), "a transcript")  # type: ignore[misc]
+                self._session.kept(part)
 
     async def _store(self, part: TranscriptPart) -> None:
         await self._owned.add_rollout(self._session.id, part.file, part.start, part.data)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
-from helmsman.fleet.rows import DEFAULT_PRIORITY, FIRST_PRIORITY, LAST_PRIORITY, checked_name
+from helmsman.fleet.rows import DEFAULT_PRIORITY, FIRST_PRIORITY, LAST_PRIORITY, checked_name, named_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,8 +94,9 @@ class Machine:
             "isDraining": self.is_draining,
             "running": self.running,
             "capacity": self.capacity,
-            "labels": list(self.labels),
+            "labels": named_labels(self.labels),
             "agents": sorted(self.agents),
+            "agentVersions": {agent: version for agent, version in sorted(self.agents.items()) if version},
             "version": self.version,
             "seenSecondsAgo": round(self.seen_seconds_ago, 1),
         }

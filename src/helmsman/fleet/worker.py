@@ -30,7 +30,7 @@ from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.queueing import QUEUES, Enqueuer, Taker
 from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dead_hosts, stop_late_tasks
-from helmsman.fleet.rows import channel_of, checked_name, new_worker_id, serves
+from helmsman.fleet.rows import channel_of, checked_name, form_label, new_worker_id, serves
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schedules import begin_due
 from helmsman.fleet.schema import require_schema
@@ -38,7 +38,6 @@ from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
 from helmsman.fleet.workspaces import drop_worktrees
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from helmsman.service import Helmsman
@@ -61,11 +60,11 @@ def margin_of(lease: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What a machine offers. `agents` are those it has, each with its version."""
+    """What a machine offers."""
 
     url: str
     name: str
-    agents: Mapping[str, str]
+    agents: tuple[str, ...]
     labels: tuple[str, ...] = ()
     capacity: int = 4
     lease: float = DEFAULT_SECONDS
@@ -90,6 +89,7 @@ class Worker:
         self._is_stopping = False
         self._woken = anyio.Event()
         self._strays: set[str] = set()
+        self._labels = options.labels
         self._exit = AsyncExitStack()
         self.ready = anyio.Event()
         """Set once it takes tasks."""
@@ -119,7 +119,7 @@ class Worker:
                 place=place_in(self._directory),
                 seconds=self.options.lease,
                 labels=self.options.labels,
-                agents=self.options.agents,
+                agents=dict.fromkeys(self.options.agents, ""),
                 capacity=self.options.capacity,
             )
             asked_at = leash_time()
@@ -147,6 +147,7 @@ class Worker:
         self._budgets = FleetBudgets(self._database, helm.tasks.prices)
         for one in (helm, patient):
             one.extras.budgets.elsewhere = self._budgets
+        await self._database.soon(partial(self._lease.offer, *await self._look_at_agents()))
         self._taker = Taker(
             self._database,
             self.id,
@@ -192,6 +193,22 @@ class Worker:
         if dead:
             self.leash.close()  # nothing that runs here may go on
             raise dead[0]
+
+    async def _look_at_agents(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        """The versions of its agents, and its labels: those that it was given, and the forms of sessions that these know.
+
+        Raises:
+            HelmsmanError: An agent is not there.
+        """
+        versions: dict[str, str] = {}
+        labels = list(self.options.labels)
+        for agent in self.options.agents:
+            installed = await self._helm.installed(agent)
+            versions[agent] = (installed and installed.version) or ""
+            transcripts = await self._helm.agents[agent].transcripts(self._helm.settings, self._helm.environment)
+            labels += [form_label(agent, form) for form in (transcripts.forms if transcripts is not None else ())]
+        self._labels = tuple(labels)
+        return versions, self._labels
 
     async def _let_go(self) -> None:
         """Stop what runs, for others to go on with."""
@@ -245,7 +262,7 @@ class Worker:
 
     def _serves(self, queue: str) -> bool:
         options = self.options
-        return serves(queue, name=options.name, agents=options.agents, labels=options.labels)
+        return serves(queue, name=options.name, agents=options.agents, labels=self._labels)
 
     async def _listen(self) -> None:
         """Answers, cancels, drains, and what waits: it is told as the id of a task, or the name of a queue."""

@@ -49,6 +49,10 @@ class CarriedSession:
         """What is new since what was `kept`. Call it again until it gives nothing."""
         return await anyio.to_thread.run_sync(self._transcripts.tails, self.id, self._stored)
 
+    async def form(self) -> str | None:
+        """What a version of its agent has to know to go on with it (`CarriedTranscripts.forms`)."""
+        return await anyio.to_thread.run_sync(self._transcripts.form_of, self.id)
+
     def kept(self, part: TranscriptPart) -> None:
         """A part is where it cannot be lost, and so is all of its file before it."""
         self._stored[part.file] = part.start + len(part.data)

@@ -86,7 +86,7 @@ class Memory:
         tasks = await self._tasks(session_id)
         if info is None and not tasks:
             return None
-        directory = info.directory if info is not None else tasks[0].directory
+        directory = _directory(info, tasks)
         last = next(filter(_was_a_turn, tasks), None)
         if last is not None and last.is_running:
             last = await self._ledger.now(last)
@@ -190,6 +190,12 @@ class Memory:
         return replace(
             options, writable_roots=inside, writes=writes, config={}, trust_repository=False, unenforced=False
         )
+
+
+def _directory(info: SessionInfo | None, tasks: Sequence[Task]) -> str | None:
+    """Where a session works. One that was begun elsewhere and carried here works where its last task here did."""
+    told = None if info is None else info.directory
+    return told if not tasks or (told is not None and Path(told).is_dir()) else tasks[0].directory or told
 
 
 def _asked_for(session: Session) -> str | Path | None:

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.model.options import ReviewKind, ReviewTarget, SessionOptions, TurnInput, TurnKind
+from helmsman.model.options import (
+    ReviewKind,
+    ReviewTarget,
+    SessionOptions,
+    TurnInput,
+    TurnKind,
+    approval_word,
+    sandbox_word,
+)
 from helmsman.tasks.model import Task, kept_options, options_to_keep
 
 if TYPE_CHECKING:
@@ -44,6 +52,25 @@ class TurnSpec:
         except OSError as error:
             log.warning("task %s cannot be begun by another hub than this: %s", task_id, error)
             return None
+
+    def words(self) -> dict[str, Any]:
+        """The options of its session as callers say them."""
+        options = self.options
+        words: dict[str, Any] = {
+            "agent": options.agent,
+            "model": options.model,
+            "sandbox": sandbox_word(options.writes),
+            "approval_policy": approval_word(options.asks),
+            "writable_roots": options.writable_roots,
+            "profile": options.profile,
+            "config": options.config,
+            "base_instructions": options.base_instructions,
+            "developer_instructions": options.developer_instructions,
+            "skip_git_repo_check": options.skip_git_repo_check,
+            "trust_repository": options.trust_repository,
+            "unenforced": options.unenforced,
+        }
+        return {name: value for name, value in words.items() if value}
 
     def as_dict(self) -> dict[str, Any] | None:
         """For the registry; None where it cannot be written down whole."""

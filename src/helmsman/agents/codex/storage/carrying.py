@@ -30,6 +30,7 @@ _NAME: Final = re.compile(
 )
 _COMPRESSED: Final = ".zst"
 _FIRST_LINE: Final = 16 * 1024 * 1024
+_PAGINATED: Final = "paginated"
 _PAGINATED_SINCE: Final = Version.parse("0.152.0")
 _KEEPS_PAGINATED: Final = Version.parse("0.145.0")
 """An older Codex goes on with such a thread without the numbers its lines have, and then no Codex can load it any more."""
@@ -53,6 +54,7 @@ class CodexTranscripts(CarriedTranscripts):
         super().__init__()
         self._home = codex_home
         self._version = version
+        self.forms = () if version < _KEEPS_PAGINATED else (_PAGINATED,)
         self._names = SessionNames(codex_home / NAMES)
         self._beginnings: dict[Path, _Beginning] = {}
 
@@ -128,6 +130,10 @@ class CodexTranscripts(CarriedTranscripts):
                     f"Codex {self._version} would damage session {session_id}, which Codex {beginning.version} has written. "
                     f"Install {_KEEPS_PAGINATED} or newer on this machine, or let another one go on with it."
                 )
+
+    def form_of(self, session_id: str) -> str | None:
+        beginnings = [self._beginning(path) for path, name in self._everything() if session_id in name]
+        return _PAGINATED if any(one is not None and one.is_paginated for one in beginnings) else None
 
     def name_of(self, session_id: str) -> str | None:
         return self._names.read().get(session_id) or None
