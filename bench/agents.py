@@ -1,7 +1,8 @@
 """What Helmsman adds to a turn of each agent beside Codex: its library, and a bare client of the agent's own protocol.
 
-Both sides have one session of the same agent on the same model, warm, and take turns. Where an agent was not fetched
-(`scripts/fetch_agents.py`, `scripts/fetch_clients.py`) there is no row.
+Both sides have one session of the same agent on the same model, warm, and take turns: once with a model that answers at
+once, which shows all that is added, and once with one that takes as long to its first word as real ones do. Where an agent
+was not fetched (`scripts/fetch_agents.py`, `scripts/fetch_clients.py`) there is no row.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +22,7 @@ from tests.claude import find_claude_binary
 from tests.real_agents import find_agent_command
 
 from bench.figures import Row, by_turns, compared
-from bench.model import ASK_SENTENCE, SENTENCE, model_process
+from bench.model import ASK_AFTER_THOUGHT, ASK_SENTENCE, FIRST_WORD_SECONDS, SENTENCE, model_process
 from bench.place import MEMORY, NothingToMeasure
 from bench.wire import Message, Wire
 from helmsman import Helmsman, load_settings
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 
 ROUNDS = 20
 PAUSE = 0.1
+AT_MOST = 1.05
 _SECONDS = 120
+_AFTER_THOUGHT = f", first word after {FIRST_WORD_SECONDS * 1000:.0f} ms"
 
 
 async def measure(rounds: int = ROUNDS) -> list[Row]:
@@ -45,24 +49,28 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
     for name in SCRIPTED_AGENTS:
         command = (find_claude_binary(),) if name == "claude" else find_agent_command(name)
         if command is not None and command[0] is not None:
-            rows.append(await _measure(name, [os.fspath(word) for word in command if word is not None], rounds))
+            rows += await _measure(name, [os.fspath(word) for word in command if word is not None], rounds)
     if not rows:
         raise NothingToMeasure("No agent beside Codex is here. Run: python scripts/fetch_agents.py")
     return rows
 
 
-async def _measure(name: str, command: Sequence[str], rounds: int) -> Row:
-    with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=MEMORY) as folder:
-        async with model_process() as url, _sides(name, command, Path(folder), url) as sides:
-            times = await by_turns(sides, rounds, pause=PAUSE)
+async def _measure(name: str, command: Sequence[str], rounds: int) -> list[Row]:
     title = "Claude Code" if name == "claude" else next(one.title for one in KNOWN if one.name == name)
-    return compared(f"a turn of a sentence of {title}, by the library", times["helmsman"], times["bare"], "bare", 1.05)
+    what, rows = f"a turn of a sentence of {title}, by the library", list[Row]()
+    with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=MEMORY) as folder:
+        async with model_process() as url, _sides(name, command, Path(folder), url) as turns:
+            for prompt, model in ((ASK_SENTENCE, ""), (ASK_AFTER_THOUGHT, _AFTER_THOUGHT)):
+                sides = {side: partial(turn, prompt) for side, turn in turns.items()}
+                times = await by_turns(sides, rounds, pause=PAUSE)
+                rows.append(compared(what + model, times["helmsman"], times["bare"], "bare", AT_MOST))
+    return rows
 
 
 @asynccontextmanager
 async def _sides(
     name: str, command: Sequence[str], folder: Path, url: str
-) -> AsyncIterator[Mapping[str, Callable[[], Awaitable[float]]]]:
+) -> AsyncIterator[Mapping[str, Callable[[str], Awaitable[float]]]]:
     address = url.removesuffix("/v1")
     repository = make_repository(folder / "repository")
 
@@ -79,17 +87,17 @@ async def _sides(
         session = await helm.start(ASK_SENTENCE, cwd=repository, agent=name, sandbox="danger-full-access")
         assert await session.wait(until="end", timeout=_SECONDS)
 
-        async def ours() -> float:
+        async def ours(prompt: str) -> float:
             began = time.perf_counter()
-            await session.say(ASK_SENTENCE)
+            await session.say(prompt)
             assert await session.wait(until="end", timeout=_SECONDS)
             taken = time.perf_counter() - began
             assert session.result == SENTENCE, session.error
             return taken
 
-        async def theirs() -> float:
+        async def theirs(prompt: str) -> float:
             began = time.perf_counter()
-            await bare(ASK_SENTENCE)
+            await bare(prompt)
             return time.perf_counter() - began
 
         yield {"bare": theirs, "helmsman": ours}

@@ -24,6 +24,10 @@ ASK_SENTENCE = "Do a sentence."
 ASK_COMMAND = "Do a command and a sentence."
 ASK_APPROVAL = "Do what needs an approval."
 ASK_STREAM = "Stream."
+ASK_AFTER_THOUGHT = "Think first."
+
+FIRST_WORD_SECONDS = 0.5
+"""How long real models take to their first word, about."""
 
 STREAMED_DELTAS = 400
 _BETWEEN_DELTAS = 0.05
@@ -33,8 +37,12 @@ _END_SECONDS = 10
 class _Pause(Gate):
     """A point where the stream takes a short rest, as that of a real model does."""
 
+    def __init__(self, seconds: float = _BETWEEN_DELTAS) -> None:
+        super().__init__()
+        self._seconds = seconds
+
     async def pass_through(self) -> None:
-        await anyio.sleep(_BETWEEN_DELTAS)
+        await anyio.sleep(self._seconds)
 
 
 async def _serve() -> None:
@@ -44,6 +52,7 @@ async def _serve() -> None:
         model.on(ASK_APPROVAL, run("true", escalate="please"), always(say(SENTENCE)))
         chunks = [part for number in range(STREAMED_DELTAS) for part in (f"word {number} ", _Pause())]
         model.on(ASK_STREAM, always(say(*chunks)))
+        model.on(ASK_AFTER_THOUGHT, always(say(_Pause(FIRST_WORD_SECONDS), SENTENCE)))
         print(model.base_url, flush=True)
         await anyio.to_thread.run_sync(sys.stdin.read)
 

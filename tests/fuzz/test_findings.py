@@ -153,7 +153,10 @@ async def test_what_is_started_while_an_engine_ends_runs_in_another_one(
         assert (session.status, session.result) == ("done", "Done.")
         await asking.respond(question.id, "deny")  # what runs in the other one goes on there
         assert await asking.wait(until="end", timeout=SECONDS)
-        assert asking.status == "done", asking.error
+        # Codex may hang up before it has told of the end, so its own record is what counts.
+        recorded = await helm.truth.turn(asking.id, asking.state.turn_id)
+        assert recorded is not None
+        assert (recorded.outcome, recorded.message) == ("completed", "Made.")
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,8 @@ class Budgets:
     def check(self, session: Session) -> None:
         """Look at what a session has spent: its turn may have to be stopped."""
         self._check_cost(session)
+        if not (usage := self._helm.ledger.usage_of(session.id)) or usage == Usage():
+            return  # what others have used was looked at before it began
         if session.id in self._checking:
             self._again.add(session.id)
             return

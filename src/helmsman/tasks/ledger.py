@@ -123,7 +123,7 @@ class Ledger:
         self._leaving = False
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
-        self._writing = anyio.Lock()
+        self._writing = anyio.Lock(fast_acquire=True)
         self.on_trouble: Callable[[RegistryUnavailable | None], None] = lambda _: None
         """Called when what is known cannot be written, and with None when it can again."""
         self._is_in_trouble = False

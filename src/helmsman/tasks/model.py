@@ -388,23 +388,31 @@ _FILLERS: Final = frozenset(
     ]
 )
 _NO_WORDS: Final = "task"
+_MOST_STEMS: Final = 1000
 
 
-def make_alias(instruction: str, is_taken: Callable[[str], bool]) -> str:
+def make_alias(instruction: str, is_taken: Callable[[str], bool], last: dict[str, int] | None = None) -> str:
     """A name for a task with this instruction that is not taken.
 
     A thousand tasks may say the same, so the number that makes them different is searched for in ever larger steps and then
-    halved in: one that is free, and the one before it is not.
+    halved in: one that is free, and the one before it is not. Mostly that is the one after the `last` that was given.
     """
     stem = alias_stem(instruction)
     if stem != _NO_WORDS and not is_taken(stem):
         return stem
     taken, free = (0, 1) if stem == _NO_WORDS else (1, 2)
+    last = {} if last is None else last
+    if (known := last.get(stem, 0)) > taken and is_taken(f"{stem}-{known}"):
+        taken, free = known, known + 1
+    step = 1
     while is_taken(f"{stem}-{free}"):
-        taken, free = free, free * 2
+        taken, free, step = free, free + step, step * 2
     while free - taken > 1:
         middle = (taken + free) // 2
         taken, free = (middle, free) if is_taken(f"{stem}-{middle}") else (taken, middle)
+    if len(last) >= _MOST_STEMS:
+        last.clear()
+    last[stem] = free
     return f"{stem}-{free}"
 
 

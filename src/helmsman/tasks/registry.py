@@ -89,6 +89,7 @@ class Registry:
         self._clock = clock or (lambda: datetime.now(UTC))
         self._database = Database(path, on_open=self._compact_if_needed, fence=fence)
         self._compacted = time.monotonic()
+        self._last_numbers: dict[str, int] = {}
 
     @property
     def path(self) -> Path:
@@ -145,7 +146,7 @@ class Registry:
                 if same is not None and _is_kept(same, now):
                     return same, False
                 connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key IN (?, ?)", keys)
-            alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name))
+            alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name), self._last_numbers)
             task = changed(Task(**values, alias=alias, created_at=now, updated_at=now), cleaned, now)
             columns = columns_of({field.name: getattr(task, field.name) for field in fields(task)})
             connection.execute(

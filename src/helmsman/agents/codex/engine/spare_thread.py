@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -120,14 +121,12 @@ class SpareThread:
         if any(known.config.get(key) for key in _WITH_EFFECTS) or _names_files(known.config):
             return None
         fallbacks = known.config.get("project_doc_fallback_filenames")
-        names = (*_INSTRUCTIONS, *(fallbacks if isinstance(fallbacks, list) else ()))
-        places = _places(settings.cwd, known.config)
+        names = (*_INSTRUCTIONS, *(map(str, fallbacks) if isinstance(fallbacks, list) else ()))
         homes = tuple(map(os.fspath, self._configuration.homes))
-        settings_places = (*homes, *_inside(places, (".codex",)))
-        if any(files_state(_inside(settings_places, ("hooks.json",)))):
+        hooks, instructions, folders = _files(homes, _places(settings.cwd, known.config), names)
+        if any(files_state(hooks)):
             return None
-        instructions = _inside((*homes, *places), map(str, names))
-        rules = tuple(_rules(settings_places))
+        rules = tuple(_rules(folders))
         today = time.strftime("%Y-%m-%d %Z")
         return known.state, files_state(instructions), rules, files_state(rules), _identity(settings.cwd), today
 
@@ -139,10 +138,17 @@ def _places(directory: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
     return places[: places.index(str(root)) + 1] if str(root) in places else places
 
 
-def _inside(places: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Files in directories. Texts, not paths: every turn ends and begins with this, and paths take longer than the look."""
-    names = tuple(names)
-    return [os.path.join(place, name) for place in places for name in names]  # noqa: PTH118
+@lru_cache(16)
+def _files(homes: tuple[str, ...], places: tuple[str, ...], names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Where hooks, instructions and folders of rules would be. Every turn ends and begins with this: paths take longer than
+    the look at them.
+    """
+    settings = (*homes, *_inside(places, (".codex",)))
+    return _inside(settings, ("hooks.json",)), _inside((*homes, *places), names), _inside(settings, ("rules",))
+
+
+def _inside(places: Iterable[str], names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(os.path.join(place, name) for place in places for name in names)  # noqa: PTH118
 
 
 def _is_plain(override: tuple[str, Any]) -> bool:
@@ -159,8 +165,8 @@ def _names_files(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _rules(places: Iterable[str]) -> Iterator[str]:
-    for place in _inside(places, ("rules",)):
+def _rules(folders: Iterable[str]) -> Iterator[str]:
+    for place in folders:
         try:
             yield from sorted(entry.path for entry in os.scandir(place))
         except OSError:  # there are none
