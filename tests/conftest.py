@@ -109,7 +109,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--few-versions",
         action="store_true",
-        help="outside of tests/matrix, run what is for all Codex versions on three: oldest, newest, one of those between",
+        help="but for the stories of tests/matrix, run what is for all Codex versions on three: oldest, newest, one between",
     )
 
 
@@ -128,7 +128,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_for_the_matrix_alone(item: pytest.Item) -> bool:
     """Whether it is one of the versions between that this test is spared: others for each test, so that all are tried."""
     mark, call = item.get_closest_marker("matrix"), getattr(item, "callspec", None)
-    if mark is None or mark.kwargs or call is None or "codex_binary" not in call.params or "matrix" in item.path.parts:
+    if mark is None or mark.kwargs or call is None or "codex_binary" not in call.params:
+        return False
+    if "matrix" in item.path.parts and not item.path.name.startswith("test_extras"):
         return False
     between = list(_all_versions().values())[1:-1]
     if call.params["codex_binary"] not in between:

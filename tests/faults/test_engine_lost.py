@@ -14,7 +14,7 @@ from helmsman.agents.codex.engine import app_server_engine
 from helmsman.agents.codex.wire import app_server
 from helmsman.agents.codex.wire.app_server import AppServer
 from helmsman.agents.keeper import starting
-from helmsman.errors import EngineError, EngineLost, HelmsmanError
+from helmsman.errors import EngineLost
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc
 
@@ -68,20 +68,14 @@ async def test_an_engine_killed_before_the_first_turn_is_replaced(scene: Scene) 
         await scene.next_session_works(helm)
 
 
-async def test_an_engine_killed_while_a_session_starts_is_told_to_who_started_it(scene: Scene) -> None:
-    errors: list[HelmsmanError] = []
-    entered: list[str] = []
-    told = anyio.Event()
-
-    def enter(task_id: str) -> None:
-        entered.append(task_id)
-        told.set()
+async def test_what_is_started_in_an_engine_that_is_killed_meanwhile_runs_in_another(scene: Scene) -> None:
+    """Nothing of it had begun."""
+    scene.model.on("begin", say("done"))
+    entered = anyio.Event()
+    sessions: list[Session] = []
 
     async def start(helm: Helmsman) -> None:
-        try:
-            await helm.start("never", cwd=scene.repo, on_task=enter)
-        except EngineError as error:
-            errors.append(error)
+        sessions.append(await helm.start("begin", cwd=scene.repo, on_task=lambda _: entered.set()))
 
     async with scene.helmsman() as helm:
         await helm.engine()
@@ -89,11 +83,12 @@ async def test_an_engine_killed_while_a_session_starts_is_told_to_who_started_it
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(start, helm)
-                await told.wait()
+                await entered.wait()
                 end_engine(signal.SIGKILL)
-        assert [error.code for error in errors] == ["engine_lost"]
-        assert [(await helm.tasks.get(task)).status for task in entered] == ["failed"]
-        await scene.next_session_works(helm)
+        (session,) = sessions
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert session.result == "done"
+        assert len(scene.model.requests) == 1
 
 
 @pytest.mark.parametrize("stage", [at_work, at_a_question])
@@ -155,17 +150,19 @@ async def test_an_interrupt_of_an_engine_that_hangs_ends_and_says_so(
 
 @bound
 @pytest.mark.usefixtures("impatient")
-async def test_a_start_in_an_engine_that_hangs_ends_and_the_next_one_works(
+async def test_what_is_started_in_an_engine_that_hangs_runs_in_another(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    scene.model.on("begin", say("done"))
     async with scene.helmsman() as helm:
         await helm.engine()
         end_engine(signal.SIGSTOP)
-        with monkeypatch.context() as patch, anyio.fail_after(SECONDS):
-            patch.setattr(AppServer._call, "__kwdefaults__", {"timeout": 0.5})
-            with pytest.raises(EngineLost, match="hangs"):
-                await helm.start("never", cwd=scene.repo)
-        await scene.next_session_works(helm)
+        with anyio.fail_after(SECONDS):
+            with monkeypatch.context() as patch:
+                patch.setattr(AppServer._call, "__kwdefaults__", {"timeout": 0.5})
+                session = await helm.start("begin", cwd=scene.repo)
+            assert await session.wait(until="end")
+        assert session.result == "done"
 
 
 @bound

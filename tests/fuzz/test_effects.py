@@ -179,7 +179,7 @@ ALLOWING_DEFENCES: dict[str, tuple[object, str, Any]] = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.rare
 @pytest.mark.parametrize("defence", ALLOWING_DEFENCES)
 def test_without_this_defence_something_is_allowed_that_nobody_meant(
     laboratory: EffectsLaboratory, own_effects: set[str], monkeypatch: pytest.MonkeyPatch, defence: str
@@ -260,6 +260,7 @@ DENYING_DEFENCES: dict[str, tuple[str, object, str, Any]] = {
 }
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("defence", DENYING_DEFENCES)
 def test_without_this_defence_something_slips_through_a_deny_rule(
     laboratory: EffectsLaboratory, monkeypatch: pytest.MonkeyPatch, defence: str
