@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 
 AXE = CACHE / "node_modules" / "axe-core" / "axe.min.js"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long, pytest.mark.needs_git]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare, pytest.mark.needs_git]
 
 
 async def test_an_outcome_is_asked_for_answered_and_shown_with_before_after_and_the_change(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 
 ICON = "document.querySelector('link[rel=icon]').getAttribute('href')"
 RECORD_NOTIFICATIONS = """

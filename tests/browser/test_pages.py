@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from helmsman.web.login import Logins
     from tests.browser.chromium import Chromium, Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 
 
 async def settled(session: Session) -> Session:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 
 
 @pytest.fixture

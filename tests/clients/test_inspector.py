@@ -46,7 +46,7 @@ def over_http(clients: NodeClients, server: HttpServer, era: str) -> Inspector:
     return Inspector(clients, server.url, "--transport", "http", "--header", header, "--protocol-era", era)
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", [pytest.param("legacy", marks=pytest.mark.rare), "modern"])
 async def test_the_whole_story(node_clients: NodeClients, serving: Serving, era: str) -> None:
     async with serving.over_http() as server:
         inspector = over_http(node_clients, server, era)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 60
 
 
@@ -67,7 +67,6 @@ async def test_what_all_machines_spend_counts_and_a_grant_holds_for_all_of_them(
     ]
 
 
-@pytest.mark.rare
 async def test_a_turn_on_one_machine_asks_when_others_have_used_up_the_budget_of_the_fleet(
     fleet: Fleet, model: ScriptedModel
 ) -> None:

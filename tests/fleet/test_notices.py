@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 60
 HOOK = Recipient(name="hook", way="webhook", url="https://hooks.example/T0P-S3CRET", secret="whsec_c2VjcmV0")
 
@@ -93,7 +93,6 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
     assert await one.next_for("") is None
 
 
-@pytest.mark.rare
 async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked_is_gone(
     fleet: Fleet, model: ScriptedModel, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 60
 
 
@@ -81,7 +81,6 @@ async def test_a_run_that_is_due_is_entered_once_by_whoever_comes_first_and_not_
             await anyio.to_thread.run_sync(worker.close)
 
 
-@pytest.mark.rare
 async def test_each_run_is_begun_once_though_one_of_two_machines_is_killed(fleet: Fleet, model: ScriptedModel) -> None:
     one, _ = await fleet.worker("one"), await fleet.worker("two")
     model.on("look", say("seen"))
@@ -101,7 +100,6 @@ async def test_each_run_is_begun_once_though_one_of_two_machines_is_killed(fleet
     assert sorted(begun) == sorted(task for (task,) in rows(fleet, "select id from helmsman.tasks"))
 
 
-@pytest.mark.rare
 async def test_a_schedule_of_a_fleet_is_seen_to_from_any_door_beside_those_of_the_machine(
     fleet: Fleet, model: ScriptedModel
 ) -> None:

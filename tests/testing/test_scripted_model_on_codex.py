@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from helmsman.testing.binaries import Version
     from tests.testing.conftest import Json, OpenAppServer, RawAppServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 
 WORKSPACE = {"sandbox": "workspace-write", "approvalPolicy": "on-request"}
 RETRIES = {"scripted": {"request_max_retries": 2, "stream_max_retries": 2}}

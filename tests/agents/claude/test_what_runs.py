@@ -101,6 +101,7 @@ async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
 
 
 @pytest.mark.anyio
+@pytest.mark.rare
 async def test_nobody_inside_tells_another_claude_what_to_do_and_nothing_begins_a_turn_by_itself(
     place: Place, model: ScriptedModel
 ) -> None:

@@ -148,7 +148,7 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
     assert "    AssertionError: -1 != 5" in (task.result or "").splitlines()
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: ScriptedModel, tmp_path: Path) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN})
     write(root, {"calc.py": FIXED, "test_calc.py": TESTS})

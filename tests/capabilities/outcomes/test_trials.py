@@ -170,7 +170,7 @@ async def test_a_fix_that_breaks_another_test_is_none(bench: Callable[..., Bench
     ]
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_missing_dependency_is_no_reproduction(bench: Callable[..., Bench]) -> None:
     place = bench({"calc.py": f"import not_installed\n{CALC}", "tests/test_calc.py": TESTS, "conftest.py": ""})
     async with trial(place.runner) as checks:
@@ -217,7 +217,7 @@ async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> No
     assert "calc.py without line 2 a new test fails: tests/test_new.py::test_sum" in shown.evidence[-1].what
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_new_tests_of_new_code_fail_against_the_code_before_or_a_hunk_taken_back(
     bench: Callable[..., Bench],
 ) -> None:
@@ -241,7 +241,7 @@ async def test_new_tests_of_new_code_fail_against_the_code_before_or_a_hunk_take
     assert dict(interface.added) == {"calc.half": "def half(a)"}
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_flaky_test_is_seen(bench: Callable[..., Bench]) -> None:
     flaky = (
         "from pathlib import Path\n\n\ndef test_now_and_then():\n    count = Path('count.log')\n"
