@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import psycopg
 import pytest
 
 from helmsman.agents.codex.detached.records import read_records
@@ -160,6 +161,18 @@ async def test_a_database_that_is_restarted_and_then_gone_for_two_leases_delays_
     assert all(worker.process.poll() is None for worker in fleet.workers.values())
 
 
+_NOTE_WHAT_RUNS_WITHOUT_A_MACHINE = """
+    create table helmsman.left_running (id text);
+    create function helmsman.note_left_running() returns trigger language plpgsql as $$ begin
+        insert into helmsman.left_running select id from helmsman.tasks where worker = old.id and status = 'working';
+        return null;
+    end $$;
+    create trigger note_left_running after delete on helmsman.workers
+    for each row execute function helmsman.note_left_running();
+"""
+"""Whoever looks in that moment takes it for cut off."""
+
+
 async def test_a_machine_that_is_stopped_hands_its_work_over_at_once(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
@@ -168,9 +181,13 @@ async def test_a_machine_that_is_stopped_hands_its_work_over_at_once(
     task = await fleet.start("work", options=FULL)
     await journal.begun("a")
     await fleet.worker("two", "--capacity", "1", lease=30)
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        connection.execute(_NOTE_WHAT_RUNS_WITHOUT_A_MACHINE)
     model.on("stopped in order", run(journal.command("a", 0.2)), say("done"))
     one.kill(signal.SIGTERM)
     assert await one.ended() == 143
     ended = await fleet.ended(task, 20)
     assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
     assert not journal.overlap("a")
+    with psycopg.connect(fleet.url) as connection:
+        assert connection.execute("select id from helmsman.left_running").fetchall() == []

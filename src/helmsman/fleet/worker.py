@@ -224,9 +224,11 @@ class Worker:
         with anyio.move_on_after(_STOP_SECONDS):
             while await anyio.to_thread.run_sync(engine_overviews, state_dir):  # noqa: ASYNC110 - processes
                 await anyio.sleep(0.05)
-        await self._database.soon(self._lease.give_back)
-        for task_id in tuple(self._taker.taken):
+        left = tuple(self._taker.taken)
+        for task_id in left:  # before the lease is gone: whoever finds a task without one takes it for cut off
             await self._database.soon(partial(hand_over_task, self._database, task_id, self.id))
+        await self._database.soon(self._lease.give_back)
+        for task_id in left:
             await self._taker.give_back(task_id, self.id)
 
     def drain(self) -> None:
