@@ -17,6 +17,7 @@ from helmsman.settings import ConfigFile
 from helmsman.steering.carrying import AWAY, CarriedSession
 from helmsman.steering.opening import Carried
 from helmsman.testing import CodexHome, hang, make_repository, run, say
+from tests.carrying import carried, gathered
 from tests.claude import claude_binary, claude_environment
 from tests.real_agents import real_agent
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman import Session, Settings
-    from helmsman.agents.transcripts import TranscriptPart
     from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare, pytest.mark.timeout(400)]
@@ -72,21 +72,6 @@ async def ended(session: Session) -> Session:
     return session
 
 
-async def carried(helm: Helmsman, agent: str, session_id: str) -> CarriedSession:
-    session = await CarriedSession.of(helm, agent, session_id)
-    assert session is not None
-    return session
-
-
-async def gathered(session: CarriedSession) -> list[TranscriptPart]:
-    found: list[TranscriptPart] = []
-    while parts := await session.tails():
-        for part in parts:
-            session.kept(part)
-        found += parts
-    return found
-
-
 @pytest.mark.parametrize("agent", ["claude", "qwen"])
 async def test_a_session_is_gone_on_with_on_another_machine_and_on_the_first_again(
     agent: str, tmp_path: Path, model: ScriptedModel
@@ -99,7 +84,7 @@ async def test_a_session_is_gone_on_with_on_another_machine_and_on_the_first_aga
     async with other.helm() as there:
         async with one.helm() as here:
             session = await ended(await here.start("first", cwd=one.repo, agent=agent, **FULL))
-            shipped = await carried(here, agent, session.id)
+            shipped = await carried(here, session.id, agent=agent)
             parts = await gathered(shipped)
             await here.say(session.id, "second")
             with anyio.fail_after(SECONDS):
@@ -109,7 +94,7 @@ async def test_a_session_is_gone_on_with_on_another_machine_and_on_the_first_aga
                     parts += await gathered(shipped)
             kill(with_variable(*one.own))
             await session.wait(until="end", timeout=SECONDS)
-        moved = await carried(there, agent, session.id)
+        moved = await carried(there, session.id, agent=agent)
         await moved.place(parts, other.repo)
         going = await ended(
             await there.start("third", cwd=other.repo, agent=agent, carried=Carried(session.id), **FULL)
@@ -122,11 +107,11 @@ async def test_a_session_is_gone_on_with_on_another_machine_and_on_the_first_aga
         await ended(await there.say(session.id, "fourth"))
         told = json.dumps(model.requests[-1].body)
         assert ("said third" in told, str(one.repo) in told.rpartition("said third")[2]) == (True, False)
-        parts = await gathered(await carried(there, agent, session.id))
+        parts = await gathered(await carried(there, session.id, agent=agent))
 
     async with one.helm() as here:
         await ended(await here.say(session.id, "fenced"))  # by a machine that does not know that it is out
-        await (await carried(here, agent, session.id)).place(parts, one.repo)
+        await (await carried(here, session.id, agent=agent)).place(parts, one.repo)
         back = await ended(await here.start("fifth", cwd=one.repo, agent=agent, carried=Carried(session.id), **FULL))
         told = json.dumps(model.requests[-1].body)
         assert (back.result, "said fourth" in told, "said fenced" in told) == ("said fifth", True, False)

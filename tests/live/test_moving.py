@@ -16,10 +16,11 @@ from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.storage.carrying import CodexTranscripts
 from helmsman.base.processes import descendants, kill
 from helmsman.errors import CannotMove
-from helmsman.steering.carrying import AWAY, CarriedSession
+from helmsman.steering.carrying import AWAY
 from helmsman.steering.opening import Carried
 from helmsman.testing import hang, make_repository, run, say
 from helmsman.testing.binaries import codex_version
+from tests.carrying import carried, gathered
 from tests.live.detached import Place, until
 
 if TYPE_CHECKING:
@@ -73,21 +74,6 @@ async def ended(session: Session) -> Session:
     with anyio.fail_after(SECONDS):
         await session.wait(until="end")
     assert session.error is None
-    return session
-
-
-async def gathered(session: CarriedSession) -> list[TranscriptPart]:
-    found: list[TranscriptPart] = []
-    while parts := await session.tails():
-        for part in parts:
-            session.kept(part)
-        found += parts
-    return sorted(found, key=lambda part: (part.file, part.start))
-
-
-async def carried(helm: Helmsman, session_id: str) -> CarriedSession:
-    session = await CarriedSession.of(helm, "codex", session_id)
-    assert session is not None
     return session
 
 
