@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import zlib
@@ -54,8 +55,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["SSL_CERT_DIR"] = str(_QUICK_CERTIFICATES)
     os.environ["HELMSMAN_SNAPSHOTS"] = "0"  # a seventh of all work here, for what few tests take back: see `snapshots`
     if sys.platform != "win32":
+        _hear_signals()
         warm.use(Path(given["warm"]) if given is not None else _start_warm(config))
     ClientSession._output_schema_validator = _validator_made_once  # type: ignore[method-assign]
+
+
+def _hear_signals() -> None:
+    """Under `nohup`, or behind a `&` in a script, they are ignored, and so they would be by all that tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _start_warm(config: pytest.Config) -> Path:
