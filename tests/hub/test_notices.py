@@ -17,7 +17,7 @@ import pytest
 
 from helmsman.testing import run, say
 from helmsman.testing.hubs import hub_pid
-from tests.hub.commands import done, whole
+from tests.hub.commands import begun, done, whole
 from tests.hub.test_schedules import ended
 from tests.notices.receivers import NtfyServer, Receiver, press
 
@@ -174,8 +174,14 @@ async def test_a_question_is_answered_from_the_phone_with_a_hub_killed_in_betwee
         (task,) = await ended(place, 1)
         assert (task.status, (place.directory / "made.txt").exists()) == ("completed", True)
         assert (await ntfy.until_published(2))[-1]["title"].endswith("Codex is done")
-        model.on("rest", say("Rested."))
-        assert (await done(whole("run", "rest", "-s", "read-only"), place)).code == 0
+        gate = model.gate()
+        model.on("rest", say(gate, "Rested."))
+        async with begun(whole("run", "rest", "-s", "read-only"), place) as followed:
+            assert followed.stderr is not None
+            with anyio.fail_after(SECONDS):
+                await followed.stderr.receive()  # it says which session, and follows it
+                gate.release()
+                assert await followed.wait() == 0
         for _ in range(2):  # what has ended by now has been looked at
             await told(place, "notify")
         assert len(ntfy.published) == 2, "who follows a session is not told of its end"
