@@ -240,20 +240,9 @@ class _DoorsChanges(Changes):
             )
         expected = digest if digest is not None else self.shown.last(viewer, session_id)
         away, _ = found
-
-        def check(diff: worktrees.TreeDiff) -> None:
-            self.shown.check(f"session {session_id}", diff.patch, expected)
-
+        check = self.shown.check_of(session_id, expected)
         applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))
-        return AppliedSession(
-            session_id=session_id,
-            repository=away.repository,
-            files=applied.files,
-            how=applied.how,
-            digest=applied.diff.digest,
-            stat=applied.diff.stat,
-            ended=(),
-        )
+        return AppliedSession.of(session_id, away.repository, applied)
 
     async def unsaved(self, session_id: str) -> Unsaved:
         return await super().unsaved(_of_this_machine(session_id))
