@@ -151,14 +151,14 @@ class FleetDatabase:
         async with self.connection() as connection:
             return await (await connection.execute(sql, values)).fetchone()
 
-    async def soon(self, do: Callable[[], Awaitable[ResultT]], *, seconds: float = _DOOR_SECONDS) -> ResultT:
+    async def soon(self, do: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Do what only reads, or may be done twice; try again for a while where the database is away.
 
         Raises:
             FleetUnavailable: It stays away.
             FleetNotReady: Nobody has set it up.
         """
-        until = time.monotonic() + seconds
+        until = time.monotonic() + _DOOR_SECONDS
         pause = _SHORTEST_PAUSE
         while True:
             try:

@@ -76,7 +76,6 @@ class _DoorsTasks(LocalTasks):
     def __init__(self, door: _Door, own: Helmsman) -> None:
         super().__init__(own)
         self._door = door
-        self._own = own
 
     async def run(self, instruction: str, **options: Any) -> str:
         return str((await self._door.start(instruction, **options)).task_id)
@@ -108,7 +107,6 @@ class FleetTasks(Tasks):
     def __init__(self, door: _Door, own: Helmsman) -> None:
         super().__init__(cast("Steering", own), env=own.environment)
         self.local = _DoorsTasks(door, own)
-        self._door = door
         self._lanes = door.link.lanes
         self._client = door.link.client
 

@@ -204,7 +204,8 @@ class TaskRun:
             return {"status": "canceled", "note": _cancelled(row["cancel_reason"])}, None
         if self._owned.epoch > MOST_ATTEMPTS:
             text = f"It was begun {MOST_ATTEMPTS} times, and each time its machine was lost. Look at what it does."
-            return _failure("machine_lost", text), None
+            error = {"code": "machine_lost", "message": text, "retryable": False}
+            return {"status": "failed", "error": error}, None
         try:
             spec = TurnSpec.kept(row["spec"])
             if spec is None:
@@ -557,10 +558,6 @@ class TaskRun:
 
 def _cancelled(reason: str | None) -> str:
     return f"It was cancelled: {reason}" if reason else CANCELED
-
-
-def _failure(code: str, message: str) -> dict[str, Any]:
-    return {"status": "failed", "error": {"code": code, "message": message, "retryable": False}}
 
 
 async def run_task(

@@ -85,10 +85,10 @@ _MOST_HUBS: Final = 3
 class _Copied:
     """A copy of a session: which hub it is of, and by how much its cursors are ahead of that one's."""
 
-    def __init__(self, session: Session, epoch: int, offset: int) -> None:
+    def __init__(self, session: Session, epoch: int) -> None:
         self.session = session
         self.epoch = epoch
-        self.offset = offset
+        self.offset = 0
         self.asking: dict[str, anyio.CancelScope] = {}
         self.time_left: Mapping[str, TimeLeft] = {}
         """Of its open questions, as the hub last said."""
@@ -134,7 +134,6 @@ class HubClient:
         """Calls that have a handler for a session whose id nobody knows yet: no other is asked in its place."""
         self._copies: dict[str, _Copied] = {}
         self._tool_calls: dict[str, ProgramToolCall] = {}
-        self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._answering: Peer | None = None
         """The same, also before this program has said what it follows."""
@@ -275,7 +274,6 @@ class HubClient:
         """Speak with one hub after the other."""
         try:
             while connection is not None:
-                self._connection = connection
                 transport = ConnectionTransport(connection, _MOST_BYTES if isinstance(self._way, HostWay) else math.inf)
                 peer = Peer(transport, on_notification=self._hear, on_request=self._run_tool)
                 self._answering = peer
@@ -529,7 +527,7 @@ class HubClient:
             feed = Feed(self._settings.event_buffer_size)
             session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
             feed.miss(copy.cursor - len(copy.events))
-            copied = self._copies[session_id] = _Copied(session, self._epoch, 0)
+            copied = self._copies[session_id] = _Copied(session, self._epoch)
             take_over(session, copy, 0)
             session.introduce(self.listeners)
         else:
