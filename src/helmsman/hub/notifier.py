@@ -116,7 +116,6 @@ class Notifier:
         self._read_again = anyio.Event()
         self.pending = 1
         """How many deliveries wait or are under way; not 0 while there may be some."""
-        self._store.notify = self.notify
         self._store.send_test = self.test
         self._store.settings = self.settings
         self._store.on_change.append(self._on_change)

@@ -87,8 +87,6 @@ class NoticeStore:
         self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-        self.notify: Callable[[News], None] = lambda _: None
-        """Has something told to whoever wants to hear of it. Nothing happens where nobody sends notices."""
         self.revision = 0
         """Grows when something was entered here, or has changed."""
         self.on_change: list[Callable[[], None]] = []
