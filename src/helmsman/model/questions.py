@@ -84,6 +84,27 @@ class Choice:
     reason: str | None = None
 
 
+def own_question(
+    session_id: str,
+    turn_id: str | None,
+    prompt: Prompt,
+    details: Mapping[str, Any],
+    question_type: QuestionType = "user_input",
+) -> Question:
+    """Something that Helmsman itself asks."""
+    from secrets import token_hex  # only here: few processes ask
+
+    return Question(
+        id=f"q_{token_hex(5)}",
+        type=question_type,
+        session_id=session_id,
+        turn_id=turn_id,
+        asker="Helmsman",
+        prompts=(prompt,),
+        details=details,
+    )
+
+
 def read_answers(question: Question, answers: Sequence[str]) -> tuple[Choice, ...]:
     """Check answers against the question.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import TYPE_CHECKING, Final
 
 from helmsman.capabilities.outcomes.telling import candidates_table
 from helmsman.errors import HelmsmanError
-from helmsman.model.questions import APPROVE, DENY, Prompt, Question
+from helmsman.model.questions import APPROVE, DENY, Prompt, Question, own_question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,12 +100,5 @@ async def _question(
         key="apply",
         descriptions={APPROVE: "bring it into the main tree, unstaged", DENY: "leave it in its worktree"},
     )
-    return Question(
-        id=f"q_{secrets.token_hex(5)}",
-        type="user_input",
-        session_id=session_id,
-        turn_id=session.state.turn_id,
-        asker="Helmsman",
-        prompts=(prompt,),
-        details={"diff": change.text[:_DIFF_CHARS], "directory": where},
-    )
+    details = {"diff": change.text[:_DIFF_CHARS], "directory": where}
+    return own_question(session_id, session.state.turn_id, prompt, details)

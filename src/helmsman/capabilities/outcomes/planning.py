@@ -7,7 +7,6 @@ The checks are commands, so they are asked for before the first step begins. Wha
 
 from __future__ import annotations
 
-import secrets
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -36,7 +35,7 @@ from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
 from helmsman.capabilities.outcomes.work import Found
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, Question
+from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, own_question
 from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
@@ -290,16 +289,8 @@ class _Planning:
             words="What to change (with revise)",
             descriptions={APPROVE: "go ahead, in a worktree", REVISE: "plan again", STOP: "leave it at the plan"},
         )
-        question = Question(
-            id=f"q_{secrets.token_hex(5)}",
-            type="user_input",
-            session_id=session_id,
-            turn_id=None,
-            asker="Helmsman",
-            prompts=(prompt,),
-            details={"plan": _in_words(made), "directory": str(self._root)},
-        )
-        answer = await work.ask(session_id, question)
+        details = {"plan": _in_words(made), "directory": str(self._root)}
+        answer = await work.ask(session_id, own_question(session_id, None, prompt, details))
         if answer is None:
             return [STOP, ""]
         if answer.value == REVISE and not answer.reason:
