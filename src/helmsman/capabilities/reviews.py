@@ -21,11 +21,11 @@ from helmsman.agents.review_text import review_text
 from helmsman.base.git import find_git
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import current
-from helmsman.capabilities.asked_reviews import ask_for_review, read_answer
 from helmsman.capabilities.outcomes.claims import ShownDiff, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
 from helmsman.capabilities.outcomes.findings import Reviewed
 from helmsman.capabilities.outcomes.untouched import look, nothing_changed, untouched
+from helmsman.capabilities.prompted_reviews import ask_for_review, read_answer
 from helmsman.capabilities.review_scope import (
     default_target,
     diff_of,

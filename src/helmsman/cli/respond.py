@@ -96,7 +96,7 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
 
 
 def _show(session: str, question: str | None, *, as_json: bool) -> int:
-    from helmsman.cli.question_text import open_question_lines
+    from helmsman.cli.open_question import open_question_lines
     from helmsman.model.question_text import question_as_dict
 
     async def look(helm: Helmsman, session_id: str) -> tuple[Session, list[Question]]:
@@ -127,7 +127,7 @@ def show_all(*, as_json: bool) -> int:
     """What is asked anywhere, oldest first, then what is on other machines; of what cannot be answered from here, where."""
     from rich.text import Text
 
-    from helmsman.cli.question_text import open_question_lines
+    from helmsman.cli.open_question import open_question_lines
     from helmsman.model.question_text import question_as_dict
 
     away: dict[str, str] = {}

@@ -41,7 +41,7 @@ from helmsman.fleet.attempts import (
     was_cut,
     words_for,
 )
-from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
+from helmsman.fleet.owned_task import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pictures import place_images
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of, usage_as_json

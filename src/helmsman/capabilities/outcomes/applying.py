@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from helmsman.capabilities.outcomes.telling import candidates_table
+from helmsman.capabilities.outcomes.report_text import candidates_table
 from helmsman.errors import HelmsmanError
 from helmsman.model.questions import APPROVE, DENY, Prompt, Question, own_question
 

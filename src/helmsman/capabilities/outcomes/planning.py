@@ -24,13 +24,13 @@ from helmsman.capabilities.outcomes.agent_reports import (
     texts_of,
 )
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
-from helmsman.capabilities.outcomes.checking import find_the_check, note_ready, runner_for
 from helmsman.capabilities.outcomes.claims import PlannedFile, inside, planned_files_exist
 from helmsman.capabilities.outcomes.comparing import opinion_on
 from helmsman.capabilities.outcomes.evidence import Evidence
+from helmsman.capabilities.outcomes.job_checks import find_the_check, note_ready, runner_for
 from helmsman.capabilities.outcomes.replacing import first_able, makers_of
+from helmsman.capabilities.outcomes.report_text import as_markdown, for_agent
 from helmsman.capabilities.outcomes.solving import SENT_BACK
-from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
 from helmsman.capabilities.outcomes.work import Found

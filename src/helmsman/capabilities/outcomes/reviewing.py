@@ -29,7 +29,7 @@ from helmsman.capabilities.outcomes.claims import ShownDiff
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
 from helmsman.capabilities.outcomes.findings import MergedFinding, Reviewed, merge_findings
 from helmsman.capabilities.outcomes.replacing import first_able
-from helmsman.capabilities.outcomes.telling import as_markdown
+from helmsman.capabilities.outcomes.report_text import as_markdown
 from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve

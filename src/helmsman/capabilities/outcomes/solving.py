@@ -19,12 +19,12 @@ import anyio.to_thread
 
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
-from helmsman.capabilities.outcomes.checking import note_ready, runner_for
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.comparing import compare
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
+from helmsman.capabilities.outcomes.job_checks import note_ready, runner_for
 from helmsman.capabilities.outcomes.replacing import first_able, makers_of
-from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
+from helmsman.capabilities.outcomes.report_text import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.errors import HelmsmanError
