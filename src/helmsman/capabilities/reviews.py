@@ -234,7 +234,7 @@ class Reviews:
         tasks = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session.id))
         task = next((one for one in tasks if REVIEWED in one.metadata), None)
         said = None if task is None else session.result if task.id == tasks[0].id else task.result
-        report = await self.told(session, said, own=await self._has_own(session.options.agent))
+        report = await self.read_report(session, said, own=await self._has_own(session.options.agent))
         reviewed = None if task is None else Reviewed.of(task.metadata[REVIEWED])
         if report is None or task is None or reviewed is None:
             return None if report is None else VerifiedReview(**_fields(report))
@@ -244,7 +244,7 @@ class Reviews:
             self._helm.ledger.update(task.id, {"metadata": {UNTOUCHED: kept}})
         return await anyio.to_thread.run_sync(_held, report, reviewed, kept)
 
-    async def told(self, session: Session, said: str | None, *, own: bool) -> ReviewReport | None:
+    async def read_report(self, session: Session, said: str | None, *, own: bool) -> ReviewReport | None:
         """What a reviewer reports, as it tells it: by its `own` review, or by `said`, its last message. None where it came
         to no end.
 

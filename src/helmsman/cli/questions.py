@@ -13,7 +13,7 @@ from helmsman.cli.consoles import message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.others import tell_who_is_away
+from helmsman.cli.others import print_unreachable
 from helmsman.cli.output import counted
 from helmsman.cli.respond import AskingSession, asking_everywhere, show_all
 from helmsman.errors import HelmsmanError
@@ -62,7 +62,7 @@ async def _answer_all(helm: Helmsman) -> int:
             (one, question) for one in asking for question in one.session.questions if (one.id, question.id) not in seen
         ]
         if not fresh:
-            tell_who_is_away(away)
+            print_unreachable(away)
             left = sum(max(1, len(one.session.questions)) for one in asking)
             if not left and not seen:
                 click.echo("No session asks anything.", err=True)

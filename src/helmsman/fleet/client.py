@@ -131,7 +131,7 @@ class FleetClient:
             except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
                 raise unavailable(error.orig or error) from error
         if row is not None:
-            await self.database.tell((DOORS, task_id), (QUEUES, row["queue"]))
+            await self.database.notify((DOORS, task_id), (QUEUES, row["queue"]))
             return task_of(row)
         return await self.with_key(draft) or await self.get(task_id)
 
@@ -331,7 +331,7 @@ class FleetClient:
         while True:
             with suppress(psycopg.Error):
                 async with self.database.listening(DOORS) as payloads:
-                    self._tell_all()  # what was notified while nobody listened
+                    self._wake_all()  # what was notified while nobody listened
                     self._listening.set()
                     async for task_id in payloads:
                         if (changed := self._changed.pop(task_id, None)) is not None:
@@ -340,7 +340,7 @@ class FleetClient:
                         self._any_changed = anyio.Event()
             await anyio.sleep(0.5)
 
-    def _tell_all(self) -> None:
+    def _wake_all(self) -> None:
         changed, self._changed = self._changed, {}
         for event in (*changed.values(), self._any_changed):
             event.set()

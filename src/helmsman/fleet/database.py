@@ -189,7 +189,7 @@ class FleetDatabase:
             await anyio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def tell(self, *news: tuple[str, str]) -> None:
+    async def notify(self, *news: tuple[str, str]) -> None:
         """Notify whoever listens to a channel, of what is stored by now. It may be lost: who waits looks now and then.
 
         Not in the transaction that stores something, where many do so at once: Postgres writes transactions that notify one

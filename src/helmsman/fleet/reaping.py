@@ -112,7 +112,7 @@ async def move_from_dead_hosts(database: FleetDatabase) -> None:
         for row in rows:
             await connection.execute("update helmsman.tasks set queue = %s where id = %s", (row["queue"], row["id"]))
     if rows:
-        await database.tell(*((QUEUES, row["queue"]) for row in rows))
+        await database.notify(*((QUEUES, row["queue"]) for row in rows))
 
 
 async def stop_late_tasks(database: FleetDatabase, enqueuer: Enqueuer) -> None:

@@ -179,14 +179,14 @@ class Worker:
             tasks.start_soon(self._listen)
             tasks.start_soon(self._taker.take)
             tasks.start_soon(self._sweep)
-            tasks.start_soon(self._keep_up)
+            tasks.start_soon(self._drop_expired)
             tasks.start_soon(self._keep_schedules)
             tasks.start_soon(self._post(helm).run)
             self.ready.set()
             await self._leaving.wait()
             while self._taker.taken and not self._is_stopping:
                 await sleep_until(self._woken, 1.0)
-            await self._let_go()
+            await self._release_work()
             tasks.cancel_scope.cancel()
         if failed:
             raise failed[0]
@@ -210,7 +210,7 @@ class Worker:
         self._labels = tuple(labels)
         return versions, self._labels
 
-    async def _let_go(self) -> None:
+    async def _release_work(self) -> None:
         """Stop what runs, for others to go on with."""
         with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as stopping:
@@ -304,7 +304,7 @@ class Worker:
                 log.debug("the fleet could not be looked after: %s", error)
             await anyio.sleep(pause)
 
-    async def _keep_up(self) -> None:
+    async def _drop_expired(self) -> None:
         while True:
             try:
                 await drop_expired(self._database, self._enqueuer)

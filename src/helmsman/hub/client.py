@@ -275,7 +275,7 @@ class HubClient:
         try:
             while connection is not None:
                 transport = ConnectionTransport(connection, _MOST_BYTES if isinstance(self._way, HostWay) else math.inf)
-                peer = Peer(transport, on_notification=self._hear, on_request=self._run_tool)
+                peer = Peer(transport, on_notification=self._on_notification, on_request=self._run_tool)
                 self._answering = peer
                 with closing(connection):
                     async with background_tasks() as tasks:
@@ -479,16 +479,16 @@ class HubClient:
     def sessions(self) -> Mapping[str, Session]:
         return {session_id: copied.session for session_id, copied in self._copies.items()}
 
-    def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         try:
-            self._take_news(method, params)
+            self._apply_notification(method, params)
         except Exception:
             if not isinstance(self._way, HostWay):
                 raise
             if self._answering is not None:
                 self._answering.give_up(EngineProtocolError(f"{self._host} tells what makes no sense."))
 
-    def _take_news(self, method: str, params: Mapping[str, Any]) -> None:
+    def _apply_notification(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
             case "event":
                 copied = self._copies[params["session"]]

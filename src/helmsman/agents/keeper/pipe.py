@@ -105,7 +105,7 @@ class Pipe:
 
     def send_to_child(self, line: bytes, number: int = 0) -> None:
         """Say something to the child. Input of an owner has a number, and the owner hears when the child has it."""
-        self._watcher.told(line)
+        self._watcher.on_input(line)
         data = memoryview(line + b"\n")
         self._unwritten.append((number, data))
         self._unwritten_bytes += len(data)
@@ -144,14 +144,14 @@ class Pipe:
             self._want(self._stdout, selectors.EVENT_READ, False, None)
             return False
         for line in self._from_child.feed(data):
-            self._heard(line)
+            self._on_output(line)
         if self._backlog.is_full:
             self._want(self._stdout, selectors.EVENT_READ, False, None)
         self._say_more()
         return True
 
-    def _heard(self, line: bytes) -> None:
-        self._watcher.heard(line)
+    def _on_output(self, line: bytes) -> None:
+        self._watcher.on_output(line)
         if self._awaited is not None and self._is_awaited(line):
             self._awaited = None
             self.answer = line.decode("utf-8", "replace")

@@ -51,7 +51,7 @@ async def apply_verified(
     if work.wanted.apply == "ask":
 
         async def ask() -> bool:
-            work.tell("Somebody is asked whether to apply the verified change.")
+            work.report_progress("Somebody is asked whether to apply the verified change.")
             answer = await work.ask(session_id, await _question(work, session_id, evidence, candidates))
             return answer is not None and answer.value == APPROVE
 
@@ -59,7 +59,7 @@ async def apply_verified(
             return "refused", None, []
 
     async def apply() -> dict[str, str | None]:
-        work.tell("The verified change is being applied.")
+        work.report_progress("The verified change is being applied.")
         try:
             await work.changes.apply(session_id, digest=diff["digest"])
         except HelmsmanError as problem:

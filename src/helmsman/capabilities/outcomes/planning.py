@@ -206,7 +206,7 @@ class _Planning:
         return best, f"Plan {best.number} has {len(best.plan.steps)} step(s). {opinion['said'] or 'It has the fewest.'}"
 
     async def _begin(self, name: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
-        self._work.tell(f"{agent} plans.")
+        self._work.report_progress(f"{agent} plans.")
         check = "" if self._check is None else f" Where a step has no check of its own, `{self._check}` is run."
         prompt = "\n\n".join(
             [
@@ -280,7 +280,7 @@ class _Planning:
 
     async def _ask(self, session_id: str, made: _Plan, compared: str | None) -> list[str]:
         work = self._work
-        work.tell("Somebody is asked whether the plan is to be carried out.")
+        work.report_progress("Somebody is asked whether the plan is to be carried out.")
         prompt = Prompt(
             text="Carry out this plan, step by step, each verified by its check?"
             + (f" {compared}" if compared else ""),
@@ -305,7 +305,7 @@ class _Planning:
             step["status"] = "not_run"
         try:
             for number, step in enumerate(made.steps, 1):
-                work.tell(f"{agent} is at step {number} of {len(made.steps)}: {step['title']}")
+                work.report_progress(f"{agent} is at step {number} of {len(made.steps)}: {step['title']}")
                 turn = await self._begin_step(agent, made, number, carried.session_id)
                 carried.session_id = turn.session.id
                 if not await self._to_its_check(number, made, turn):
