@@ -22,9 +22,9 @@ import anyio
 from helmsman import _version
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
+from helmsman.hub.admission import why_not_served
 from helmsman.hub.connection import Connection
 from helmsman.hub.launch import LATER, LISTENER_FD, LOCK, LOCK_FD, LOG, NEXT, UP
-from helmsman.hub.peer import why_not_served
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
