@@ -69,9 +69,9 @@ class _Hello:
         self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *there = fields
         self.arguments = [text_in(argument) for argument in arguments.split(",")]  # of which one may be empty
         self.is_elsewhere = bool(there)
+        """Whether the process is on another machine: its connection may break, and it comes back."""
         self.called = ""
         """What this machine is called where the process is."""
-        """Whether the process is on another machine: its connection may break, and it comes back."""
         self.environment = environment_in(environment)
         if there:
             called = self.environment.get(CALLED, "")

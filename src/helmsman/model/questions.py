@@ -83,6 +83,11 @@ class Choice:
     value: str
     reason: str | None = None
 
+    @property
+    def in_full(self) -> str:
+        """The answer as it was given: the choice, and after a colon why."""
+        return self.value if self.reason is None else f"{self.value}: {self.reason}"
+
 
 def own_question(
     session_id: str,

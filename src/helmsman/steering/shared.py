@@ -90,9 +90,9 @@ class Shared:
         else:
             self.is_recovered.set()
         self.keys = OnceEach[Session]()
+        """What is being begun, or could not be registered, by its idempotency key."""
         self.registering = set[str]()
         """The sessions whose turn somebody else began, and is about to be a task."""
-        """What is being begun, or could not be registered, by its idempotency key."""
         self.open_fleet: OpenFleet | None = None
         """Opens the fleet of a door that has one. None where doors cannot reach any."""
         self._exit = AsyncExitStack()
