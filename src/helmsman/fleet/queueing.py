@@ -64,14 +64,14 @@ def _be_quiet() -> None:
 class Enqueuer:
     """Puts tasks into queues, in the transaction in which they are written down. Its methods block: call them in threads."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, connections: int = 4, name: str = "helmsman door queue") -> None:
         _be_quiet()
         address = sa.make_url(url).set(drivername="postgresql+psycopg")
         self.engine: Engine = sa.create_engine(
             address,
-            pool_size=4,
+            pool_size=connections,
             max_overflow=0,
-            connect_args={"connect_timeout": 5, "application_name": "helmsman door queue", "prepare_threshold": None},
+            connect_args={"connect_timeout": 5, "application_name": name, "prepare_threshold": None},
         )
         self._client = DBOSClient(
             system_database_engine=self.engine,
