@@ -249,7 +249,7 @@ class Taker:
     def _system(self) -> Any:
         return cast("Any", self._dbos)._sys_db  # noqa: SLF001
 
-    async def give_back(self, task_id: str, owner: str) -> bool:
+    async def requeue(self, task_id: str, owner: str) -> bool:
         """Have a task taken anew, if it is still this (dead) worker's. Whoever comes late changes nothing."""
         is_back = await anyio.to_thread.run_sync(self._system.reenqueue_for_recovery, task_id, [owner], "codex")
         if is_back:

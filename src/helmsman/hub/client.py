@@ -47,7 +47,7 @@ from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSI
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.hub.program_parts import PartInHub, ProgramToolCall
 from helmsman.model.client_tools import definitions_of, functions_of
-from helmsman.sessions.copies import by_own_clock, take_facts, take_over
+from helmsman.sessions.copies import apply_facts, by_own_clock, take_over
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -494,30 +494,30 @@ class HubClient:
                 copied = self._copies[params["session"]]
                 copied.session.apply(decoded(params["event"]))
                 if "facts" in params:
-                    self._take_facts(copied, decoded(params["facts"]))
+                    self._apply_facts(copied, decoded(params["facts"]))
                 self._notice(copied)
             case "facts":
                 copied = self._copies[params["session"]]
-                self._take_facts(copied, decoded(params["facts"]))
+                self._apply_facts(copied, decoded(params["facts"]))
                 self._notice(copied)
             case "copy":
-                self._notice(self._take_copy(params["session"], params["copy"]))
+                self._notice(self._apply_copy(params["session"], params["copy"]))
             case "called":
                 self._functions[params["number"]](*decoded(params["arguments"]))
             case _:
                 log.debug("the hub said %s, which means nothing here", method)
 
-    def _take_facts(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+    def _apply_facts(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
         facts = by_own_clock(facts, self._ahead)
-        take_facts(copied.session, facts, offset=copied.offset)
-        self._take_time_left(copied, facts)
+        apply_facts(copied.session, facts, offset=copied.offset)
+        self._apply_time_left(copied, facts)
 
-    def _take_time_left(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+    def _apply_time_left(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
         copied.time_left = facts.get("deadlines", {})
         for question_id, deadline in copied.session.deadlines.items():
             deadline.change(copied.time_left.get(question_id, deadline.time_left))
 
-    def _take_copy(self, session_id: str, content: Any) -> _Copied:
+    def _apply_copy(self, session_id: str, content: Any) -> _Copied:
         copy = decoded(content)
         copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
         copied = self._copies.get(session_id)
@@ -533,7 +533,7 @@ class HubClient:
         else:
             copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
             copied.epoch = self._epoch
-        self._take_time_left(copied, copy.facts)
+        self._apply_time_left(copied, copy.facts)
         return copied
 
     def _notice(self, copied: _Copied) -> None:
