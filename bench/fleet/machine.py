@@ -18,7 +18,7 @@ import anyio
 from helmsman import Helmsman, load_settings
 from helmsman.base.concurrency import sleep_until
 from helmsman.fleet.lease import DeclaredDead
-from helmsman.fleet.owned import NotOwner, OwnedTask
+from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.worker import DECLARED_DEAD, Worker, WorkerOptions
 from helmsman.model.questions import Prompt, Question

@@ -70,7 +70,6 @@ OTHER_TABLES: Final = frozenset(
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
-"""The variable with the token of a remote engine. No file can set it, and no Codex that Helmsman starts is given it."""
 _APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
 _DAY_MS: Final = 24 * 60 * 60 * 1000

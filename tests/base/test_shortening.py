@@ -74,4 +74,4 @@ def test_any_data_can_be_cut(value: object, limit: int) -> None:
     shown, missing = shortened(value, limit)
     json.dumps(shown)
     assert missing >= 0
-    assert type(within(value, 400, text_limit=limit)) is type(value)
+    assert type(within(value, 400)) is type(value)

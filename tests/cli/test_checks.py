@@ -171,11 +171,11 @@ def test_detaching_says_what_it_means_and_why_it_is_not_possible(
     none, why = line("0.20.0")
     assert none == "warning"
     assert "cannot run as an app-server" in why
-    monkeypatch.setattr(codex_checks, "tells_sandboxed", lambda: True)
+    monkeypatch.setattr(codex_checks, "can_tell_sandboxed", lambda: True)
     on_pipe, what = line("0.145.0")
     assert on_pipe == "ok"
     assert "an engine of its own (Codex 0.163.0 and newer can share one)" in what
-    monkeypatch.setattr(codex_checks, "tells_sandboxed", lambda: False)
+    monkeypatch.setattr(codex_checks, "can_tell_sandboxed", lambda: False)
     reachable, why = line("0.145.0")
     assert reachable == "warning"
     assert "network access" in why

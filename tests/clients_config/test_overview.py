@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from helmsman.clients.overview import look_at_clients
+from helmsman.clients.overview import inspect_clients
 from tests.clients_config.conftest import LAUNCH
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def look(person: Person, *, missing: str = "") -> dict[str, ClientFinding]:
-    found = look_at_clients(person.around, {LAUNCH}, which=lambda name: None if name == missing else name)
+    found = inspect_clients(person.around, {LAUNCH}, which=lambda name: None if name == missing else name)
     return {finding.client.key: finding for finding in found}
 
 
@@ -59,5 +59,5 @@ def test_a_file_that_cannot_be_read_is_told(person: Person) -> None:
 def test_a_home_that_is_the_project_is_looked_at_once(person: Person) -> None:
     person.install("cursor")
     around = type(person)(person.home, person.home, person.state).around
-    (finding,) = look_at_clients(around, {LAUNCH}, which=lambda name: name)
+    (finding,) = inspect_clients(around, {LAUNCH}, which=lambda name: name)
     assert finding.detail.count("points here") == 1

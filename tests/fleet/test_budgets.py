@@ -12,7 +12,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.errors import InvalidSetting
 from helmsman.fleet.budgets import FleetBudgets, set_budget, states_of_fleet
-from helmsman.fleet.owned import OwnedTask
+from helmsman.fleet.owned_task import OwnedTask
 from helmsman.model.events import Usage
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings

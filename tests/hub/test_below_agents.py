@@ -18,7 +18,7 @@ from helmsman.hub.control import ask_hub
 from helmsman.testing import run, say
 from mcp import Client
 from tests.claude import claude_binary, claude_environment
-from tests.hub.test_peers import PROBE, written
+from tests.hub.test_admission import PROBE, written
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:

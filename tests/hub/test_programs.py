@@ -18,6 +18,7 @@ import pytest
 from helmsman import ClientTool, Helmsman, run_step
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
 from helmsman.hub.control import ask_hub
+from helmsman.hub.interface import ConnectionTransport
 from helmsman.model.events import AgentMessage, ItemEnded, QuestionClosed, TurnEnded
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import Gate, add, call, patch, run, say
@@ -62,8 +63,9 @@ async def asked(session: Session) -> Question:
 @contextmanager
 def stopped_reading(client: HubClient) -> Iterator[None]:
     """The program is busy with something else, and reads nothing that the hub says."""
-    connection = client._connection
-    assert connection is not None
+    transport = client._answering._transport if client._answering is not None else None
+    assert isinstance(transport, ConnectionTransport)
+    connection = transport._connection
     receive, may_read = connection._receive, anyio.Event()
 
     async def wait_and_receive() -> bytes:

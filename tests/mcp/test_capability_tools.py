@@ -67,7 +67,7 @@ async def client(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     """Debugging here is a turn that does what its request says."""
 
     async def one_turn(work: Work) -> Found:
-        work.tell("at work")
+        work.report_progress("at work")
         done = await work.start("begin", work.wanted.request, sandbox="workspace-write", approval_policy="on-request")
         verified = done.said == "fixed"
         return Found(verified=verified, summary=done.said, report={**REPORT, "verified": verified}, diff="the diff")

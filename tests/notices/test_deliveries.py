@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 def tell(house: House, about: str = "x") -> None:
-    house.shared.notices.notify(News(kind="hub", about=about, title="Something is wrong"))
+    house.notifier.notify(News(kind="hub", about=about, title="Something is wrong"))
 
 
 def is_tried(times: int, known: tuple[Delivery, ...]) -> bool:

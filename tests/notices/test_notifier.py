@@ -191,8 +191,8 @@ async def test_limits_and_the_death_of_a_hub_are_told_of_once(
         assert "It goes on by itself at" in reached.json["text"]
         (task,) = (await house.helm.tasks.list())[0]
         await house.helm.extras.limits.go_on(task, "in 3h")
-        house.shared.notices.notify(death_of(7))
-        house.shared.notices.notify(death_of(7))
+        house.notifier.notify(death_of(7))
+        house.notifier.notify(death_of(7))
         _, died = await receiver.until(2)
         assert died.json["kind"] == "hub"
         await house.settled()
@@ -270,7 +270,7 @@ async def test_settings_that_make_no_sense_when_a_hub_begins_lose_nothing(state_
     receiver.answers = [503]
     clock = Clock()
     async with opened(state_dir, webhook(receiver), clock=clock) as house:
-        house.shared.notices.notify(death_of(7))
+        house.notifier.notify(death_of(7))
         await house.log(lambda known: [(one.attempts, one.status) for one in known] == [(1, "pending")])
     with pytest.raises(InvalidSetting):
         async with opened(state_dir, settings=wrong, clock=clock) as house:

@@ -164,7 +164,7 @@ async def test_nothing_is_granted_by_a_button_that_was_not_shown_whole(
     async with opened(state_dir, by_ntfy(ntfy)) as house:
         session = await house.start(project)
         asked = replace(question(details=details), session_id=session.id)
-        house.shared.notices.notify(question_news(asked, directory=str(project), agent="played"))
+        house.notifier.notify(question_news(asked, directory=str(project), agent="played"))
         await house.settled()
         (delivery,) = await house.delivered("dropped")  # it is not open in this session
         news = question_news(asked, directory=str(project), agent="played")

@@ -22,7 +22,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.base.peers import tells_sandboxed
+from helmsman.base.peers import can_tell_sandboxed
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say
@@ -292,7 +292,7 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
         assert (folder / "tried-here").exists()
 
     listens = Feature.GUARDED_SOCKET.is_in(Version(*codex_version))
-    await refused_or_done(reach, refused=not listens and not tells_sandboxed())
+    await refused_or_done(reach, refused=not listens and not can_tell_sandboxed())
     assert list(folder.glob("reached-*")) == []
 
 

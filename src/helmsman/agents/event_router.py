@@ -42,9 +42,6 @@ class EventRouter:
         for child in self.children(session_id):
             del self._parents[child]
 
-    def is_attached(self, session_id: str) -> bool:
-        return session_id in self._sinks
-
     def owner(self, thread_id: str) -> str | None:
         """The session that a thread's events go to: itself, or the one whose sub-agent it is."""
         if thread_id in self._sinks:

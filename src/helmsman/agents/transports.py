@@ -94,14 +94,13 @@ async def open_stdio(
     *,
     title: str,
     env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
 ) -> AsyncIterator[StdioTransport]:
     """A child process for the length of the block.
 
     Raises:
         EngineStartFailed: The program cannot be run.
     """
-    async with open_child(tasks, argv, env=env, cwd=cwd) as child:
+    async with open_child(tasks, argv, env=env) as child:
         transport = StdioTransport(child, title)
         tasks.start_soon(transport.close_output_after_exit)
         yield transport

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 REMOTE_TOKEN: Final = "HELMSMAN_CODEX_REMOTE_TOKEN"  # noqa: S105 - its name
+"""The variable with the token of a remote engine. No file can set it, and no Codex that Helmsman starts is given it."""
 
 
 def is_loopback(host: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -117,6 +118,32 @@ def _try_lock(descriptor: int) -> bool:
 # Whether a place is inside the allowed roots (`HELMSMAN_ALLOWED_ROOTS`): the one comparison that everyone uses.
 #
 # A path is what it leads to: its links are followed first, so a link inside that leads outside is outside.
+
+
+def size_and_time(path: Path | os.DirEntry[str]) -> tuple[int, int]:
+    """The size of a file, and when it changed, in nanoseconds; zeros where it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+def changed_at(path: Path) -> datetime:
+    """When a file was last written; long ago where it is gone."""
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return datetime.fromtimestamp(0, UTC)
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Which file, or directory, this is, whatever its name; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def is_inside(path: str | os.PathLike[str], roots: Sequence[Path]) -> bool:

@@ -40,6 +40,13 @@ def amount(value: object) -> float | None:
     return float(value)
 
 
+def fraction(value: object) -> float | None:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= 1 else None
+
+
 def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else NO_FIELDS
 

@@ -202,9 +202,9 @@ class Peer:
         """Answer a request. False when it was answered before, or the conversation is over: nothing is sent then."""
         return self._answer(request_id, {"id": request_id, "result": result})
 
-    def refuse(self, request_id: RequestId, message: str, code: int = METHOD_NOT_FOUND) -> bool:
+    def refuse(self, request_id: RequestId, message: str) -> bool:
         """Answer a request with an error; see `respond`."""
-        return self._answer(request_id, {"id": request_id, "error": {"code": code, "message": message}})
+        return self._answer(request_id, {"id": request_id, "error": {"code": METHOD_NOT_FOUND, "message": message}})
 
     def _answer(self, request_id: RequestId, message: Mapping[str, Any]) -> bool:
         if request_id not in self._unanswered or self._closed is not None:

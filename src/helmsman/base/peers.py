@@ -29,7 +29,7 @@ _LOCAL_CREDENTIALS_BYTES: Final = 76
 
 
 @lru_cache(maxsize=1)
-def tells_sandboxed() -> bool:
+def can_tell_sandboxed() -> bool:
     """Whether a sandboxed process can be told from us: not where we may gain no privileges ourselves."""
     try:
         return sys.platform == "linux" and _confinement("self")[0] == 0

@@ -64,18 +64,18 @@ def shortened_text(text: str, limit: int, whole: str = "", *, below: str = "") -
     return f"{text[:head]}{mark}{text[-tail:]}", missing
 
 
-def shortened(value: Any, text_limit: int, whole: str = "") -> tuple[Any, int]:
+def shortened(value: Any, text_limit: int) -> tuple[Any, int]:
     """The value with each text in it cut to about `text_limit` characters, and how many characters are missing."""
-    return _Cutter(text_limit, _MAX_ENTRIES, whole).cut(value, _MAX_DEPTH)
+    return _Cutter(text_limit, _MAX_ENTRIES, "").cut(value, _MAX_DEPTH)
 
 
-def within(value: Any, limit: int = ANSWER_CHARS, whole: str = "", *, text_limit: int = TEXT_CHARS) -> Any:
-    """The value cut to at most about `limit` characters of JSON, and each text in it to `text_limit`.
+def within(value: Any, limit: int = ANSWER_CHARS, whole: str = "") -> Any:
+    """The value cut to at most about `limit` characters of JSON, and each text in it to `TEXT_CHARS`.
 
     What fits, and that is nearly everything, is returned as it is. Else texts are cut, the longest first; and only where
     that is not enough, lists are.
     """
-    shown, entries = value, _ALL
+    shown, entries, text_limit = value, _ALL, TEXT_CHARS
     most = text_limit + len(_mark(2**63, whole)) + 2
     while not _fits(shown, limit, most):
         shown, _ = _Cutter(text_limit, entries, whole).cut(value, _MAX_DEPTH)
@@ -88,9 +88,10 @@ def within(value: Any, limit: int = ANSWER_CHARS, whole: str = "", *, text_limit
     return shown
 
 
-def last_lines(lines: list[str], count: int, limit: int = OUTPUT_CHARS) -> list[str]:
-    """At most `count` of the last lines, each cut to `LINE_CHARS`, and of those as many as `limit` has room for."""
+def last_lines(lines: list[str], count: int) -> list[str]:
+    """At most `count` of the last lines, each cut to `LINE_CHARS`, and of those as many as `OUTPUT_CHARS` has room for."""
     shown: list[str] = []
+    limit = OUTPUT_CHARS
     for line in reversed(lines[-count:] if count else []):
         shown.append(cut(line, LINE_CHARS))
         limit -= len(shown[-1]) + 1

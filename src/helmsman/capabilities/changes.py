@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from helmsman.model.unified_diff import FileStat
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.worktrees import Discarded, Leftover, TreeDiff, Unsaved, Worktree
+    from helmsman.worktrees import Applied, Discarded, Leftover, TreeDiff, Unsaved, Worktree
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +85,18 @@ class AppliedSession:
     digest: str
     stat: str
     ended: tuple[str, ...]
+
+    @classmethod
+    def of(cls, session_id: str, repository: Path, applied: Applied, ended: tuple[str, ...] = ()) -> AppliedSession:
+        return cls(
+            session_id=session_id,
+            repository=repository,
+            files=applied.files,
+            how=applied.how,
+            digest=applied.diff.digest,
+            stat=applied.diff.stat,
+            ended=ended,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,20 +173,9 @@ class Changes:
         refuse_outside(tree.repository, self._helm.settings.allowed_roots, "session_id")  # of today
         expected = digest if digest is not None else self.shown.last(viewer, session_id)
         ended = await self.end_commands(tree)
-
-        def check(diff: TreeDiff) -> None:
-            self.shown.check(f"session {session_id}", diff.patch, expected)
-
+        check = self.shown.check_of(session_id, expected)
         applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty, check=check))
-        return AppliedSession(
-            session_id=session_id,
-            repository=tree.repository,
-            files=applied.files,
-            how=applied.how,
-            digest=applied.diff.digest,
-            stat=applied.diff.stat,
-            ended=ended,
-        )
+        return AppliedSession.of(session_id, tree.repository, applied, ended)
 
     async def settle(self, session_id: str) -> tuple[str, ...]:
         """See to it that nobody is at work in a session's worktree and nothing runs there; in words, what did.

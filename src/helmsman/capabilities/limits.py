@@ -8,7 +8,6 @@ hears of it, so that the next hub goes on with it; it can be cancelled, moved, o
 from __future__ import annotations
 
 import logging
-import secrets
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +17,7 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import GO_ON
-from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question
+from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
 from helmsman.tasks.spec import TurnSpec
@@ -138,12 +137,4 @@ def _question(session: Session, resumes_at: datetime) -> Question:
         key="limit",
         descriptions={WAIT: "the task waits and goes on then", STOP: "the task ends here, as failed"},
     )
-    return Question(
-        id=f"q_{secrets.token_hex(5)}",
-        type="user_input",
-        session_id=session.id,
-        turn_id=session.state.turn_id,
-        asker="Helmsman",
-        prompts=(prompt,),
-        details={"directory": session.directory},
-    )
+    return own_question(session.id, session.state.turn_id, prompt, {"directory": session.directory})

@@ -10,7 +10,6 @@ answer) ends it. Each of these turns is a task.
 from __future__ import annotations
 
 import logging
-import secrets
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -28,7 +27,7 @@ from helmsman.capabilities.outcomes.untouched import look, nothing_changed
 from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
 from helmsman.model.inputs import session_options, turn_input
-from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question
+from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question, own_question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -179,16 +178,9 @@ def _question(session: Session, evidence: Sequence[Evidence]) -> Question:
             STOP: "do nothing",
         },
     )
-    return Question(
-        id=f"q_{secrets.token_hex(5)}",
-        type="user_input",
-        session_id=session.id,
-        turn_id=session.state.turn_id,
-        asker="Helmsman",
-        prompts=(prompt,),
-        details={"plan": _plan_of(session), "directory": session.directory}
-        | (verdict(evidence).as_dict() if evidence else {}),
-    )
+    details = {"plan": _plan_of(session), "directory": session.directory}
+    seen = verdict(evidence).as_dict() if evidence else {}
+    return own_question(session.id, session.state.turn_id, prompt, details | seen)
 
 
 def _last_text(session: Session, kind: type[ProposedPlan] | type[AgentMessage]) -> str:

@@ -25,7 +25,7 @@ from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import TurnEnded
 from helmsman.model.options import DEFAULT_AGENT, WRITES
-from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question
+from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question, own_question
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -95,20 +95,14 @@ def command_question(session: Session, command: str, tree: Worktree, allowance: 
     """
     if not command.strip() or len(command) > _COMMAND_CHARS or "\0" in command:
         raise InvalidInput(f"A command has 1 to {_COMMAND_CHARS} characters. Put a longer one into a script.")
-    return Question(
-        id=f"q_{secrets.token_hex(5)}",
-        type="command_approval",
-        session_id=session.id,
-        turn_id=session.state.turn_id,
-        asker="Helmsman",
-        prompts=(Prompt(text=why, options=(APPROVE, APPROVE_SESSION, DENY)),),
-        details={
-            "command": command,
-            "directory": str(tree.repository / allowance.folder),
-            "sandbox": allowance.place,
-            "reason": f"{why} It runs in a worktree of this repository: {tree.path / allowance.folder}",
-        },
-    )
+    details = {
+        "command": command,
+        "directory": str(tree.repository / allowance.folder),
+        "sandbox": allowance.place,
+        "reason": f"{why} It runs in a worktree of this repository: {tree.path / allowance.folder}",
+    }
+    prompt = Prompt(text=why, options=(APPROVE, APPROVE_SESSION, DENY))
+    return own_question(session.id, session.state.turn_id, prompt, details, "command_approval")
 
 
 def end_stopped(helm: Steering, session: Session) -> None:

@@ -21,11 +21,11 @@ from helmsman.agents.review_text import review_text
 from helmsman.base.git import find_git
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import current
-from helmsman.capabilities.asked_reviews import ask_for_review, read_answer
 from helmsman.capabilities.outcomes.claims import ShownDiff, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
 from helmsman.capabilities.outcomes.findings import Reviewed
 from helmsman.capabilities.outcomes.untouched import look, nothing_changed, untouched
+from helmsman.capabilities.prompted_reviews import ask_for_review, read_answer
 from helmsman.capabilities.review_scope import (
     default_target,
     diff_of,
@@ -234,7 +234,7 @@ class Reviews:
         tasks = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session.id))
         task = next((one for one in tasks if REVIEWED in one.metadata), None)
         said = None if task is None else session.result if task.id == tasks[0].id else task.result
-        report = await self.told(session, said, own=await self._has_own(session.options.agent))
+        report = await self.read_report(session, said, own=await self._has_own(session.options.agent))
         reviewed = None if task is None else Reviewed.of(task.metadata[REVIEWED])
         if report is None or task is None or reviewed is None:
             return None if report is None else VerifiedReview(**_fields(report))
@@ -244,7 +244,7 @@ class Reviews:
             self._helm.ledger.update(task.id, {"metadata": {UNTOUCHED: kept}})
         return await anyio.to_thread.run_sync(_held, report, reviewed, kept)
 
-    async def told(self, session: Session, said: str | None, *, own: bool) -> ReviewReport | None:
+    async def read_report(self, session: Session, said: str | None, *, own: bool) -> ReviewReport | None:
         """What a reviewer reports, as it tells it: by its `own` review, or by `said`, its last message. None where it came
         to no end.
 

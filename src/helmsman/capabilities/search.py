@@ -135,7 +135,7 @@ class TranscriptSearch:
                 log.warning("the search index cannot be used: %s", error)
         return await anyio.to_thread.run_sync(self._read_all, await self._all(), wanted, is_wanted, limit)
 
-    def keep_up(self) -> None:
+    def update_soon(self) -> None:
         """Begin to bring the index up to date, unless that was done lately: who searches then need not wait for it."""
         if time.monotonic() - self._updated_at >= _LATELY_SECONDS and has_full_text():
             self._begin()
@@ -215,7 +215,7 @@ class TranscriptSearch:
         self._unread = len(stale)
         await anyio.to_thread.run_sync(self._forget_gone, known.keys() - self._listed.keys())
         while stale:
-            stale, seconds = await anyio.to_thread.run_sync(self._take_in, stale)
+            stale, seconds = await anyio.to_thread.run_sync(self._index_some, stale)
             self._unread = len(stale)
             await anyio.sleep(seconds if stale else 0)  # others want the processor too
 
@@ -226,7 +226,7 @@ class TranscriptSearch:
         if gone := [one for one in unlisted if self._helm.truth.look_up(one) is None]:
             self._index.forget(gone)
 
-    def _take_in(self, sessions: list[SessionInfo]) -> tuple[list[SessionInfo], float]:
+    def _index_some(self, sessions: list[SessionInfo]) -> tuple[list[SessionInfo], float]:
         """Index the first of these; those that are left, and the processor's time that it took."""
         began = time.thread_time()
         entries: list[IndexedSession] = []

@@ -15,7 +15,9 @@ from helmsman.errors import DiffChanged
 from helmsman.worktrees.patch_stat import files_of, stat_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from helmsman.worktrees import TreeDiff
 
 _REMEMBERED: Final = 1000
 _NAMED_FILES: Final = 10
@@ -44,6 +46,10 @@ class ShownDiffs:
     def last(self, viewer: str | None, what: str) -> str | None:
         """The digest of what somebody was shown last."""
         return None if viewer is None else self._last.get((viewer, what))
+
+    def check_of(self, session_id: str, expected: str | None) -> Callable[[TreeDiff], None]:
+        """Refuses changes of a session that are not the expected ones (`check`)."""
+        return lambda diff: self.check(f"session {session_id}", diff.patch, expected)
 
     def check(self, what: str, patch: bytes, expected: str | None) -> None:
         """Refuse changes that are not the expected ones. Nothing expected: anything goes.

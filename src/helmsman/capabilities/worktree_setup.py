@@ -78,7 +78,7 @@ class WorktreeSetup:
             return False
         command, problem = await anyio.to_thread.run_sync(_due, tree)
         if problem is not None:
-            await self._tell(session, tree, f"The worktree was not set up: {problem}", "")
+            await self._report(session, tree, f"The worktree was not set up: {problem}", "")
         if command is None:
             return False
         hold_turn(self._helm, session, task_id, _WAITS, partial(self._ask_and_run, tree, command), go_on)
@@ -88,13 +88,15 @@ class WorktreeSetup:
         session = held.session
         allowance = CommandAllowance.of(session)
         if allowance.writes == "nothing":
-            await self._tell(session, tree, f"The worktree was not set up ({command}): the session may not write.", "")
+            await self._report(
+                session, tree, f"The worktree was not set up ({command}): the session may not write.", ""
+            )
             return
         refused = await consent_of(self._helm, session)(command, tree, allowance, _WHY)
         if refused == STOPPED:
             return
         if refused is not None:
-            await self._tell(session, tree, f"The worktree was not set up ({command}): {refused}.", "")
+            await self._report(session, tree, f"The worktree was not set up ({command}): {refused}.", "")
             return
         try:
             with held.at_work(f"set-up of {tree.name}"):
@@ -107,7 +109,7 @@ class WorktreeSetup:
                     timeout=SET_UP_SECONDS,
                 )
         except HelmsmanError as error:
-            await self._tell(session, tree, f"The worktree could not be set up ({command}): {error.message}", "")
+            await self._report(session, tree, f"The worktree could not be set up ({command}): {error.message}", "")
             return
         if result.timed_out:
             said = f"The set-up of the worktree ({command}) did not end in {SET_UP_SECONDS:.0f} s."
@@ -115,9 +117,9 @@ class WorktreeSetup:
             said = f"The worktree was set up ({command}) in {result.seconds:.1f} s."
         else:
             said = f"The set-up of the worktree failed ({command}): exit code {result.exit_code}."
-        await self._tell(session, tree, said, result.output, shown=not result.passed)
+        await self._report(session, tree, said, result.output, shown=not result.passed)
 
-    async def _tell(self, session: Session, tree: Worktree, said: str, output: str, *, shown: bool = False) -> None:
+    async def _report(self, session: Session, tree: Worktree, said: str, output: str, *, shown: bool = False) -> None:
         path = set_up_of(tree)
         try:
             await anyio.to_thread.run_sync(replace_file, path, f"{said}\n\n{output}".rstrip() + "\n")

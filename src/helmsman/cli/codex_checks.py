@@ -14,7 +14,7 @@ from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bo
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.json_values import mapping
-from helmsman.base.peers import tells_sandboxed
+from helmsman.base.peers import can_tell_sandboxed
 from helmsman.cli.check_report import Check
 from helmsman.cli.output import counted
 from helmsman.errors import HelmsmanError, InvalidSetting
@@ -240,7 +240,7 @@ def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
     survives = "work and open questions survive the process that started them"
     if is_shared(binary):
         return Check("Detaching", "ok", survives)
-    if not tells_sandboxed():
+    if not can_tell_sandboxed():
         detail = (
             f"work goes on without you, but not in a sandbox with network access: commands of Codex {binary.version} could "
             "reach the engine, as this system does not tell them apart."

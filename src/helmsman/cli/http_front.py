@@ -11,7 +11,7 @@ import secrets
 import select
 import signal
 import socket
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from helmsman._version import __version__
 from helmsman.cli.exit_codes import ExitCode
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from helmsman.httpd.listening import HttpOptions
     from helmsman.settings import Settings
-
-_ANSWER_BYTES: Final = 65536
 
 
 class _Stop(Exception):

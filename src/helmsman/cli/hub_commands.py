@@ -69,9 +69,9 @@ class _Hello:
         self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *there = fields
         self.arguments = [text_in(argument) for argument in arguments.split(",")]  # of which one may be empty
         self.is_elsewhere = bool(there)
+        """Whether the process is on another machine: its connection may break, and it comes back."""
         self.called = ""
         """What this machine is called where the process is."""
-        """Whether the process is on another machine: its connection may break, and it comes back."""
         self.environment = environment_in(environment)
         if there:
             called = self.environment.get(CALLED, "")
@@ -181,7 +181,7 @@ class HubHost(Host):
         self.log_level = log_level
         self.stdin = _as_text(_Input(self._read_stdin, on_terminal=hello.on_terminal[0]))
         self.stdout = _as_text(_Output(partial(self._say, "o"), on_terminal=hello.on_terminal[1]))
-        self.stderr = _as_text(_Output(self.say_err, on_terminal=hello.on_terminal[2]))
+        self.stderr = _as_text(_Output(self.write_stderr, on_terminal=hello.on_terminal[2]))
         self.is_open = True
         self._hello = hello
         self._connection = connection
@@ -295,7 +295,7 @@ class HubHost(Host):
             return ExitCode.INTERRUPTED
         except BaseException:  # nothing that a command does ends the hub
             if self._hello.completing is None:
-                self.say_err(traceback.format_exc().encode("utf-8", "backslashreplace"))
+                self.write_stderr(traceback.format_exc().encode("utf-8", "backslashreplace"))
             log.warning("%s failed", " ".join(self._hello.arguments[:1]), exc_info=True)
             return ExitCode.FAILED
 
@@ -308,7 +308,7 @@ class HubHost(Host):
 
     # --- its streams -------------------------------------------------------------------------------------------------
 
-    def say_err(self, data: bytes) -> None:
+    def write_stderr(self, data: bytes) -> None:
         self._say("e", data)
 
     def _say(self, kind: str, data: bytes) -> None:
@@ -397,7 +397,7 @@ class _CommandLogs(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         by = host()
         if isinstance(by, HubHost) and by.is_open and record.levelno >= by.log_level:
-            by.say_err(f"{self.format(record)}\n".encode("utf-8", "backslashreplace"))
+            by.write_stderr(f"{self.format(record)}\n".encode("utf-8", "backslashreplace"))
 
 
 def _route_streams() -> None:

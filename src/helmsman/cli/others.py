@@ -54,7 +54,7 @@ async def ask_others(
     return dict(sorted(answers.items()))
 
 
-def tell_who_is_away(away: dict[str, str]) -> None:
+def print_unreachable(away: dict[str, str]) -> None:
     """Say which machines what is shown is not from."""
     for name, why in sorted(away.items()):
         click.echo(f"{name} is away, so nothing of it is shown: {one_line(why)[:500]}", err=True)

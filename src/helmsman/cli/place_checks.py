@@ -18,7 +18,7 @@ from helmsman.cli.check_report import Check
 from helmsman.cli.client_files import surroundings
 from helmsman.cli.hub_service import service_of
 from helmsman.clients.launch import Running, launch_words
-from helmsman.clients.overview import look_at_clients
+from helmsman.clients.overview import inspect_clients
 from helmsman.errors import InvalidSetting, RegistryUnavailable
 from helmsman.hub.control import ask_hub
 from helmsman.notices.config import NotifySettings
@@ -224,7 +224,7 @@ def _snapshots(seconds: float, settings: Settings, binary: CodexBinary | None) -
 def check_clients(settings: Settings) -> list[Check]:
     running = Running.now()
     here = {launch_words(running, shared=False), launch_words(running, shared=True)}
-    found = look_at_clients(surroundings(settings), here)
+    found = inspect_clients(surroundings(settings), here)
     if not found:
         return [Check("Clients", "ok", "none runs Helmsman yet (`helmsman install CLIENT` adds it)")]
     return [

@@ -13,18 +13,15 @@ from helmsman.cli.consoles import message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.others import tell_who_is_away
+from helmsman.cli.others import print_unreachable
 from helmsman.cli.output import counted
 from helmsman.cli.respond import AskingSession, asking_everywhere, show_all
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    from anyio import CancelScope
-
     from helmsman.model.answered_by import Answered
     from helmsman.model.questions import Question
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import Session
 
 
 @cli_command(
@@ -62,7 +59,7 @@ async def _answer_all(helm: Helmsman) -> int:
             (one, question) for one in asking for question in one.session.questions if (one.id, question.id) not in seen
         ]
         if not fresh:
-            tell_who_is_away(away)
+            print_unreachable(away)
             left = sum(max(1, len(one.session.questions)) for one in asking)
             if not left and not seen:
                 click.echo("No session asks anything.", err=True)
@@ -82,6 +79,7 @@ async def _answer(one: AskingSession, question: Question) -> None:
     from rich.text import Text
 
     from helmsman.base.concurrency import background_tasks
+    from helmsman.sessions.desk import cancel_when_closed
     from helmsman.terminal import ask_on_terminal
 
     console = message_console()
@@ -89,7 +87,7 @@ async def _answer(one: AskingSession, question: Question) -> None:
     answered: Answered | None = None
     with anyio.CancelScope() as scope:
         async with background_tasks() as tasks:
-            tasks.start_soon(_until_closed, one.session, question, scope)
+            tasks.start_soon(cancel_when_closed, one.session, question, scope)
             answered = await ask_on_terminal(one.session, question)
     if answered is None:
         return
@@ -97,9 +95,3 @@ async def _answer(one: AskingSession, question: Question) -> None:
         await one.session.respond(question.id, *answered.answers, by=answered.by)
     except HelmsmanError as error:  # somebody was quicker, or the session is gone: the next one may be well
         console.print(f"  {visible(error.message)}", style="yellow")
-
-
-async def _until_closed(session: Session, question: Question, scope: CancelScope) -> None:
-    while any(one.id == question.id for one in session.questions):
-        await session.feed.changed()
-    scope.cancel()

@@ -14,7 +14,7 @@ from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, with_helmsman
-from helmsman.cli.others import GLANCE_SECONDS, ask_others, tell_who_is_away
+from helmsman.cli.others import GLANCE_SECONDS, ask_others, print_unreachable
 from helmsman.cli.output import print_json, print_result, standing
 from helmsman.cli.session_ids import SHORT, short_id, there
 from helmsman.errors import QuestionNotOpen
@@ -96,7 +96,7 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
 
 
 def _show(session: str, question: str | None, *, as_json: bool) -> int:
-    from helmsman.cli.question_text import open_question_lines
+    from helmsman.cli.open_question import open_question_lines
     from helmsman.model.question_text import question_as_dict
 
     async def look(helm: Helmsman, session_id: str) -> tuple[Session, list[Question]]:
@@ -127,12 +127,12 @@ def show_all(*, as_json: bool) -> int:
     """What is asked anywhere, oldest first, then what is on other machines; of what cannot be answered from here, where."""
     from rich.text import Text
 
-    from helmsman.cli.question_text import open_question_lines
+    from helmsman.cli.open_question import open_question_lines
     from helmsman.model.question_text import question_as_dict
 
     away: dict[str, str] = {}
     asking = with_helmsman(lambda helm: asking_everywhere(helm, away))
-    tell_who_is_away(away)
+    print_unreachable(away)
     if as_json:
         shown = [
             {
@@ -207,7 +207,7 @@ def show_asking_elsewhere() -> None:
         for one in asking:
             line = Text.assemble("  ", (one.short_id, "cyan"), f"  {one_line(one.instruction)[:200]}")
             console.print(line, overflow="ellipsis", no_wrap=True)
-    tell_who_is_away(away)
+    print_unreachable(away)
 
 
 async def _asking(helm: Helmsman) -> list[AskingSession]:

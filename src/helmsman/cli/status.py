@@ -56,7 +56,7 @@ def command(session: str, lines: int, as_json: bool) -> int:
 
 
 def _print(session: Session, status: StatusOutput, lines: int) -> None:
-    from helmsman.cli.question_text import open_question_lines
+    from helmsman.cli.open_question import open_question_lines
     from helmsman.shapes.session_status import how_long
 
     standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status

@@ -24,7 +24,7 @@ class ClientFinding:
     fix: str = ""
 
 
-def look_at_clients(
+def inspect_clients(
     around: Surroundings, here: Collection[tuple[str, ...]], *, which: Callable[[str], str | None] = shutil.which
 ) -> list[ClientFinding]:
     """One finding for each client whose files say something of Helmsman or Codex, or cannot be read.

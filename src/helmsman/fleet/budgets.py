@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from psycopg.rows import DictRow
 
     from helmsman.fleet.database import FleetDatabase
-    from helmsman.fleet.owned import OwnedTask
+    from helmsman.fleet.owned_task import OwnedTask
     from helmsman.model.events import Usage
     from helmsman.tasks.prices import Prices
 

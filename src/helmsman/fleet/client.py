@@ -131,7 +131,7 @@ class FleetClient:
             except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
                 raise unavailable(error.orig or error) from error
         if row is not None:
-            await self.database.tell((DOORS, task_id), (QUEUES, row["queue"]))
+            await self.database.notify((DOORS, task_id), (QUEUES, row["queue"]))
             return task_of(row)
         return await self.with_key(draft) or await self.get(task_id)
 
@@ -139,7 +139,7 @@ class FleetClient:
         """The task that was accepted with its key, if one was."""
         if draft.idempotency_key is None:
             return None
-        row = await self._one("select * from helmsman.tasks where key = %s", (draft.idempotency_key,))
+        row = await self.one("select * from helmsman.tasks where key = %s", (draft.idempotency_key,))
         return None if row is None else of_agents(task_of(row), draft.agent)
 
     async def _refuse_impossible(self, draft: FleetDraft) -> None:
@@ -190,7 +190,7 @@ class FleetClient:
         return task_of(await self._row(reference))
 
     async def _row(self, reference: str) -> DictRow:
-        row = await self._one(
+        row = await self.one(
             "select * from helmsman.tasks where id = %(ref)s or alias = %(ref)s order by number desc limit 1",
             {"ref": clean_text(reference)},
         )
@@ -232,7 +232,7 @@ class FleetClient:
     async def outcome(self, reference: str) -> TaskOutcome:
         """What a task did; nothing where it has not ended."""
         row = await self._row(reference)
-        found = await self._one("select content from helmsman.outcomes where task = %s", (row["id"],))
+        found = await self.one("select content from helmsman.outcomes where task = %s", (row["id"],))
         return kept({} if found is None else found["content"])
 
     async def machines(self) -> Sequence[Machine]:
@@ -272,7 +272,7 @@ class FleetClient:
 
     async def events(self, task_id: str, offset: int = 0, limit: int = _PAGE) -> FleetEvents:
         """What is stored of what happened in a task, from an offset on. `limit` is of batches, not of events."""
-        row = await self._one("select stopped_at, id from helmsman.tasks where id = %s", (task_id,))
+        row = await self.one("select stopped_at, id from helmsman.tasks where id = %s", (task_id,))
         if row is None:
             raise TaskNotFound(f"There is no task {task_id} in the fleet.")
         rows = await self._all(
@@ -331,7 +331,7 @@ class FleetClient:
         while True:
             with suppress(psycopg.Error):
                 async with self.database.listening(DOORS) as payloads:
-                    self._tell_all()  # what was notified while nobody listened
+                    self._wake_all()  # what was notified while nobody listened
                     self._listening.set()
                     async for task_id in payloads:
                         if (changed := self._changed.pop(task_id, None)) is not None:
@@ -340,7 +340,7 @@ class FleetClient:
                         self._any_changed = anyio.Event()
             await anyio.sleep(0.5)
 
-    def _tell_all(self) -> None:
+    def _wake_all(self) -> None:
         changed, self._changed = self._changed, {}
         for event in (*changed.values(), self._any_changed):
             event.set()
@@ -389,7 +389,7 @@ class FleetClient:
         if any(clean_text(answer) != answer for answer in answers):
             raise AnswerInvalid("The answer has characters that are no valid text. Remove them.")
         values = {"task": task_id, "question": question_id, "answer": Jsonb(list(answers)), "by": Jsonb(encoded(by))}
-        row = await self._one(_ANSWER, values)
+        row = await self.one(_ANSWER, values)
         if row is None:
             raise QuestionNotOpen(f"Question {question_id} of task {task_id} was answered by somebody else just now.")
 
@@ -398,7 +398,7 @@ class FleetClient:
     async def cancel(self, reference: str, reason: str | None = None, *, timeout: float | None = 60.0) -> Task:
         """Stop a task; returns when all of it has really stopped, or the time is up. One that has ended stays as it is."""
         task_id = (await self._row(reference))["id"]
-        row = await self._one(_CANCEL, {"task": task_id, "reason": clean_text(reason)})
+        row = await self.one(_CANCEL, {"task": task_id, "reason": clean_text(reason)})
         if row is not None and row["status"] == "canceled":
             with suppress(
                 sa.exc.SQLAlchemyError
@@ -411,11 +411,11 @@ class FleetClient:
     async def drain(self, name: str) -> bool:
         """Have a machine take nothing more, and end when what it runs has ended; whether there is such a machine."""
         sql = "update helmsman.workers set draining = true where name = %s returning helmsman.tell_worker(id, '')"
-        return await self._one(sql, (name,)) is not None
+        return await self.one(sql, (name,)) is not None
 
     # --- the database ------------------------------------------------------------------------------------------------
 
-    async def _one(self, sql: LiteralString, values: Sequence[Any] | Mapping[str, Any] = ()) -> DictRow | None:
+    async def one(self, sql: LiteralString, values: Sequence[Any] | Mapping[str, Any] = ()) -> DictRow | None:
         return await self.database.soon(lambda: self.database.one(sql, values))
 
     async def _all(self, sql: LiteralString, values: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[DictRow]:

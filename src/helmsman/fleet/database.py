@@ -151,14 +151,14 @@ class FleetDatabase:
         async with self.connection() as connection:
             return await (await connection.execute(sql, values)).fetchone()
 
-    async def soon(self, do: Callable[[], Awaitable[ResultT]], *, seconds: float = _DOOR_SECONDS) -> ResultT:
+    async def soon(self, do: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Do what only reads, or may be done twice; try again for a while where the database is away.
 
         Raises:
             FleetUnavailable: It stays away.
             FleetNotReady: Nobody has set it up.
         """
-        until = time.monotonic() + seconds
+        until = time.monotonic() + _DOOR_SECONDS
         pause = _SHORTEST_PAUSE
         while True:
             try:
@@ -189,7 +189,7 @@ class FleetDatabase:
             await anyio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def tell(self, *news: tuple[str, str]) -> None:
+    async def notify(self, *news: tuple[str, str]) -> None:
         """Notify whoever listens to a channel, of what is stored by now. It may be lost: who waits looks now and then.
 
         Not in the transaction that stores something, where many do so at once: Postgres writes transactions that notify one

@@ -76,7 +76,6 @@ class _DoorsTasks(LocalTasks):
     def __init__(self, door: _Door, own: Helmsman) -> None:
         super().__init__(own)
         self._door = door
-        self._own = own
 
     async def run(self, instruction: str, **options: Any) -> str:
         return str((await self._door.start(instruction, **options)).task_id)
@@ -108,7 +107,6 @@ class FleetTasks(Tasks):
     def __init__(self, door: _Door, own: Helmsman) -> None:
         super().__init__(cast("Steering", own), env=own.environment)
         self.local = _DoorsTasks(door, own)
-        self._door = door
         self._lanes = door.link.lanes
         self._client = door.link.client
 
@@ -240,20 +238,9 @@ class _DoorsChanges(Changes):
             )
         expected = digest if digest is not None else self.shown.last(viewer, session_id)
         away, _ = found
-
-        def check(diff: worktrees.TreeDiff) -> None:
-            self.shown.check(f"session {session_id}", diff.patch, expected)
-
+        check = self.shown.check_of(session_id, expected)
         applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))
-        return AppliedSession(
-            session_id=session_id,
-            repository=away.repository,
-            files=applied.files,
-            how=applied.how,
-            digest=applied.diff.digest,
-            stat=applied.diff.stat,
-            ended=(),
-        )
+        return AppliedSession.of(session_id, away.repository, applied)
 
     async def unsaved(self, session_id: str) -> Unsaved:
         return await super().unsaved(_of_this_machine(session_id))

@@ -52,10 +52,10 @@ def queue_next(enqueuer: Enqueuer, lane: str) -> None:
         if row is not None:
             delay = row.delay if row.delay is not None and row.delay > 0 else None
             enqueuer.put(connection, row.id, row.queue, priority=row.priority, delay=delay)
-            tell_workers(connection, row.queue)
+            notify_workers(connection, row.queue)
 
 
-def tell_workers(connection: sa.Connection, queue: str) -> None:
+def notify_workers(connection: sa.Connection, queue: str) -> None:
     """With the end of the transaction, that something waits. Blocks."""
     connection.execute(_TELL, {"queue": queue})
 

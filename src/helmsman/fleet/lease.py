@@ -157,7 +157,7 @@ class Lease:
                     renewed(asked_at)
             await sleep_until(wake(), pause)
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         """This worker ends: its work is for the others, at once."""
         await self._database.one("delete from helmsman.workers where id = %s returning id", (self.id,))
 

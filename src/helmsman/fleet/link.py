@@ -180,7 +180,7 @@ class FleetLink:
         """Tell all that is stored by now, and follow what is not over."""
         known.is_followed = True
         try:
-            is_over = await self._tell_stored(known)
+            is_over = await self._deliver_stored(known)
         except BaseException:
             known.is_followed = False
             raise
@@ -189,7 +189,7 @@ class FleetLink:
         else:
             self._tasks.start_soon(self._follow, known)
 
-    async def _tell_stored(self, known: _Followed) -> bool:
+    async def _deliver_stored(self, known: _Followed) -> bool:
         """Tell what there is; whether nothing more is to come."""
         while True:
             task = await self._next(known)
@@ -199,7 +199,7 @@ class FleetLink:
                 before = known.offset
                 page = await self.client.events(task.id, known.offset)
                 known.offset = page.offset
-                self._tell(known, page.events)
+                self._deliver(known, page.events)
                 if page.is_over:
                     await self._end(known, task)
                     break
@@ -239,7 +239,7 @@ class FleetLink:
                         return
                     async for page in self.client.follow(task.id, known.offset):
                         is_away, known.offset = False, page.offset
-                        self._tell(known, page.events)
+                        self._deliver(known, page.events)
                         if any(isinstance(event, QuestionAsked) for event in page.events):
                             await self._set_clocks(known, task)
                     await self._end(known, task)
@@ -255,14 +255,14 @@ class FleetLink:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _tell(self, known: _Followed, events: Sequence[Any]) -> None:
+    def _deliver(self, known: _Followed, events: Sequence[Any]) -> None:
         for event in events:
             if isinstance(event, Event):
-                self._tell_event(known, event)
+                self._deliver_event(known, event)
             elif isinstance(event, dict):
-                self._tell_fact(known, event)
+                self._deliver_fact(known, event)
 
-    def _tell_event(self, known: _Followed, event: Event) -> None:
+    def _deliver_event(self, known: _Followed, event: Event) -> None:
         session = known.session
         if isinstance(event, TurnRequested) and session.state.turn_id is None:
             return  # it was told when the task was accepted
@@ -273,7 +273,7 @@ class FleetLink:
             event = replace(event, question=replace(event.question, session_id=session.id))
         self._apply(known, event)
 
-    def _tell_fact(self, known: _Followed, fact: Mapping[str, Any]) -> None:
+    def _deliver_fact(self, known: _Followed, fact: Mapping[str, Any]) -> None:
         """What the fleet itself has to say of a task."""
         session = known.session
         if fact.get("fleet") == "files":
@@ -417,10 +417,10 @@ class FleetLink:
         for task in reversed(tasks):
             if task.is_running:
                 await self.client.cancel(task.id)
-        await self._until_told(session, {task.id for task in tasks[:-1]})
+        await self._until_delivered(session, {task.id for task in tasks[:-1]})
         return session
 
-    async def _until_told(self, session: Session, earlier: Collection[str]) -> None:
+    async def _until_delivered(self, session: Session, earlier: Collection[str]) -> None:
         """Wait until it is told here that a session has stopped, with all that waited in it: that is told after its turn."""
         await self.catch_up(session)
         known = self._known[lane_of(session.id)]

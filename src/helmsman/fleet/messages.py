@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, Final, LiteralString
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -13,8 +13,6 @@ from helmsman.fleet.rows import clean_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from psycopg.rows import DictRow
 
     from helmsman.fleet.client import FleetClient
 
@@ -49,11 +47,11 @@ async def steer(client: FleetClient, task_id: str, text: str) -> None:
         FleetUnavailable: Its machine did not say within half a minute what became of it.
     """
     message = {"id": uuid.uuid4().hex, "task": task_id, "text": clean_text(text)}
-    sent = await _one(client, _STEER, message)
+    sent = await client.one(_STEER, message)
     with anyio.move_on_after(_STEER_SECONDS):
         while sent is not None and sent["is_sent"]:
             changed = client.watch(task_id)
-            row = await _one(client, _STEERED, message)
+            row = await client.one(_STEERED, message)
             if row is not None and row["ended_at"] is not None:
                 _raise_refusal(row["refused"])
                 return
@@ -63,17 +61,13 @@ async def steer(client: FleetClient, task_id: str, text: str) -> None:
                 break
             await sleep_until(changed, 1.0)
         raise SessionIdle(f"No turn of task {task_id} runs any more. Send it as a new message instead.")
-    if await _one(client, _WITHDRAW, message) is not None:
+    if await client.one(_WITHDRAW, message) is not None:
         raise FleetUnavailable(f"The machine of task {task_id} does not answer. The message was not sent; try again.")
     raise _unknown(task_id)
 
 
 def _unknown(task_id: str) -> FleetUnavailable:
     return FleetUnavailable(f"Nobody says whether the agent of task {task_id} has the message. Look at what it does.")
-
-
-async def _one(client: FleetClient, sql: LiteralString, values: Mapping[str, Any]) -> DictRow | None:
-    return await client.database.soon(lambda: client.database.one(sql, values))
 
 
 def _raise_refusal(refused: Mapping[str, Any] | None) -> None:

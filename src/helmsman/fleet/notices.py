@@ -342,7 +342,7 @@ class FleetPost:
                             self.settings = await anyio.to_thread.run_sync(read)
                         finally:
                             self.loaded.set()
-                        self._staff(self.settings, tasks)
+                        self._update_couriers(self.settings, tasks)
                     if self._couriers:
                         values = {"recipients": list(self._couriers)}
                         for row in await self._database.soon(lambda: self._database.all(_DUE, values)):  # noqa: B023
@@ -353,7 +353,7 @@ class FleetPost:
                     log.info("notices of the fleet wait: %s", error)
                 await anyio.sleep(_LOOK_SECONDS)
 
-    def _staff(self, settings: NotifySettings, tasks: TaskGroup) -> None:
+    def _update_couriers(self, settings: NotifySettings, tasks: TaskGroup) -> None:
         wanted = {
             key_of(one, self._place): one for one in settings.to if self._is_shown or one.way not in ON_THE_MACHINE
         }

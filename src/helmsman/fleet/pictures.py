@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from helmsman.fleet.owned import OwnedTask
+    from helmsman.fleet.owned_task import OwnedTask
 
 KIND: Final = "images"
 """Of what travels with a task (`helmsman.bundles`), one part for each image."""

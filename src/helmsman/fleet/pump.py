@@ -18,7 +18,7 @@ from helmsman.base.values import encoded
 from helmsman.model.events import ItemDelta
 
 if TYPE_CHECKING:
-    from helmsman.fleet.owned import OwnedTask
+    from helmsman.fleet.owned_task import OwnedTask
     from helmsman.model.events import Event
 
 BATCH_SECONDS: Final = 0.1

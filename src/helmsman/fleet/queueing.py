@@ -227,7 +227,7 @@ class Taker:
         due = row["due"]
         if due is not None and due <= 0:
             queues = {found["queue_name"] for found in await self._database.all(_DUE)}
-            await self._database.tell(*((QUEUES, queue) for queue in queues))
+            await self._database.notify(*((QUEUES, queue) for queue in queues))
             return 0.0
         found = [queue for queue in row["queues"] if self._serves(queue)]
         for queue in found:
@@ -249,13 +249,13 @@ class Taker:
     def _system(self) -> Any:
         return cast("Any", self._dbos)._sys_db  # noqa: SLF001
 
-    async def give_back(self, task_id: str, owner: str) -> bool:
+    async def requeue(self, task_id: str, owner: str) -> bool:
         """Have a task taken anew, if it is still this (dead) worker's. Whoever comes late changes nothing."""
         is_back = await anyio.to_thread.run_sync(self._system.reenqueue_for_recovery, task_id, [owner], "codex")
         if is_back:
             row = await self._database.one("select queue from helmsman.tasks where id = %s", (task_id,))
             if row is not None:
-                await self._database.tell((QUEUES, row["queue"]))
+                await self._database.notify((QUEUES, row["queue"]))
         return bool(is_back)
 
 

@@ -27,7 +27,7 @@ _ORPHANS: Final = """
 """
 
 
-async def give_back_work(database: FleetDatabase, taker: Taker, enqueuer: Enqueuer) -> None:
+async def requeue_work(database: FleetDatabase, taker: Taker, enqueuer: Enqueuer) -> None:
     """Have others run what the dead were running: it is in its queue again, and its row says so.
 
     Nobody runs a task before its worker has a row, so whoever runs one without a row is dead.
@@ -53,7 +53,7 @@ async def give_back_work(database: FleetDatabase, taker: Taker, enqueuer: Enqueu
             await anyio.to_thread.run_sync(enqueuer.forget, [orphan["id"]])
             continue
         await _narrow(database, orphan["id"], orphan["owner"])
-        if await taker.give_back(orphan["id"], orphan["owner"]):
+        if await taker.requeue(orphan["id"], orphan["owner"]):
             log.warning("task %s of %s, which is dead, is in its queue again", orphan["id"], orphan["owner"])
 
 
@@ -112,7 +112,7 @@ async def move_from_dead_hosts(database: FleetDatabase) -> None:
         for row in rows:
             await connection.execute("update helmsman.tasks set queue = %s where id = %s", (row["queue"], row["id"]))
     if rows:
-        await database.tell(*((QUEUES, row["queue"]) for row in rows))
+        await database.notify(*((QUEUES, row["queue"]) for row in rows))
 
 
 async def stop_late_tasks(database: FleetDatabase, enqueuer: Enqueuer) -> None:

@@ -41,7 +41,7 @@ from helmsman.fleet.attempts import (
     was_cut,
     words_for,
 )
-from helmsman.fleet.owned import NotOwner, OwnedTask, end_of
+from helmsman.fleet.owned_task import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pictures import place_images
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import machine_of, usage_as_json
@@ -185,7 +185,7 @@ class TaskRun:
                 tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            told = (self._pump.run, self._tell_questions, self._tell_turn, self._tell_progress)
+            told = (self._pump.run, self._store_questions, self._store_turn, self._store_progress)
             for serve in (*told, self._take_orders, self._ship_transcript, self._keep_tree):
                 tasks.start_soon(guarded, serve)
             try:
@@ -204,7 +204,8 @@ class TaskRun:
             return {"status": "canceled", "note": _cancelled(row["cancel_reason"])}, None
         if self._owned.epoch > MOST_ATTEMPTS:
             text = f"It was begun {MOST_ATTEMPTS} times, and each time its machine was lost. Look at what it does."
-            return _failure("machine_lost", text), None
+            error = {"code": "machine_lost", "message": text, "retryable": False}
+            return {"status": "failed", "error": error}, None
         try:
             spec = TurnSpec.kept(row["spec"])
             if spec is None:
@@ -408,8 +409,8 @@ class TaskRun:
         self._session = session
         self._has_session.set()
         for event in session.feed.since(session.turn_cursor).events:
-            self._hear(session, event)
-        self._stop_hearing = self._helm.listen(self._hear)
+            self._on_event(session, event)
+        self._stop_listening = self._helm.listen(self._on_event)
 
     async def _until_ended(self, session: Session) -> Task:
         local = self._local
@@ -426,7 +427,7 @@ class TaskRun:
                 with anyio.move_on_after(_PROGRESS_SECONDS):  # it goes on later, or its end is being written
                     await session.feed.changed()
         finally:
-            self._stop_hearing()
+            self._stop_listening()
 
     async def stop_turn(self) -> None:
         if self._session is None:
@@ -442,7 +443,7 @@ class TaskRun:
 
     # --- what happens in it ------------------------------------------------------------------------------------------
 
-    def _hear(self, session: Session, event: Event) -> None:
+    def _on_event(self, session: Session, event: Event) -> None:
         if self._session is None or session.id != self._session.id:
             return
         self._pump.put(event)
@@ -461,7 +462,7 @@ class TaskRun:
         elif isinstance(event, TurnStarted) and event.agent_id is None:
             self._has_turn.set()
 
-    async def _tell_questions(self) -> None:
+    async def _store_questions(self) -> None:
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -477,13 +478,13 @@ class TaskRun:
             if self._is_unanswered:
                 await self.stop_turn()
 
-    async def _tell_turn(self) -> None:
+    async def _store_turn(self) -> None:
         """At once: whoever goes on after a loss looks by its id whether it had ended."""
         await self._has_turn.wait()
         if self._session is not None:
             await self._keep(partial(self._owned.update, turn_id=self._session.state.turn_id), "a turn")
 
-    async def _tell_progress(self) -> None:
+    async def _store_progress(self) -> None:
         while True:
             await anyio.sleep(_PROGRESS_SECONDS)
             local = self._local
@@ -557,10 +558,6 @@ class TaskRun:
 
 def _cancelled(reason: str | None) -> str:
     return f"It was cancelled: {reason}" if reason else CANCELED
-
-
-def _failure(code: str, message: str) -> dict[str, Any]:
-    return {"status": "failed", "error": {"code": code, "message": message, "retryable": False}}
 
 
 async def run_task(

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from helmsman.fleet.client import enter_task
 from helmsman.fleet.door_lanes import PLACE, as_doors_see
-from helmsman.fleet.lanes import tell_workers
+from helmsman.fleet.lanes import notify_workers
 from helmsman.fleet.rows import jsonb, new_fleet_task
 from helmsman.fleet.values import FleetDraft
 from helmsman.schedules.due import due_run, extra_run
@@ -134,7 +134,7 @@ def _begin(enqueuer: Enqueuer, connection: sa.Connection, schedule: Schedule, ro
         if entered is None:
             log.info("the run of schedule %s at %s was entered before", schedule.id, due.run.due_at)
         else:
-            tell_workers(connection, entered["queue"])
+            notify_workers(connection, entered["queue"])
             log.info("schedule %s begins task %s", schedule.id, task_id)
     _enter(connection, schedule, replace(due.run, task_id=task_id))
     connection.execute(_MOVE, {"id": schedule.id, "next_at": due.next_at})

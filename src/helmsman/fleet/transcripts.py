@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman.fleet.owned import OwnedTask
+    from helmsman.fleet.owned_task import OwnedTask
     from helmsman.steering.core import Steering
 
 

@@ -29,7 +29,7 @@ from helmsman.fleet.lanes import lane_behind, queue_next, waiting_lanes
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.queueing import QUEUES, Enqueuer, Taker
-from helmsman.fleet.reaping import give_back_work, hand_over_task, move_from_dead_hosts, stop_late_tasks
+from helmsman.fleet.reaping import hand_over_task, move_from_dead_hosts, requeue_work, stop_late_tasks
 from helmsman.fleet.rows import channel_of, checked_name, form_label, new_worker_id, serves
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schedules import begin_due
@@ -179,14 +179,14 @@ class Worker:
             tasks.start_soon(self._listen)
             tasks.start_soon(self._taker.take)
             tasks.start_soon(self._sweep)
-            tasks.start_soon(self._keep_up)
+            tasks.start_soon(self._drop_expired)
             tasks.start_soon(self._keep_schedules)
             tasks.start_soon(self._post(helm).run)
             self.ready.set()
             await self._leaving.wait()
             while self._taker.taken and not self._is_stopping:
                 await sleep_until(self._woken, 1.0)
-            await self._let_go()
+            await self._release_work()
             tasks.cancel_scope.cancel()
         if failed:
             raise failed[0]
@@ -210,7 +210,7 @@ class Worker:
         self._labels = tuple(labels)
         return versions, self._labels
 
-    async def _let_go(self) -> None:
+    async def _release_work(self) -> None:
         """Stop what runs, for others to go on with."""
         with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as stopping:
@@ -227,9 +227,9 @@ class Worker:
         left = tuple(self._taker.taken)
         for task_id in left:  # before the lease is gone: whoever finds a task without one takes it for cut off
             await self._database.soon(partial(hand_over_task, self._database, task_id, self.id))
-        await self._database.soon(self._lease.give_back)
+        await self._database.soon(self._lease.release)
         for task_id in left:
-            await self._taker.give_back(task_id, self.id)
+            await self._taker.requeue(task_id, self.id)
 
     def drain(self) -> None:
         """Take nothing more, and end when nothing runs."""
@@ -294,7 +294,7 @@ class Worker:
             try:
                 await self._lease.find_dead()
                 if self._lease.may_judge:
-                    await give_back_work(self._database, self._taker, self._enqueuer)
+                    await requeue_work(self._database, self._taker, self._enqueuer)
                     await move_from_dead_hosts(self._database)
                     await stop_late_tasks(self._database, self._enqueuer)
                 await self._find_strays()
@@ -304,7 +304,7 @@ class Worker:
                 log.debug("the fleet could not be looked after: %s", error)
             await anyio.sleep(pause)
 
-    async def _keep_up(self) -> None:
+    async def _drop_expired(self) -> None:
         while True:
             try:
                 await drop_expired(self._database, self._enqueuer)
@@ -337,5 +337,5 @@ class Worker:
         strays = {row["id"] for row in rows} - self._taker.started
         for task_id in strays & self._strays:
             self._taker.taken.discard(task_id)
-            await self._taker.give_back(task_id, self.id)
+            await self._taker.requeue(task_id, self.id)
         self._strays = strays

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from helmsman.fleet.database import FleetDatabase
-    from helmsman.fleet.owned import OwnedTask
+    from helmsman.fleet.owned_task import OwnedTask
     from helmsman.steering.core import Steering
     from helmsman.worktrees import Worktree
     from helmsman.worktrees.packing import Packer

@@ -148,7 +148,7 @@ class LastingSessions:
         """Somebody without a session, who may introduce himself."""
         body, said = await _read(scope, receive)
         if said is None or said.get("method") != "initialize":
-            await self._app(scope, _heard(body, receive), send)
+            await self._app(scope, _replay_body(body, receive), send)
             return
 
         async def send_on(message: Message) -> None:
@@ -160,7 +160,7 @@ class LastingSessions:
                     self._kept.keep({f"s/{session}": {"initialize": said, "subscribed": {}}})
             await send(message)
 
-        await self._app(scope, _heard(body, receive), send_on)
+        await self._app(scope, _replay_body(body, receive), send_on)
 
     async def _next(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Somebody with a session that is known, here or to an earlier hub."""
@@ -178,7 +178,7 @@ class LastingSessions:
             if said is not None and (said := self._inward(session, said)) is None:
                 await Response(status_code=202)(scope, receive, send)  # for nobody who is still here
                 return
-            receive = _heard(body if said is None else json.dumps(said).encode(), receive)
+            receive = _replay_body(body if said is None else json.dumps(said).encode(), receive)
 
         async def send_on(message: Message) -> None:
             await send(self._outward(session, message)[0])
@@ -209,7 +209,7 @@ class LastingSessions:
                 headers = Headers(raw=message["headers"])
 
         body = json.dumps(said).encode()
-        await self._app(_as_post(scope, theirs), _heard(body), send)
+        await self._app(_as_post(scope, theirs), _replay_body(body), send)
         return headers
 
     def _forget(self, sessions: Iterable[str]) -> None:
@@ -274,7 +274,7 @@ class LastingSessions:
             await response.put(message, said)
 
         try:
-            await self._app(scope, _heard(body), send)
+            await self._app(scope, _replay_body(body), send)
         except Exception:
             log.exception("a request over HTTP failed")
         response.end()
@@ -488,7 +488,7 @@ async def _read(scope: Scope, receive: Receive) -> tuple[bytes, Said | None]:
     return body, said if isinstance(said, dict) else None
 
 
-def _heard(body: bytes, receive: Receive | None = None) -> Receive:
+def _replay_body(body: bytes, receive: Receive | None = None) -> Receive:
     """What a request is read by whose body has been read."""
     is_read = False
 

@@ -87,7 +87,10 @@ def build_app(
 
     `before_mcp` makes what stands before the MCP endpoint, given that.
     """
-    from helmsman.web.app import dashboard_routes
+    from starlette.routing import Route
+
+    from helmsman.web.api import api_routes
+    from helmsman.web.static_files import static_file
 
     logins = logins or Logins(secure=options.scheme == "https")
     app = build_server(helm).streamable_http_app(
@@ -95,7 +98,10 @@ def build_app(
         max_request_body_size=_MAX_BODY_BYTES,
         # The guard has looked at Host and Origin already, for every path.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        custom_starlette_routes=dashboard_routes(helm, logins, Challenges(token)),
+        custom_starlette_routes=[
+            *api_routes(helm, logins, Challenges(token)),
+            Route("/{path:path}", static_file, methods=["GET"]),
+        ],
     )
     if before_mcp is not None:
         app.add_middleware(before_mcp)

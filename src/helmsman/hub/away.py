@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from helmsman.model.inputs import PathLike
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
-    from helmsman.worktrees import Discarded, TreeDiff, Unsaved
+    from helmsman.worktrees import Discarded, Unsaved
     from helmsman.worktrees.packing import PackedTree, Packer, Parts
     from helmsman.worktrees.placing import Placed, Result
 
@@ -110,20 +110,9 @@ class AwayWork:
         expected = digest if digest is not None else self._shown.last(viewer, session_id)
         ended = await self._call("settle", away.session_id)
         away, _ = await self._fetched(away)
-
-        def check(diff: TreeDiff) -> None:
-            self._shown.check(f"session {session_id}", diff.patch, expected)
-
+        check = self._shown.check_of(session_id, expected)
         applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))
-        return AppliedSession(
-            session_id=session_id,
-            repository=away.repository,
-            files=applied.files,
-            how=applied.how,
-            digest=applied.diff.digest,
-            stat=applied.diff.stat,
-            ended=ended,
-        )
+        return AppliedSession.of(session_id, away.repository, applied, ended)
 
     async def unsaved(self, session_id: str) -> Unsaved:
         """What `discard` would lose: all that was changed there, for it may not have been applied."""

@@ -47,7 +47,7 @@ from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSI
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.hub.program_parts import PartInHub, ProgramToolCall
 from helmsman.model.client_tools import definitions_of, functions_of
-from helmsman.sessions.copies import by_own_clock, take_facts, take_over
+from helmsman.sessions.copies import apply_facts, by_own_clock, take_over
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -85,10 +85,10 @@ _MOST_HUBS: Final = 3
 class _Copied:
     """A copy of a session: which hub it is of, and by how much its cursors are ahead of that one's."""
 
-    def __init__(self, session: Session, epoch: int, offset: int) -> None:
+    def __init__(self, session: Session, epoch: int) -> None:
         self.session = session
         self.epoch = epoch
-        self.offset = offset
+        self.offset = 0
         self.asking: dict[str, anyio.CancelScope] = {}
         self.time_left: Mapping[str, TimeLeft] = {}
         """Of its open questions, as the hub last said."""
@@ -134,7 +134,6 @@ class HubClient:
         """Calls that have a handler for a session whose id nobody knows yet: no other is asked in its place."""
         self._copies: dict[str, _Copied] = {}
         self._tool_calls: dict[str, ProgramToolCall] = {}
-        self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._answering: Peer | None = None
         """The same, also before this program has said what it follows."""
@@ -275,9 +274,8 @@ class HubClient:
         """Speak with one hub after the other."""
         try:
             while connection is not None:
-                self._connection = connection
                 transport = ConnectionTransport(connection, _MOST_BYTES if isinstance(self._way, HostWay) else math.inf)
-                peer = Peer(transport, on_notification=self._hear, on_request=self._run_tool)
+                peer = Peer(transport, on_notification=self._on_notification, on_request=self._run_tool)
                 self._answering = peer
                 with closing(connection):
                     async with background_tasks() as tasks:
@@ -481,45 +479,45 @@ class HubClient:
     def sessions(self) -> Mapping[str, Session]:
         return {session_id: copied.session for session_id, copied in self._copies.items()}
 
-    def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         try:
-            self._take_news(method, params)
+            self._apply_notification(method, params)
         except Exception:
             if not isinstance(self._way, HostWay):
                 raise
             if self._answering is not None:
                 self._answering.give_up(EngineProtocolError(f"{self._host} tells what makes no sense."))
 
-    def _take_news(self, method: str, params: Mapping[str, Any]) -> None:
+    def _apply_notification(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
             case "event":
                 copied = self._copies[params["session"]]
                 copied.session.apply(decoded(params["event"]))
                 if "facts" in params:
-                    self._take_facts(copied, decoded(params["facts"]))
+                    self._apply_facts(copied, decoded(params["facts"]))
                 self._notice(copied)
             case "facts":
                 copied = self._copies[params["session"]]
-                self._take_facts(copied, decoded(params["facts"]))
+                self._apply_facts(copied, decoded(params["facts"]))
                 self._notice(copied)
             case "copy":
-                self._notice(self._take_copy(params["session"], params["copy"]))
+                self._notice(self._apply_copy(params["session"], params["copy"]))
             case "called":
                 self._functions[params["number"]](*decoded(params["arguments"]))
             case _:
                 log.debug("the hub said %s, which means nothing here", method)
 
-    def _take_facts(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+    def _apply_facts(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
         facts = by_own_clock(facts, self._ahead)
-        take_facts(copied.session, facts, offset=copied.offset)
-        self._take_time_left(copied, facts)
+        apply_facts(copied.session, facts, offset=copied.offset)
+        self._apply_time_left(copied, facts)
 
-    def _take_time_left(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+    def _apply_time_left(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
         copied.time_left = facts.get("deadlines", {})
         for question_id, deadline in copied.session.deadlines.items():
             deadline.change(copied.time_left.get(question_id, deadline.time_left))
 
-    def _take_copy(self, session_id: str, content: Any) -> _Copied:
+    def _apply_copy(self, session_id: str, content: Any) -> _Copied:
         copy = decoded(content)
         copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
         copied = self._copies.get(session_id)
@@ -529,13 +527,13 @@ class HubClient:
             feed = Feed(self._settings.event_buffer_size)
             session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
             feed.miss(copy.cursor - len(copy.events))
-            copied = self._copies[session_id] = _Copied(session, self._epoch, 0)
+            copied = self._copies[session_id] = _Copied(session, self._epoch)
             take_over(session, copy, 0)
             session.introduce(self.listeners)
         else:
             copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
             copied.epoch = self._epoch
-        self._take_time_left(copied, copy.facts)
+        self._apply_time_left(copied, copy.facts)
         return copied
 
     def _notice(self, copied: _Copied) -> None:

@@ -279,13 +279,13 @@ class HostWay:
         finally:
             theirs.close()
         try:
-            self._hear_greeting(ours)
+            self._read_greeting(ours)
         except BaseException:
             ours.close()
             raise
         return ours
 
-    def _hear_greeting(self, connection: _socket.socket) -> None:
+    def _read_greeting(self, connection: _socket.socket) -> None:
         until = time.monotonic() + _GREETING_SECONDS
         said = b""
         while not (said.endswith(b"\n") and said.splitlines()[-1].startswith(GREETING.encode())):

@@ -242,7 +242,7 @@ class _Program:
         self._process = own if make_pages is None else ELSEWHERE
         self._make_pages = make_pages
         self._pages: OnceEach[Pages] = OnceEach()
-        self._peer = Peer(ConnectionTransport(connection), on_notification=self._hear, on_request=self._take)
+        self._peer = Peer(ConnectionTransport(connection), on_notification=self._on_notification, on_request=self._take)
         self._running: dict[int, anyio.CancelScope] = {}
         self._reading: dict[int, anyio.CancelScope] = {}
         self._followed: dict[str, _Followed] = {}
@@ -275,7 +275,7 @@ class _Program:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if method == "cancel" and (scope := self._running.get(params.get("number", 0))) is not None:
             scope.cancel()
         elif method == "shown" and (session := self._helm.sessions.get(params["session"])) is not None:

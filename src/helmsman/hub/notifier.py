@@ -116,7 +116,6 @@ class Notifier:
         self._read_again = anyio.Event()
         self.pending = 1
         """How many deliveries wait or are under way; not 0 while there may be some."""
-        self._store.notify = self.notify
         self._store.send_test = self.test
         self._store.settings = self.settings
         self._store.on_change.append(self._on_change)
@@ -328,10 +327,10 @@ class Notifier:
             self._problem = error
             settings = self._settings
         if settings != self._settings or not self._read_again.is_set():
-            await self._staff(settings)
+            await self._update_couriers(settings)
         self._read_again.set()
 
-    async def _staff(self, settings: NotifySettings) -> None:
+    async def _update_couriers(self, settings: NotifySettings) -> None:
         self._settings = settings
         for recipient in [one for one in self._couriers if one not in settings.to]:
             running = self._couriers.pop(recipient)

@@ -22,9 +22,9 @@ import anyio
 from helmsman import _version
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
+from helmsman.hub.admission import why_not_served
 from helmsman.hub.connection import Connection
 from helmsman.hub.launch import LATER, LISTENER_FD, LOCK, LOCK_FD, LOG, NEXT, UP
-from helmsman.hub.peer import why_not_served
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -87,14 +87,14 @@ class Hub:
         listener.setblocking(False)
         log.info("hub %s of %s begins, epoch %s, version %s", os.getpid(), self.state_dir, self.epoch, __version__)
         async with background_tasks() as tasks:
-            tasks.start_soon(self._look_after_itself)
+            tasks.start_soon(self._check_itself)
             tasks.start_soon(self._end_by_signal)
             try:
-                await self._let_in(listener, protocols, tasks)
+                await self._accept(listener, protocols, tasks)
             finally:  # what all doors need has failed, as the log says; they would wait for it for ever
                 self.end(NEXT, "it has failed", is_orderly=False)
 
-    async def _let_in(self, listener: socket.socket, protocols: Mapping[str, Serve], tasks: TaskGroup) -> NoReturn:
+    async def _accept(self, listener: socket.socket, protocols: Mapping[str, Serve], tasks: TaskGroup) -> NoReturn:
         while True:
             try:
                 connected, _ = listener.accept()
@@ -150,7 +150,7 @@ class Hub:
             async for number in signals:
                 self.end(NEXT, f"signal {number}")
 
-    async def _look_after_itself(self) -> None:
+    async def _check_itself(self) -> None:
         while True:
             self._left = anyio.Event()
             idle = time.monotonic() - self._used_at

@@ -131,7 +131,7 @@ class Recovery:
         await anyio.to_thread.run_sync(self._forget_images, {task.id for task in running})
         self._shared.tasks.start_soon(self._close_ended)
         while True:
-            self._give_up()
+            self._end_overdue()
             await anyio.sleep(_LOOK_SECONDS)
 
     async def _found(self, state_dir: Path) -> Sequence[Task] | None:
@@ -332,7 +332,7 @@ class Recovery:
         if task.note != note:
             self._ledger.update(task.id, {"note": note})
 
-    def _give_up(self) -> None:
+    def _end_overdue(self) -> None:
         """End what has waited for too long."""
         now = datetime.now(UTC)
         queued = {task_id: waiting for task_id, (_, waiting) in self._messages.items() if self._is_away(waiting)}

@@ -22,6 +22,7 @@ from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call, current_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import Answered, AnsweredBy
+from helmsman.sessions.desk import cancel_when_closed
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -108,7 +109,7 @@ class Doors:
         answers: list[str] | None = None
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_until_closed, session, question, tasks.cancel_scope)
+                tasks.start_soon(cancel_when_closed, session, question, tasks.cancel_scope)
                 answers = await self._elicit(context, session, question, request_id)
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
@@ -174,13 +175,6 @@ class Doors:
             await helm.respond(session.id, question.id, answers, by=by_form(context))
         except HelmsmanError as error:
             log.info("the answer to question %s came too late or does not fit: %s", question.id, error)
-
-
-async def _until_closed(session: Session, question: Question, asking: anyio.CancelScope) -> None:
-    """Take a form back when the question has been answered elsewhere."""
-    while question.id in session.state.questions:
-        await session.feed.changed()
-    asking.cancel()
 
 
 def form_name(session: Session, question: Question) -> str:

@@ -317,7 +317,7 @@ def _dumped(message: Any) -> bytes:
     return line
 
 
-_Heard = tuple[contextvars.Context, SessionMessage | Exception]
+_Received = tuple[contextvars.Context, SessionMessage | Exception]
 
 
 def _is_initialized(message: SessionMessage) -> bool:
@@ -346,7 +346,7 @@ class _Writer(SdkStream):
                 if not shown:
                     await self._connection.send(b"q%b %b" % (str(request.id).encode(), _dumped(request)))
                 elif (answer := self._forms.early(request)) is not None:
-                    await self._reader.hear(SessionMessage(answer))
+                    await self._reader.replay(SessionMessage(answer))
             case JSONRPCNotification(method="notifications/cancelled", params=dict() as params):
                 withdrawn = content.model_copy(update={"params": self._forms.withdraw(params)})
                 await self._connection.send(b"n " + _dumped(withdrawn))
@@ -368,28 +368,28 @@ class _Reader(SdkStream):
         self._lines = lines
         self._forms = forms
         self._numbered = numbered
-        self._heard, self._messages = anyio.create_memory_object_stream[_Heard](0)
+        self._received, self._messages = anyio.create_memory_object_stream[_Received](0)
         self.last_context: contextvars.Context | None = None
         """What the SDK runs the handler of the last message in: it knows which call it is."""
 
     async def read(self) -> None:
         """Read what the pipe says, until it leaves."""
-        with self._heard:
+        with self._received:
             while (frame := await self._connection.line()) is not None:
                 context = contextvars.copy_context()
                 message = self._read(frame, context)
                 if message is not None:
-                    await self._heard.send((context, message))
+                    await self._received.send((context, message))
                 if frame.startswith(b"K") and isinstance(message, SessionMessage) and _is_initialized(message):
                     context = contextvars.copy_context()
                     context.run(current_call.set, self._numbered(0, ATTACH))
-                    await self._heard.send(
+                    await self._received.send(
                         (context, SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=ATTACH, method=ATTACH)))
                     )
 
-    async def hear(self, message: SessionMessage) -> None:
+    async def replay(self, message: SessionMessage) -> None:
         """Take in something that the client said before."""
-        await self._heard.send((contextvars.copy_context(), message))
+        await self._received.send((contextvars.copy_context(), message))
 
     async def aclose(self) -> None:
         self._messages.close()

@@ -55,7 +55,7 @@ def _shortened(schema: dict[str, Any], once: dict[str, Any], *, takes: bool) -> 
     schema.pop("title", None)
     if schema.get("additionalProperties") is True:
         del schema["additionalProperties"]
-    if "default" in schema and not (takes and _tells(schema["default"])):
+    if "default" in schema and not (takes and _is_worth_listing(schema["default"])):
         del schema["default"]
     if ("enum" in schema or "const" in schema) and not takes:
         schema.pop("type", None)  # the values say it; of what a tool takes some clients want to hear it all the same
@@ -83,7 +83,7 @@ def _can_be_null(schema: dict[str, Any]) -> bool:
     return {"type": "null"} in schema.get("anyOf", ())
 
 
-def _tells(default: Any) -> bool:
+def _is_worth_listing(default: Any) -> bool:
     """Whether one has to be told of a default. Of what is off, empty or nothing when it is left out, nobody has."""
     return default is not None and default is not False and default not in ([], {})
 

@@ -249,7 +249,7 @@ class _Pipe:
         self._tries.pop(seq, None)
         self._taken.pop(seq, None)
 
-    def _heard(self, frame: bytes) -> None:
+    def _on_frame(self, frame: bytes) -> None:
         self._silent_hubs = 0
         kind, rest = frame[:1], frame[1:]
         if kind == b"n":
@@ -347,7 +347,7 @@ class _Pipe:
             for frame in frames:
                 if self._hub is not hub:
                     return
-                self._heard(frame)
+                self._on_frame(frame)
 
     def _read_from_client(self) -> None:
         chunk = os.read(0, _CHUNK)

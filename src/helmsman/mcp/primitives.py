@@ -26,7 +26,7 @@ from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_se
 from helmsman.model.inputs import directory
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.contract import NothingInput
-from helmsman.shapes.session_status import how_far, question_in_words
+from helmsman.shapes.session_status import progress_line, question_in_words
 from helmsman.shapes.task_contract import CancelAnswer, ResultsAnswer, TaskAnswer, WaitAnswer
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def _in_words(output: TaskAnswer) -> str:
     lines = [f"{output.task_id} ({output.alias}): {output.status}"]
     if output.progress is not None:
-        lines.append(how_far(output.progress))
+        lines.append(progress_line(output.progress))
     if isinstance(output, CancelAnswer):
         lines.append(output.message)
     if output.note:

@@ -10,7 +10,7 @@ from helmsman.mcp.task_answers import how_to_answer, question_of, task_output
 from helmsman.model.questions import ACCEPT, APPROVE
 from helmsman.router.route import MOST_CHOICES
 from helmsman.shapes import task_contract as contract
-from helmsman.shapes.session_status import how_far, question_in_words
+from helmsman.shapes.session_status import progress_line, question_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ def standing(task: Task, question: PendingQuestion | None) -> str:
 
 def _how_far(task: Task) -> str:
     progress = task_output(task).progress if task.is_running else None
-    return "" if progress is None else f": {how_far(progress)}"
+    return "" if progress is None else f": {progress_line(progress)}"
 
 
 def _next_actions(call: CallContext, task: Task, question: PendingQuestion | None) -> list[str]:

@@ -145,20 +145,20 @@ class _Outgoing(SdkStream):
                 while self._waiting:
                     await self._until_writable()
                     del self._waiting[: os.write(self._descriptor, self._waiting[: select.PIPE_BUF])]
-                    self._tell_progress()
+                    self._report_progress()
         except BrokenPipeError:
             log.info("the client is gone")  # it closed both pipes while an answer was on its way
             self._on_gone()
         finally:
             self._gone = True
-            self._tell_progress()
+            self._report_progress()
 
     async def written(self) -> None:
         """Wait until all is written, or nobody reads any more."""
         while self._waiting and not self._gone:
             await self.progress()
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         self._progress.set()
         self._progress = anyio.Event()
 

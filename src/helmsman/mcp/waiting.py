@@ -13,7 +13,7 @@ from helmsman.base.shortening import LINE_CHARS, cut
 from helmsman.mcp.current_call import current_call
 from helmsman.mcp.job_answers import job_sessions
 from helmsman.mcp.tasks import job_handle, task_handle
-from helmsman.shapes.session_status import how_far, session_status
+from helmsman.shapes.session_status import progress_line, session_status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -131,5 +131,5 @@ async def report_progress(
 def session_progress(session: Session) -> str:
     """How far a session has come, in a sentence."""
     status = session_status(session, output_lines=0)
-    told = status.note or (how_far(status.progress) if status.progress is not None else status.status)
+    told = status.note or (progress_line(status.progress) if status.progress is not None else status.status)
     return cut(told, LINE_CHARS)

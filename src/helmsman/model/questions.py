@@ -83,6 +83,32 @@ class Choice:
     value: str
     reason: str | None = None
 
+    @property
+    def in_full(self) -> str:
+        """The answer as it was given: the choice, and after a colon why."""
+        return self.value if self.reason is None else f"{self.value}: {self.reason}"
+
+
+def own_question(
+    session_id: str,
+    turn_id: str | None,
+    prompt: Prompt,
+    details: Mapping[str, Any],
+    question_type: QuestionType = "user_input",
+) -> Question:
+    """Something that Helmsman itself asks."""
+    from secrets import token_hex  # only here: few processes ask
+
+    return Question(
+        id=f"q_{token_hex(5)}",
+        type=question_type,
+        session_id=session_id,
+        turn_id=turn_id,
+        asker="Helmsman",
+        prompts=(prompt,),
+        details=details,
+    )
+
 
 def read_answers(question: Question, answers: Sequence[str]) -> tuple[Choice, ...]:
     """Check answers against the question.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import anyio
@@ -18,7 +18,7 @@ import anyio.to_thread
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact
 from helmsman.notices.news import News
-from helmsman.tasks.database import Database, microseconds
+from helmsman.tasks.database import Database, from_microseconds, microseconds
 from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ class NoticeStore:
         self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-        self.notify: Callable[[News], None] = lambda _: None
-        """Has something told to whoever wants to hear of it. Nothing happens where nobody sends notices."""
         self.revision = 0
         """Grows when something was entered here, or has changed."""
         self.on_change: list[Callable[[], None]] = []
@@ -284,7 +282,7 @@ class NoticeStore:
         """When the oldest code that is still good was given out; None where none is."""
         sql = "SELECT MIN(made_at) FROM notice_codes WHERE recipient = ?"
         at = await self._read(lambda connection: connection.execute(sql, (recipient,)).fetchone()[0])
-        return None if at is None else _time(at)
+        return None if at is None else from_microseconds(at)
 
     # --- the file ----------------------------------------------------------------------------------------------------
 
@@ -320,9 +318,9 @@ def _deliveries(rows: Iterable[sqlite3.Row]) -> tuple[Delivery, ...]:
             status=row["status"],
             attempts=row["attempts"],
             is_doubtful=bool(row["is_doubtful"]),
-            created_at=_time(row["created_at"]),
-            next_at=_time(row["next_at"]),
-            changed_at=_time(row["changed_at"]),
+            created_at=from_microseconds(row["created_at"]),
+            next_at=from_microseconds(row["next_at"]),
+            changed_at=from_microseconds(row["changed_at"]),
             note=row["note"],
         )
         for row in rows
@@ -345,7 +343,3 @@ def _forget_old(connection: sqlite3.Connection) -> None:
 
 def _bounded(note: str | None) -> str | None:
     return None if note is None else redact(note)[:_NOTE_CHARS]
-
-
-def _time(stored: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=stored)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
@@ -19,7 +19,7 @@ from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
 from helmsman.schedules.when import When
-from helmsman.tasks.database import Database, microseconds
+from helmsman.tasks.database import Database, from_microseconds, microseconds
 from helmsman.tasks.model import RUNNING
 from helmsman.tasks.registry import REGISTRY_NAME
 
@@ -308,20 +308,19 @@ def _schedule(row: sqlite3.Row) -> Schedule | None:
         id=row["id"],
         directory=row["directory"],
         is_paused=bool(row["is_paused"]),
-        created_at=_time(row["created_at"]),
-        next_at=None if row["next_at"] is None else _time(row["next_at"]),
+        created_at=from_microseconds(row["created_at"]),
+        next_at=None if row["next_at"] is None else from_microseconds(row["next_at"]),
         last=None if row["due_at"] is None else _run(row),
     )
 
 
 def _run(row: sqlite3.Row) -> ScheduleRun:
     return ScheduleRun(
-        due_at=_time(row["due_at"]), entered_at=_time(row["entered_at"]), task_id=row["task_id"], note=row["note"]
+        due_at=from_microseconds(row["due_at"]),
+        entered_at=from_microseconds(row["entered_at"]),
+        task_id=row["task_id"],
+        note=row["note"],
     )
-
-
-def _time(stored: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=stored)
 
 
 def _stored(time: datetime | None) -> int | None:

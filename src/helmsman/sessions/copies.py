@@ -78,7 +78,7 @@ def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
     return {**facts, "turn_began_at": None if began is None else began + ahead, "deadlines": deadlines}
 
 
-def take_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> None:
+def apply_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> None:
     """Make them true of a copy, whose cursors are `offset` ahead of those of the original."""
     session.options, session.limits = facts["options"], facts["limits"]
     session.notes, session.worktree = facts["notes"], facts["worktree"]
@@ -115,7 +115,7 @@ def take_over(session: Session, copy: SessionCopy, offset: int | None) -> int:
             session.apply(event)
     session.state.restore(copy.state)
     offset = session.feed.cursor - copy.cursor
-    take_facts(session, copy.facts, offset=offset)
+    apply_facts(session, copy.facts, offset=offset)
     return offset
 
 

@@ -159,7 +159,7 @@ class Desk:
             handler = session.on_question or self._handler
             if handler is not None:
                 tasks.start_soon(self._ask, handler, session, question)
-            tasks.start_soon(_until_closed, session, question, tasks.cancel_scope)
+            tasks.start_soon(cancel_when_closed, session, question, tasks.cancel_scope)
             await deadline.passed()
             tasks.cancel_scope.cancel()
         if question.id in session.state.questions:
@@ -174,7 +174,7 @@ class Desk:
         reason = deadline.why_over()
         if deadline.is_being_answered:
             with anyio.move_on_after(_OWN_SECONDS) as waiting:
-                await _until_closed(session, question, waiting)
+                await cancel_when_closed(session, question, waiting)
         if question.id in session.state.questions:
             await self._refuse(session, question, DEADLINE, reason)
 
@@ -378,7 +378,8 @@ def _shown(question: Question, answer: str) -> str:
     return "(secret)" if any(prompt.secret for prompt in question.prompts) else answer
 
 
-async def _until_closed(session: Session, question: Question, scope: anyio.CancelScope) -> None:
+async def cancel_when_closed(session: Session, question: Question, scope: anyio.CancelScope) -> None:
+    """Cancel what a question is asked in once it has been answered elsewhere, or its turn has ended."""
     while question.id in session.state.questions:
         await session.feed.changed()
     scope.cancel()

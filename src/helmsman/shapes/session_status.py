@@ -173,7 +173,7 @@ def in_words(status: StatusOutput) -> str:
     """The short text beside the structured content, for clients that show only that."""
     lines = [f"{status.session_id}: {status.status}"]
     if status.progress is not None:
-        lines.append(exact(how_far(status.progress)))
+        lines.append(exact(progress_line(status.progress)))
     if status.note:
         lines.append(exact(status.note))
     if (waiting := how_long(status)) is not None:
@@ -220,7 +220,7 @@ def usage_output(usage: Usage | None) -> UsageOutput | None:
     return None if usage in (None, Usage()) else UsageOutput.model_validate(usage, from_attributes=True)
 
 
-def how_far(progress: ProgressOutput) -> str:
+def progress_line(progress: ProgressOutput) -> str:
     """How far a turn has come, what it does now, and for how long it has run, in a line."""
     now = "" if progress.now is None else Now(**progress.now.model_dump()).in_words()
     so_far = "" if progress.elapsed_seconds is None else f"{progress.elapsed_seconds} s so far"

@@ -90,9 +90,9 @@ class Shared:
         else:
             self.is_recovered.set()
         self.keys = OnceEach[Session]()
+        """What is being begun, or could not be registered, by its idempotency key."""
         self.registering = set[str]()
         """The sessions whose turn somebody else began, and is about to be a task."""
-        """What is being begun, or could not be registered, by its idempotency key."""
         self.open_fleet: OpenFleet | None = None
         """Opens the fleet of a door that has one. None where doors cannot reach any."""
         self._exit = AsyncExitStack()
@@ -107,8 +107,8 @@ class Shared:
         self._exit.push_async_callback(self.ledger.close)  # the last of all: ends are told while the rest closes
         self._tasks = logging_failures(await self._exit.enter_async_context(background_tasks()))
         self._tasks.start_soon(self.ledger.run)
-        self._tasks.start_soon(self._let_go)
-        self._tasks.start_soon(self._look_elsewhere)
+        self._tasks.start_soon(self._close_unused_engines)
+        self._tasks.start_soon(self._refresh_elsewhere)
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
@@ -201,7 +201,7 @@ class Shared:
             if before is None or needed.get(one.name) != before.get(one.name):
                 one.need_engines(self.state_dir, needed.get(one.name, frozenset()))
 
-    async def _look_elsewhere(self) -> None:
+    async def _refresh_elsewhere(self) -> None:
         """See what becomes of turns that other processes run, for whoever looks at them here."""
         while True:
             await anyio.sleep(_ELSEWHERE_SECONDS)
@@ -212,7 +212,7 @@ class Shared:
                     log.info("session %s is not looked at any more: %s", session_id, error)
                     self.roster.elsewhere.pop(session_id, None)
 
-    async def _let_go(self) -> None:
+    async def _close_unused_engines(self) -> None:
         """Let go of engines that nobody has needed between two looks: something may just be ending in them at the first."""
         unused: set[str] = set()
         while True:

@@ -20,7 +20,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
-from helmsman.base.files import file_lock
+from helmsman.base.files import file_identity, file_lock
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
@@ -172,7 +172,7 @@ class Database:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            if self._connection is None or self._identity != _identity(self.path):
+            if self._connection is None or self._identity != file_identity(self.path):
                 return None
             return self._times_opened, int(self._connection.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error:
@@ -191,7 +191,7 @@ class Database:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     def _connected(self) -> sqlite3.Connection:
-        if self._connection is not None and self._identity == _identity(self.path):
+        if self._connection is not None and self._identity == file_identity(self.path):
             return self._connection
         self._disconnect()  # the file is not there any more, or another one is
         ensure_state_dir(self.path.parent)
@@ -210,7 +210,7 @@ class Database:
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         self.path.chmod(0o600)
-        self._identity = _identity(self.path)
+        self._identity = file_identity(self.path)
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             connection.row_factory = sqlite3.Row
@@ -238,7 +238,7 @@ class Database:
         """Move a damaged file out of the way, once, however many processes find it damaged at the same time."""
         self._disconnect()
         with self._opening():
-            if _identity(self.path) != self._identity:
+            if file_identity(self.path) != self._identity:
                 return
             name = f"{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
             log.error("The task registry %s is damaged (%s): kept as %s, and a new one begun.", self.path, error, name)
@@ -258,14 +258,6 @@ def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connecti
             connection.rollback()
         raise
     return result
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 # --- tasks as rows ----------------------------------------------------------------------------------------------------
@@ -379,7 +371,7 @@ def task_of(row: sqlite3.Row) -> Task:
     is_known = cost is not None or any(count is not None for count in tokens)
     values["usage"] = replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
     for name in _TIMES:
-        values[name] = None if values[name] is None else _EPOCH + timedelta(microseconds=values[name])
+        values[name] = None if values[name] is None else from_microseconds(values[name])
     for name in _JSON:
         values[name] = mapping_of(values[name])
     values["metadata"] = values["metadata"] or {}
@@ -392,6 +384,10 @@ def task_of(row: sqlite3.Row) -> Task:
 
 def microseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_microseconds(stored: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=stored)
 
 
 def mapping_of(text: str | None) -> dict[str, Any] | None:

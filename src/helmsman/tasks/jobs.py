@@ -47,4 +47,4 @@ async def end_job(ledger: Ledger, task_id: str, changes: TaskChanges, outcome: T
     await ledger.write()
     if job is not None:
         job.ended.set()
-        job.tell()
+        job.notify()

@@ -137,6 +137,6 @@ class RunningJob:
     changed: anyio.Event = field(default_factory=anyio.Event)
     cancel_reason: str | None = None
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self.changed.set()
         self.changed = anyio.Event()

@@ -54,5 +54,5 @@ def crop(console: Console, text: Text, *, indent: int = INDENT) -> Text:
     return line
 
 
-def fold_all(console: Console, texts: Iterable[Text], *, indent: int = INDENT) -> list[Text]:
-    return [line for text in texts for line in fold(console, text, indent=indent)]
+def fold_all(console: Console, texts: Iterable[Text]) -> list[Text]:
+    return [line for text in texts for line in fold(console, text)]

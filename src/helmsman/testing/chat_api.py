@@ -11,6 +11,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.json_values import rows
 from helmsman.testing import script
 from helmsman.testing.agent_tools import agent_calls
 from helmsman.testing.api import Beat, Event, ModelApi, joined, text_of
@@ -33,9 +34,7 @@ class ChatRequest(ModelRequest):
 
     @cached_property
     def input(self) -> tuple[Mapping[str, Any], ...]:
-        messages = self.body.get("messages")
-        listed = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
-        return tuple(item for message in listed for item in _items(message))
+        return tuple(item for message in rows(self.body.get("messages")) for item in _items(message))
 
     @cached_property
     def tools(self) -> tuple[Mapping[str, Any], ...]:

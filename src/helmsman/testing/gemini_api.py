@@ -10,6 +10,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.json_values import rows
 from helmsman.testing import script
 from helmsman.testing.agent_tools import agent_calls
 from helmsman.testing.api import Beat, Event, ModelApi
@@ -38,9 +39,7 @@ class GeminiRequest(ModelRequest):
 
     @cached_property
     def input(self) -> tuple[Mapping[str, Any], ...]:
-        contents = self.body.get("contents")
-        listed = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []
-        return tuple(item for content in listed for item in _items(content))
+        return tuple(item for content in rows(self.body.get("contents")) for item in _items(content))
 
     @cached_property
     def instructions(self) -> str:

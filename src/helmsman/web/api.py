@@ -235,12 +235,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from helmsman.web.acting import Acting
-from helmsman.web.beginning import Beginning
-from helmsman.web.entering import Entering
 from helmsman.web.hosts import HostRoutes
 from helmsman.web.jobs import JobRoutes
 from helmsman.web.json_http import NotFound, answering, text
 from helmsman.web.live import Live
+from helmsman.web.login_routes import LoginRoutes
+from helmsman.web.new_sessions import NewSessions
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
 from helmsman.web.reading import Reading
 from helmsman.web.review import ReviewRoutes
@@ -274,7 +274,7 @@ class Dashboard:
         helm, transcripts = self._helm, Transcripts(self._helm)
         reading = Reading(helm, transcripts)
         acting = Acting(helm, transcripts)
-        beginning = Beginning(helm)
+        new_sessions = NewSessions(helm)
         upkeep = UpkeepRoutes(helm)
         rules = Rules(helm)
         schedules = ScheduleRoutes(helm)
@@ -304,9 +304,9 @@ class Dashboard:
             "/api/schedules/{schedule_id}": schedules.shown,
             "/api/notices": reading.notices,
             "/api/search": reading.search,
-            "/api/models": beginning.models,
-            "/api/directories": beginning.directories,
-            "/api/in-force": beginning.in_force,
+            "/api/models": new_sessions.models,
+            "/api/directories": new_sessions.directories,
+            "/api/in-force": new_sessions.in_force,
         }
         acts: Mapping[str, Endpoint] = {
             "/api/sessions/{session_id}/say": acting.say,
@@ -335,8 +335,8 @@ class Dashboard:
         }
         return [
             *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
-            Route("/api/sessions", answering(beginning.start, status=201), methods=["POST"]),
-            Route("/api/images", answering(beginning.image, status=201), methods=["POST"]),
+            Route("/api/sessions", answering(new_sessions.start, status=201), methods=["POST"]),
+            Route("/api/images", answering(new_sessions.image, status=201), methods=["POST"]),
             Route("/api/sessions/{session_id}/fork", answering(upkeep.fork, status=201), methods=["POST"]),
             Route("/api/jobs/{kind}", answering(jobs.begin, status=201), methods=["POST"]),
             Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
@@ -352,14 +352,14 @@ class Dashboard:
 def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
     """All of it, and the user's other machines beside it."""
     dashboard = Dashboard(helm)
-    entering = Entering(logins, challenges)
+    login_routes = LoginRoutes(logins, challenges)
     hosts = HostRoutes(helm, dashboard.live)
     acts: Mapping[str, Endpoint] = {
-        "/api/login": entering.log_in,
-        "/api/logout": entering.log_out,
-        "/api/codes": entering.new_code,
-        PROOF_PATH: entering.prove,
-        CODE_PATH: entering.new_code_for_proof,
+        "/api/login": login_routes.log_in,
+        "/api/logout": login_routes.log_out,
+        "/api/codes": login_routes.new_code,
+        PROOF_PATH: login_routes.prove,
+        CODE_PATH: login_routes.new_code_for_proof,
     }
     return [
         *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),

@@ -83,7 +83,7 @@ class Reading:
         running = await self._running()
         recent, _ = await helm.list(limit=_MAX_SESSIONS)
         directories = await anyio.to_thread.run_sync(_projects, recent, helm.settings.state_dir)
-        helm.extras.search.keep_up()
+        helm.extras.search.update_soon()
         return present(
             {
                 "version": __version__,

@@ -17,7 +17,7 @@ import anyio
 from helmsman.errors import EngineRefused, Unsupported
 from helmsman.model.events import Decision, EngineGone, ErrorItem, Event, Item, TurnEnded, UserMessage
 from helmsman.shapes.rendering import json_line
-from helmsman.web.told_items import SaidInto, is_for_review, review_once, with_said
+from helmsman.web.transcript_items import SaidInto, is_for_review, review_once, with_said
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

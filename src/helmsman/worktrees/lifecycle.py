@@ -18,7 +18,7 @@ from helmsman.base.git import Git, find_git, is_bare
 from helmsman.base.patches import one_at_a_time
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.settings import WORKSPACES, WORKTREES, ensure_state_dir
-from helmsman.worktrees.including import include
+from helmsman.worktrees.included_files import include
 from helmsman.worktrees.lending import is_lent_here, put_back
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,

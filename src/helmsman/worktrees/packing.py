@@ -32,7 +32,7 @@ from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceTooLarge
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.bundles import digest_of, write_bundle
-from helmsman.worktrees.including import pack_included
+from helmsman.worktrees.included_files import pack_included
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

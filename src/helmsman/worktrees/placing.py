@@ -28,7 +28,7 @@ from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
 from helmsman.settings import WORKSPACES, ensure_state_dir
 from helmsman.worktrees.bundles import check_whole, digest_of, take_bundle, write_bundle
 from helmsman.worktrees.changes import check_present
-from helmsman.worktrees.including import unpack_included
+from helmsman.worktrees.included_files import unpack_included
 from helmsman.worktrees.lending import snapshot_of
 from helmsman.worktrees.lifecycle import made_inside, remove_folder, write_files
 from helmsman.worktrees.packing import AUTHOR, MB, REFERENCES, Limits, PackedTree, Parts, is_fetchable

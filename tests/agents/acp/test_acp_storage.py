@@ -121,7 +121,7 @@ def test_a_session_on_disk_is_listed_and_read_and_counted_once(write: Callable[[
     name = write.__name__
     reader = next(profile for profile in KNOWN if profile.name == name).reader({"HOME": str(tmp_path)})
     assert reader is not None
-    index = AgentSessions(name, reader)
+    index = AgentSessions(reader)
     assert (index.list(), index.find(ID), reader.history(ID)) == (([], None), None, None)
     write(tmp_path)
     (info,), cursor = index.list(directory=PLACE)

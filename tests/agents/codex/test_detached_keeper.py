@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,11 +13,11 @@ import pytest
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached.activity import read_activity
 from helmsman.agents.codex.detached.engines import drain_engine, is_shared, open_detached
-from helmsman.agents.codex.detached.records import BinaryIdentity, EngineRecord, read_records, write_record
+from helmsman.agents.codex.detached.records import BinaryIdentity, EngineRecord, read_records
 from helmsman.agents.codex.detached.watching import ListeningCodex
 from helmsman.agents.keeper import process as engine_keeper
 from helmsman.agents.keeper.log import LOG_BYTES, Log
-from helmsman.agents.keeper.places import mark_draining
+from helmsman.agents.keeper.places import mark_draining, write_content
 from helmsman.agents.keeper.process import Idleness
 from helmsman.base.processes import Process
 from helmsman.errors import EngineLost
@@ -107,7 +108,7 @@ def test_an_engine_within_its_idle_time_is_not_asked_unless_it_is_drained(tmp_pa
         idle=1000,
         started_at=0,
     )
-    write_record(record)
+    write_content(record.directory, asdict(record))
     assert not idleness(tmp_path, idle=1000).may_end(nobody_attached=True)
     assert not (tmp_path / "stderr.log").exists()  # where the failure to reach it would stand
     mark_draining(record.directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,6 @@ from helmsman.agents.codex.detached.records import (
     digest_of,
     read_record,
     read_records,
-    write_record,
 )
 from helmsman.agents.codex.features import Version
 from helmsman.agents.keeper.places import (
@@ -30,6 +29,7 @@ from helmsman.agents.keeper.places import (
     try_attach,
     try_claim,
     try_own,
+    write_content,
 )
 from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import UMASK
@@ -56,7 +56,7 @@ def record(tmp_path: Path) -> EngineRecord:
         idle=60.0,
         started_at=1_800_000_000.0,
     )
-    write_record(made)
+    write_content(directory, asdict(made))
     return made
 
 
@@ -86,7 +86,7 @@ def test_a_process_is_the_one_that_began_then(record: EngineRecord) -> None:
 
 
 def test_an_engine_of_which_nothing_runs_is_not_listed(record: EngineRecord, tmp_path: Path) -> None:
-    write_record(replace(record, keeper=record.codex))
+    write_content(record.directory, asdict(replace(record, keeper=record.codex)))
     assert read_records(tmp_path) == []
     assert read_records(tmp_path / "elsewhere") == []
 

@@ -27,10 +27,10 @@ class StandInWatcher:
     def import_the_rest(self) -> None:
         """There is nothing more."""
 
-    def heard(self, line: bytes) -> None:
+    def on_output(self, line: bytes) -> None:
         self._working = self._working and line != b"done"
 
-    def told(self, line: bytes) -> None:
+    def on_input(self, line: bytes) -> None:
         self._working = self._working or line == b"work"
 
     def activity(self) -> Activity:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.agents.protocol import Finding
+from helmsman.capabilities.outcomes.check_discovery import find_check
+from helmsman.capabilities.outcomes.check_files import as_before, own_files_in, own_kind
 from helmsman.capabilities.outcomes.claims import (
     CitedLines,
     PlannedFile,
@@ -16,10 +18,8 @@ from helmsman.capabilities.outcomes.claims import (
     within_scope,
 )
 from helmsman.capabilities.outcomes.evidence import joined, verdict
-from helmsman.capabilities.outcomes.finding_checks import find_check
 from helmsman.capabilities.outcomes.findings import Reviewed, merge_findings
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
-from helmsman.capabilities.outcomes.own_files import as_before, own_files_in, own_kind
 from tests.capabilities.outcomes.conftest import write
 
 if TYPE_CHECKING:

@@ -185,7 +185,7 @@ async def test_a_missing_dependency_is_no_reproduction(bench: Callable[..., Benc
             assert result.not_checked is not None
             assert result.not_checked.why == why
             seen = reproduced(result, symptom="add(2, 3) gives -1, not 5: AssertionError")
-            assert not seen.verified, seen.as_dict()
+            assert not seen.verified, seen
             assert not reproduced(result, test="test_add").verified
             assert not reproduced(result).verified
         named = reproduced(await checks.before(PYTEST), symptom="ModuleNotFoundError: No module named 'not_installed'")

@@ -101,10 +101,6 @@ class AcpAgent(KeptAgent):
     def title(self) -> str:
         return self._profile.title
 
-    @property
-    def profile(self) -> Profile:
-        return self._profile
-
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
         given = _env(env)
 
@@ -239,7 +235,7 @@ class AcpAgent(KeptAgent):
         from helmsman.agents.acp.storage.index import AgentSessions
 
         reader = self._profile.reader(_env(env))
-        return None if reader is None else AgentSessions(self.name, reader)
+        return None if reader is None else AgentSessions(reader)
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SpendingFiles | None:
         from helmsman.agents.acp.storage.index import AgentSpending

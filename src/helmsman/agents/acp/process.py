@@ -178,8 +178,8 @@ class AgentProcess:
         """What it can do with sessions beyond what all can."""
         return mapping(mapping(self.about.get("agentCapabilities")).get("sessionCapabilities"))
 
-    async def request(self, method: str, params: Mapping[str, Any], *, seconds: float = REQUEST_SECONDS) -> Any:
-        return await self.peer.request(method, params, timeout=seconds)
+    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
+        return await self.peer.request(method, params, timeout=REQUEST_SECONDS)
 
     # --- prompts -----------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ class AcpOnPipe:
     def import_the_rest(self) -> None:
         """There is nothing more."""
 
-    def heard(self, line: bytes) -> None:
+    def on_output(self, line: bytes) -> None:
         if _UPDATE in line[:_LOOKED_AT]:
             return
         message = read_line(line)
@@ -42,7 +42,7 @@ class AcpOnPipe:
             if not self._prompts:
                 self._open.clear()
 
-    def told(self, line: bytes) -> None:
+    def on_input(self, line: bytes) -> None:
         message = read_line(line)
         request_id = message.get("id")
         if not isinstance(request_id, int | str):

@@ -160,7 +160,7 @@ def write_answer(asked: Asked, choices: tuple[Choice, ...] | None) -> dict[str, 
         if choices is None:
             return _response(asked.request_id, {"behavior": "deny", "message": REFUSED})
         given = zip(asked.question.prompts, choices, strict=False)
-        answers = {prompt.key: _with_reason(choice) for prompt, choice in given}
+        answers = {prompt.key: choice.in_full for prompt, choice in given}
         return _response(asked.request_id, {"behavior": "allow", "updatedInput": {**asked.given, "answers": answers}})
     choice = choices[0] if choices else Choice(DENY)
     if choice.value in _YES:
@@ -191,7 +191,3 @@ def _response(request_id: str, response: Mapping[str, Any]) -> dict[str, Any]:
         "type": "control_response",
         "response": {"subtype": "success", "request_id": request_id, "response": response},
     }
-
-
-def _with_reason(choice: Choice) -> str:
-    return choice.value if choice.reason is None else f"{choice.value}: {choice.reason}"

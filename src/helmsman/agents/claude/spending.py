@@ -18,6 +18,7 @@ from helmsman.agents.claude.binary import CLAUDE, PROJECTS
 from helmsman.agents.claude.normalise import SYNTHETIC, usage_of
 from helmsman.agents.claude.storage import is_id, said_in
 from helmsman.agents.spending import SessionSpending, TurnSpending
+from helmsman.base.files import size_and_time
 from helmsman.base.json_values import amount, count, mapping, optional_text, text, timestamp
 from helmsman.model.events import Usage
 
@@ -46,10 +47,10 @@ class ClaudeSpending:
                 if entry.name.endswith(".jsonl") and is_id(entry.name[:-6]):
                     found.append(entry)
                 elif is_id(entry.name):
-                    stamps = [_stamp(one) for one in _entries(Path(entry.path, _SUBAGENTS))]
+                    stamps = [size_and_time(one) for one in _entries(Path(entry.path, _SUBAGENTS))]
                     beside[entry.name] = sum(size for size, _ in stamps), max((at for _, at in stamps), default=0)
             for entry in found:
-                (size, changed), (more, later) = _stamp(entry), beside.get(entry.name[:-6], (0, 0))
+                (size, changed), (more, later) = size_and_time(entry), beside.get(entry.name[:-6], (0, 0))
                 yield entry.path, size + more, max(changed, later)
 
     def read(self, key: str) -> SessionSpending | None:
@@ -175,14 +176,6 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
                     yield message
     except OSError:
         return
-
-
-def _stamp(entry: os.DirEntry[str]) -> tuple[int, int]:
-    try:
-        status = entry.stat()
-    except OSError:  # it has gone since
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
 
 
 def _entries(directory: Path) -> Iterable[os.DirEntry[str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,12 +17,14 @@ from helmsman.agents.claude.binary import CLAUDE, PROJECTS, spelled
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
 from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
+from helmsman.base.files import changed_at
 from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, timestamp
 from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, ProposedPlan, Usage, UserMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from helmsman.model.events import Failure, Item, TurnOutcome
 
@@ -137,7 +138,7 @@ class ClaudeSessions:
 
     def _updated(self, path: Path) -> datetime:
         """When something was last said in a session: also to look at one, Claude Code writes to its file."""
-        changed = _changed(path)
+        changed = changed_at(path)
         known = self._said.get(path)
         if known is None or known[0] != changed:
             known = self._said[path] = changed, _last_said(path) or changed
@@ -147,13 +148,6 @@ class ClaudeSessions:
 def is_id(name: str) -> bool:
     """Whether this is the id of a session, and so the name of its file."""
     return _ID.fullmatch(name) is not None
-
-
-def _changed(path: Path) -> datetime:
-    try:
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    except OSError:
-        return datetime.fromtimestamp(0, UTC)
 
 
 def _last_said(path: Path) -> datetime | None:

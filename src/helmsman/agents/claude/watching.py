@@ -31,7 +31,7 @@ class ClaudeOnPipe:
     def import_the_rest(self) -> None:
         """There is nothing more."""
 
-    def heard(self, line: bytes) -> None:
+    def on_output(self, line: bytes) -> None:
         head = line[:_LOOKED_AT]
         if _REQUEST in head:
             self._open.add(str(read_line(line).get("request_id")))
@@ -43,7 +43,7 @@ class ClaudeOnPipe:
             self._is_running = bool(read_line(line).get("queued_turn_count"))
             self._open.clear()
 
-    def told(self, line: bytes) -> None:
+    def on_input(self, line: bytes) -> None:
         message = read_line(line)
         if message.get("type") == "user":
             self._is_running = True

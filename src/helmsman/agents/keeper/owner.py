@@ -93,8 +93,6 @@ class KeptChild:
         self.epoch = int(hello["epoch"])
         self.inputs = int(hello["inputs"])
         """How much the child has been told before us, in numbered inputs."""
-        self.next = int(hello["next"])
-        """The number of the first line that it says to us, and has not said before we came."""
         self.answer = str(hello["answer"] or "")
         """What it answered to the greeting it got when it was started."""
         self.ended: Ended | None = None

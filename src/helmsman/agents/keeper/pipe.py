@@ -105,7 +105,7 @@ class Pipe:
 
     def send_to_child(self, line: bytes, number: int = 0) -> None:
         """Say something to the child. Input of an owner has a number, and the owner hears when the child has it."""
-        self._watcher.told(line)
+        self._watcher.on_input(line)
         data = memoryview(line + b"\n")
         self._unwritten.append((number, data))
         self._unwritten_bytes += len(data)
@@ -144,14 +144,14 @@ class Pipe:
             self._want(self._stdout, selectors.EVENT_READ, False, None)
             return False
         for line in self._from_child.feed(data):
-            self._heard(line)
+            self._on_output(line)
         if self._backlog.is_full:
             self._want(self._stdout, selectors.EVENT_READ, False, None)
-        self._say_more()
+        self._send_more()
         return True
 
-    def _heard(self, line: bytes) -> None:
-        self._watcher.heard(line)
+    def _on_output(self, line: bytes) -> None:
+        self._watcher.on_output(line)
         if self._awaited is not None and self._is_awaited(line):
             self._awaited = None
             self.answer = line.decode("utf-8", "replace")
@@ -184,7 +184,7 @@ class Pipe:
         while self.read_child():
             pass
         if self._owner is not None:
-            self._say_more(everything=True)
+            self._send_more(everything=True)
             self._send(self._owner, b"x%d %s\n" % (code or 0, json.dumps({"stderr": stderr}).encode()))
 
     @property
@@ -193,7 +193,7 @@ class Pipe:
 
     def close(self) -> None:
         for connection in [*self._callers, *([self._owner] if self._owner else ())]:
-            self._let_go(connection)
+            self._disconnect(connection)
         self._selector.unregister(self._listener)
         self._listener.close()
         self._backlog.close()
@@ -218,22 +218,22 @@ class Pipe:
             if events & selectors.EVENT_WRITE:
                 self._flush(connection)
                 if connection is self._owner:
-                    self._say_more()
+                    self._send_more()
             if events & selectors.EVENT_READ:
                 data = connection.socket.recv(_READ_BYTES)
                 if not data:
-                    self._let_go(connection)
+                    self._disconnect(connection)
                     return
                 for line in connection.lines.feed(data):
-                    self._obey(connection, line)
+                    self._handle_frame(connection, line)
         except BlockingIOError:
             return
         except (OSError, ValueError):  # gone, or not one of us
-            self._let_go(connection)
+            self._disconnect(connection)
 
-    def _obey(self, connection: _Connection, frame: bytes) -> None:
+    def _handle_frame(self, connection: _Connection, frame: bytes) -> None:
         if connection is not self._owner:
-            self._meet(connection, frame)
+            self._greet(connection, frame)
             return
         order, rest = frame[:1], frame[1:]
         if order == b"a":
@@ -261,22 +261,22 @@ class Pipe:
             self._backlog.drop(question)
         self.send_to_child(line, number)
 
-    def _meet(self, connection: _Connection, frame: bytes) -> None:
+    def _greet(self, connection: _Connection, frame: bytes) -> None:
         if frame == b"?" and connection in self._callers:
             self._send(connection, json.dumps(self._watcher.activity()).encode() + b"\n")
-            self._let_go(connection)
+            self._disconnect(connection)
             return
         if frame[:1] != b"e" or connection not in self._callers:
-            self._let_go(connection)
+            self._disconnect(connection)
             return
         epoch = int(frame[1:]) or self._epoch
         if epoch < self._epoch:
             self._send(connection, b"r%d\n" % self._epoch)
-            self._let_go(connection)
+            self._disconnect(connection)
             return
         if self._owner is not None:
             self._send(self._owner, b"r%d\n" % epoch)
-            self._let_go(self._owner)
+            self._disconnect(self._owner)
         self._epoch, self._owner = epoch, connection
         self._callers.discard(connection)
         self._backlog.rewind()
@@ -289,9 +289,9 @@ class Pipe:
         }
         kept = [b"o%d %s\n" % one for one in sorted(self._backlog.kept.items())]
         self._send(connection, json.dumps(hello).encode() + b"\n" + b"".join(kept))
-        self._say_more()
+        self._send_more()
 
-    def _say_more(self, *, everything: bool = False) -> None:
+    def _send_more(self, *, everything: bool = False) -> None:
         owner = self._owner
         while owner is not None and owner is self._owner:
             following = None
@@ -325,7 +325,7 @@ class Pipe:
         if self._owner is not None:
             self._listen_to(self._owner)
 
-    def _let_go(self, connection: _Connection) -> None:
+    def _disconnect(self, connection: _Connection) -> None:
         if connection is self._owner:
             self._owner = None
         self._callers.discard(connection)

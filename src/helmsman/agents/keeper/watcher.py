@@ -29,11 +29,11 @@ class Watcher(Protocol):
         """Import what is needed later while it is there: Helmsman may be upgraded or removed while its engines live."""
         ...
 
-    def heard(self, line: bytes) -> None:
+    def on_output(self, line: bytes) -> None:
         """The child, on a pipe, has said this."""
         ...
 
-    def told(self, line: bytes) -> None:
+    def on_input(self, line: bytes) -> None:
         """The child, on a pipe, was told this."""
         ...
 

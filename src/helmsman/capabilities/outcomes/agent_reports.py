@@ -84,13 +84,13 @@ def texts_of(report: Mapping[str, Any], key: str) -> list[str]:
     return [value.strip() for value in values if value.strip()]
 
 
-def places_of(report: Mapping[str, Any], key: str, *, required: bool = True) -> list[CitedLines]:
+def places_of(report: Mapping[str, Any], key: str) -> list[CitedLines]:
     """Places in files: `file`, `startLine`, `endLine`.
 
     Raises:
         ReportUnreadable: They are something else.
     """
-    return [_place(one, key) for one in list_of(report, key, required=required)]
+    return [_place(one, key) for one in list_of(report, key)]
 
 
 def _place(one: Any, key: str) -> CitedLines:
@@ -123,9 +123,9 @@ def share_of(entry: Mapping[str, Any], key: str) -> float | None:
     return float(value)
 
 
-def entries_of(report: Mapping[str, Any], key: str, *, required: bool = True) -> list[Mapping[str, Any]]:
+def entries_of(report: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """A list of objects."""
-    return [_entry(one, key) for one in list_of(report, key, required=required)]
+    return [_entry(one, key) for one in list_of(report, key)]
 
 
 def _entry(one: Any, key: str) -> Mapping[str, Any]:

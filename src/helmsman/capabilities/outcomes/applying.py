@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import TYPE_CHECKING, Final
 
-from helmsman.capabilities.outcomes.telling import candidates_table
+from helmsman.capabilities.outcomes.report_text import candidates_table
 from helmsman.errors import HelmsmanError
-from helmsman.model.questions import APPROVE, DENY, Prompt, Question
+from helmsman.model.questions import APPROVE, DENY, Prompt, Question, own_question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +51,7 @@ async def apply_verified(
     if work.wanted.apply == "ask":
 
         async def ask() -> bool:
-            work.tell("Somebody is asked whether to apply the verified change.")
+            work.report_progress("Somebody is asked whether to apply the verified change.")
             answer = await work.ask(session_id, await _question(work, session_id, evidence, candidates))
             return answer is not None and answer.value == APPROVE
 
@@ -60,7 +59,7 @@ async def apply_verified(
             return "refused", None, []
 
     async def apply() -> dict[str, str | None]:
-        work.tell("The verified change is being applied.")
+        work.report_progress("The verified change is being applied.")
         try:
             await work.changes.apply(session_id, digest=diff["digest"])
         except HelmsmanError as problem:
@@ -101,12 +100,5 @@ async def _question(
         key="apply",
         descriptions={APPROVE: "bring it into the main tree, unstaged", DENY: "leave it in its worktree"},
     )
-    return Question(
-        id=f"q_{secrets.token_hex(5)}",
-        type="user_input",
-        session_id=session_id,
-        turn_id=session.state.turn_id,
-        asker="Helmsman",
-        prompts=(prompt,),
-        details={"diff": change.text[:_DIFF_CHARS], "directory": where},
-    )
+    details = {"diff": change.text[:_DIFF_CHARS], "directory": where}
+    return own_question(session_id, session.state.turn_id, prompt, details)

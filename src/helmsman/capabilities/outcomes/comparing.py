@@ -55,7 +55,7 @@ async def opinion_on(work: Work, what: str, makers: Set[str], shown: Mapping[int
             others = []
         if not others:
             return {"best": None, "said": ""}
-        work.tell(f"{others[0]} compares the candidates.")
+        work.report_progress(f"{others[0]} compares the candidates.")
         try:
             turn = await work.start(
                 "compare", _prompt(work, what, shown), agent=others[0], sandbox="read-only", approval_policy="never"

@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helmsman.capabilities.outcomes.own_files import own_kind
+from helmsman.capabilities.outcomes.check_files import own_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

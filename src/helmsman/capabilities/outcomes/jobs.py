@@ -145,7 +145,7 @@ class Outcomes:
         try:
             known = await ledger.registry(lambda registry: registry.steps(task.id))
             async with self._helm.staying() as helm:
-                unlisten = helm.listen(partial(_heard, helm, task.id, job))
+                unlisten = helm.listen(partial(_on_event, helm, task.id, job))
                 try:
                     with job.scope, anyio.fail_after(seconds_left(task, wanted)) as limit:
                         work = Work(helm, self._tasks, task, wanted, job, known, limit)
@@ -196,11 +196,11 @@ def _failure(error: HelmsmanError) -> TaskChanges:
     return TaskChanges(status="failed", error=error.as_dict())
 
 
-def _heard(helm: Steering, task_id: str, job: RunningJob, session: Session, event: Event) -> None:
+def _on_event(helm: Steering, task_id: str, job: RunningJob, session: Session, event: Event) -> None:
     """A session of a job asks, or asks no more: the job waits for an answer as long as one of them does."""
     if session.id in job.sessions and isinstance(event, QuestionAsked | QuestionClosed | TurnEnded):
         helm.ledger.update(task_id, {"input_required": asks(helm, job)})
-        job.tell()
+        job.notify()
 
 
 def _check_scope(root: Path, scope: Sequence[str], state_dir: Path) -> None:

@@ -7,7 +7,6 @@ The checks are commands, so they are asked for before the first step begins. Wha
 
 from __future__ import annotations
 
-import secrets
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -25,18 +24,18 @@ from helmsman.capabilities.outcomes.agent_reports import (
     texts_of,
 )
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
-from helmsman.capabilities.outcomes.checking import find_the_check, note_ready, runner_for
 from helmsman.capabilities.outcomes.claims import PlannedFile, inside, planned_files_exist
 from helmsman.capabilities.outcomes.comparing import opinion_on
 from helmsman.capabilities.outcomes.evidence import Evidence
+from helmsman.capabilities.outcomes.job_checks import find_the_check, note_ready, runner_for
 from helmsman.capabilities.outcomes.replacing import first_able, makers_of
+from helmsman.capabilities.outcomes.report_text import as_markdown, for_agent
 from helmsman.capabilities.outcomes.solving import SENT_BACK
-from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
 from helmsman.capabilities.outcomes.work import Found
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, Question
+from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, own_question
 from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
@@ -207,7 +206,7 @@ class _Planning:
         return best, f"Plan {best.number} has {len(best.plan.steps)} step(s). {opinion['said'] or 'It has the fewest.'}"
 
     async def _begin(self, name: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
-        self._work.tell(f"{agent} plans.")
+        self._work.report_progress(f"{agent} plans.")
         check = "" if self._check is None else f" Where a step has no check of its own, `{self._check}` is run."
         prompt = "\n\n".join(
             [
@@ -281,7 +280,7 @@ class _Planning:
 
     async def _ask(self, session_id: str, made: _Plan, compared: str | None) -> list[str]:
         work = self._work
-        work.tell("Somebody is asked whether the plan is to be carried out.")
+        work.report_progress("Somebody is asked whether the plan is to be carried out.")
         prompt = Prompt(
             text="Carry out this plan, step by step, each verified by its check?"
             + (f" {compared}" if compared else ""),
@@ -290,16 +289,8 @@ class _Planning:
             words="What to change (with revise)",
             descriptions={APPROVE: "go ahead, in a worktree", REVISE: "plan again", STOP: "leave it at the plan"},
         )
-        question = Question(
-            id=f"q_{secrets.token_hex(5)}",
-            type="user_input",
-            session_id=session_id,
-            turn_id=None,
-            asker="Helmsman",
-            prompts=(prompt,),
-            details={"plan": _in_words(made), "directory": str(self._root)},
-        )
-        answer = await work.ask(session_id, question)
+        details = {"plan": _in_words(made), "directory": str(self._root)}
+        answer = await work.ask(session_id, own_question(session_id, None, prompt, details))
         if answer is None:
             return [STOP, ""]
         if answer.value == REVISE and not answer.reason:
@@ -314,7 +305,7 @@ class _Planning:
             step["status"] = "not_run"
         try:
             for number, step in enumerate(made.steps, 1):
-                work.tell(f"{agent} is at step {number} of {len(made.steps)}: {step['title']}")
+                work.report_progress(f"{agent} is at step {number} of {len(made.steps)}: {step['title']}")
                 turn = await self._begin_step(agent, made, number, carried.session_id)
                 carried.session_id = turn.session.id
                 if not await self._to_its_check(number, made, turn):

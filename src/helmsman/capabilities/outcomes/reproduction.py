@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.failures import normalised, not_checked
@@ -60,10 +60,6 @@ class Reproduction:
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         return (Evidence(ok=self.verified, what=self.why, detail=self.check.tail),)
-
-    def as_dict(self) -> dict[str, Any]:
-        told = {"verified": self.verified, "how": self.how, "why": self.why, "tests": list(self.tests)}
-        return told | {"check": self.check.as_dict()}
 
 
 def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None) -> Reproduction:

@@ -29,7 +29,7 @@ from helmsman.capabilities.outcomes.claims import ShownDiff
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
 from helmsman.capabilities.outcomes.findings import MergedFinding, Reviewed, merge_findings
 from helmsman.capabilities.outcomes.replacing import first_able
-from helmsman.capabilities.outcomes.telling import as_markdown
+from helmsman.capabilities.outcomes.report_text import as_markdown
 from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve
@@ -144,7 +144,7 @@ class _Reviewing:
     async def _review(self, number: int, agent: str, on_limit: OnLimit | None) -> dict[str, Any]:
         """Have an agent review; what it found is kept, its session and its verdict are told."""
         work, request = self._work, self._work.wanted.request
-        work.tell(f"{agent} reviews.")
+        work.report_progress(f"{agent} reviews.")
         own = Capability.REVIEW in await work.helm.capabilities(agent)
         text, kind = await self._reviews.prepare(self._root, self._target, request, self._diff, own=own)
         turn = await work.start(
@@ -169,7 +169,7 @@ class _Reviewing:
         """What an agent found by its report; one that cannot be read goes back to it."""
         for attempt in range(_SENT_BACK + 1):
             try:
-                report = await self._reviews.told(turn.session, turn.said, own=own)
+                report = await self._reviews.read_report(turn.session, turn.said, own=own)
             except ReviewUnreadable as error:
                 if attempt == _SENT_BACK:
                     raise TurnNotDone(error.message, sessionId=turn.session.id, agent=agent) from error
@@ -214,7 +214,7 @@ class _Reviewing:
 
     async def _second_look(self, agent: str, urgent: Sequence[MergedFinding]) -> dict[str, SecondLookData]:
         work = self._work
-        work.tell(f"{agent} tries to refute the urgent findings.")
+        work.report_progress(f"{agent} tries to refute the urgent findings.")
         shown = [
             {"finding": number, "title": one.title, "body": one.body}
             | {"file": one.file, "startLine": one.start_line, "endLine": one.end_line}

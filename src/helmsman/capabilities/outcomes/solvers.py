@@ -15,9 +15,9 @@ from helmsman.capabilities.outcomes.agent_reports import (
     read_report,
     text_of,
 )
-from helmsman.capabilities.outcomes.checking import find_the_check
 from helmsman.capabilities.outcomes.claims import CitedLines, places_exist, within_scope
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, joined, verdict
+from helmsman.capabilities.outcomes.job_checks import find_the_check
 from helmsman.capabilities.outcomes.reproduction import came_to_its_end, fixed, reproduced
 from helmsman.capabilities.outcomes.solving import Solver, Solving, Verified
 

@@ -19,12 +19,12 @@ import anyio.to_thread
 
 from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
-from helmsman.capabilities.outcomes.checking import note_ready, runner_for
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.comparing import compare
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
+from helmsman.capabilities.outcomes.job_checks import note_ready, runner_for
 from helmsman.capabilities.outcomes.replacing import first_able, makers_of
-from helmsman.capabilities.outcomes.telling import as_markdown, for_agent
+from helmsman.capabilities.outcomes.report_text import as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.errors import HelmsmanError
@@ -159,7 +159,7 @@ class Solving:
 
     async def _begin(self, number: int, agent: str, on_limit: OnLimit | None) -> DoneTurn:
         work = self._work
-        work.tell(f"{agent} is at work on candidate {number}.")
+        work.report_progress(f"{agent} is at work on candidate {number}.")
         return await work.start(
             f"candidate {number} {agent}",
             self._solver.prompt(),
@@ -177,12 +177,12 @@ class Solving:
         while True:
             candidate.attempts += 1
             candidate.told = turn.said
-            work.tell(f"What {candidate.agent} did (candidate {candidate.number}) is being verified.")
+            work.report_progress(f"What {candidate.agent} did (candidate {candidate.number}) is being verified.")
             step = f"candidate {candidate.number} verified {candidate.attempts}"
             candidate.seen = await work.once(step, partial(self._verify, turn))
             if candidate.verified or candidate.attempts > SENT_BACK:
                 return candidate
-            work.tell(f"Candidate {candidate.number} goes back to {candidate.agent}: it did not verify.")
+            work.report_progress(f"Candidate {candidate.number} goes back to {candidate.agent}: it did not verify.")
             try:
                 step = f"candidate {candidate.number} again {candidate.attempts}"
                 turn = await work.say(step, session_id, for_agent(candidate.seen["evidence"]))
@@ -235,7 +235,7 @@ class Solving:
             raise TurnNotDone(" ".join(one.what for one in judged.against), cause="not_as_named")
 
     async def _run_before(self, runner: CheckRunner) -> dict[str, Any]:
-        self._work.tell(f"`{self._solver.command}` runs on what was there before.")
+        self._work.report_progress(f"`{self._solver.command}` runs on what was there before.")
         async with trial(runner) as checks:
             return (await checks.before(self._solver.command)).kept()
 

@@ -18,11 +18,11 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.patches import named
+from helmsman.capabilities.outcomes.check_files import as_before, own_files_in, own_kind, runs_with, stands_for_a_runner
 from helmsman.capabilities.outcomes.claims import CitedLines, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.failures import failed_tests, not_checked
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
-from helmsman.capabilities.outcomes.own_files import as_before, own_files_in, own_kind, runs_with, stands_for_a_runner
 from helmsman.capabilities.outcomes.reproduction import is_same_test
 from helmsman.model.unified_diff import read_diff
 from helmsman.worktrees.lending import lend
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeVar
 
+    from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckResult, CheckRunner
     from helmsman.capabilities.outcomes.interfaces import InterfaceChange
-    from helmsman.capabilities.outcomes.own_files import OwnFile
     from helmsman.worktrees.lending import Lent
 
     T = TypeVar("T")

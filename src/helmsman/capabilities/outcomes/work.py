@@ -134,10 +134,10 @@ class Work:
         await self.helm.ledger.registry(lambda registry: registry.keep_step(self.task.id, step, found))
         self._known[step] = found
 
-    def tell(self, text: str) -> None:
+    def report_progress(self, text: str) -> None:
         """Say what is being done just now."""
         self.helm.ledger.update(self.task.id, {"progress": {"text": text}})
-        self.job.tell()
+        self.job.notify()
 
     @property
     def seconds(self) -> float:
@@ -227,7 +227,7 @@ class Work:
             "input_required": asks(self.helm, self.job),
         }
         self.helm.ledger.update(self.task.id, told)
-        self.job.tell()
+        self.job.notify()
 
     async def _to_its_end(self, session: Session, task_id: str) -> DoneTurn:
         self._note_session(session)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
+from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, is_id, json_lines
 from helmsman.agents.protocol import SessionInfo
+from helmsman.base.files import changed_at, size_and_time
 from helmsman.base.json_values import count, integer, mapping, optional_text, text, timestamp
 from helmsman.model.events import Usage
 
@@ -33,7 +34,7 @@ class CopilotReader(SessionReader):
         return self._seen.get(self._states / session_id / _HEAD) if is_id(session_id) else None
 
     def stamps(self) -> Iterator[tuple[str, int, int]]:
-        return ((events.parent.name, *stamp(events)) for events in self._states.glob(f"*/{_EVENTS}"))
+        return ((events.parent.name, *size_and_time(events)) for events in self._states.glob(f"*/{_EVENTS}"))
 
     def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
         info, gathered = self.find(key), self.gather(key)

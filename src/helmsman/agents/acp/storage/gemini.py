@@ -15,13 +15,12 @@ from helmsman.agents.acp.storage.reader import (
     Gathering,
     SeenFiles,
     SessionReader,
-    changed_at,
     is_id,
     json_lines,
     json_object,
-    stamp,
 )
 from helmsman.agents.protocol import SessionInfo
+from helmsman.base.files import changed_at, size_and_time
 from helmsman.base.json_values import count, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
@@ -64,7 +63,7 @@ class GeminiReader(SessionReader):
         found: dict[str, tuple[int, int]] = {}
         for path in self._projects.glob("*/chats/session-*.jsonl"):
             key = str(path.with_name(path.stem[-8:]))  # of one session there may be several files
-            (size, changed), (more, later) = found.get(key, (0, 0)), stamp(path)
+            (size, changed), (more, later) = found.get(key, (0, 0)), size_and_time(path)
             found[key] = size + more, max(changed, later)
         return ((key, *one) for key, one in found.items())
 

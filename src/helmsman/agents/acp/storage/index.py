@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 class AgentSessions:
     """See `helmsman.agents.protocol.SessionIndex`."""
 
-    def __init__(self, agent: str, reader: SessionReader) -> None:
-        self._agent = agent
+    def __init__(self, reader: SessionReader) -> None:
         self._reader = reader
 
     def list(

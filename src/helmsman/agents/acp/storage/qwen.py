@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, changed_at, is_id, json_lines, stamp
+from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, is_id, json_lines
 from helmsman.agents.protocol import SessionInfo
 from helmsman.agents.transcripts import OneFile
-from helmsman.base.files import replace_file
+from helmsman.base.files import changed_at, replace_file, size_and_time
 from helmsman.base.json_values import count, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
@@ -41,7 +41,7 @@ class QwenReader(SessionReader):
         return next(self._projects.glob(f"*/chats/{session_id}.jsonl"), None) if is_id(session_id) else None
 
     def stamps(self) -> Iterator[tuple[str, int, int]]:
-        return ((str(path), *stamp(path)) for path in self._projects.glob("*/chats/*.jsonl"))
+        return ((str(path), *size_and_time(path)) for path in self._projects.glob("*/chats/*.jsonl"))
 
     def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
         info = _info(Path(key))

@@ -6,10 +6,10 @@ import json
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import PastTurn
+from helmsman.base.files import size_and_time
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -22,6 +22,7 @@ from helmsman.model.events import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from helmsman.agents.protocol import SessionInfo
@@ -178,20 +179,11 @@ class SeenFiles:
         self._known: dict[Path, tuple[tuple[int, int], SessionInfo | None]] = {}
 
     def get(self, path: Path) -> SessionInfo | None:
-        seen = stamp(path)
+        seen = size_and_time(path)
         known = self._known.get(path)
         if known is None or known[0] != seen:
             known = self._known[path] = (seen, self._read(path))
         return known[1]
-
-
-def stamp(path: Path) -> tuple[int, int]:
-    """The size of a file, and when it changed, in nanoseconds."""
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
 
 
 def is_id(session_id: str) -> bool:
@@ -217,11 +209,3 @@ def json_object(line: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def changed_at(path: Path) -> datetime:
-    """When a file was last written."""
-    try:
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    except OSError:
-        return datetime.fromtimestamp(0, UTC)

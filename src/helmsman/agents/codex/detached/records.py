@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.keeper.places import is_draining, read_content, write_content
+from helmsman.agents.keeper.places import is_draining, read_content
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process
 from helmsman.base.surroundings import UMASK
@@ -114,10 +113,6 @@ def read_records(state_dir: Path) -> list[EngineRecord]:
     """The engines of which something runs, oldest first; what has ended without clearing up is left out."""
     records = (read_record(directory) for directory in engine_directories(state_dir))
     return [record for record in records if record is not None and (record.is_kept or record.is_running)]
-
-
-def write_record(record: EngineRecord) -> None:
-    write_content(record.directory, asdict(record))
 
 
 # --- the environment -------------------------------------------------------------------------------------------------

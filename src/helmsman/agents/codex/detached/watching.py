@@ -23,10 +23,10 @@ class ListeningCodex:
 
         import helmsman.agents.codex.detached.activity  # noqa: F401
 
-    def heard(self, line: bytes) -> None:
+    def on_output(self, line: bytes) -> None:
         """Nothing is heard."""
 
-    def told(self, line: bytes) -> None:
+    def on_input(self, line: bytes) -> None:
         """Nothing is told."""
 
     def activity(self) -> Activity:
@@ -56,7 +56,7 @@ class CodexOnPipe:
     def import_the_rest(self) -> None:
         """There is nothing more."""
 
-    def heard(self, line: bytes) -> None:
+    def on_output(self, line: bytes) -> None:
         is_request = _REQUEST.match(line) is not None
         if not is_request and not any(mark in line for mark in _TURNS):
             return
@@ -76,7 +76,7 @@ class CodexOnPipe:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return  # nothing that Codex would say
 
-    def told(self, line: bytes) -> None:
+    def on_input(self, line: bytes) -> None:
         answer = _ANSWER.match(line)
         if answer is not None:
             self._open.pop(json.loads(answer[1]), None)

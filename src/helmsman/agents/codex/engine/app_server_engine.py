@@ -53,7 +53,7 @@ from helmsman.agents.protocol import Begun, Capabilities, Opened, PastTurn
 from helmsman.agents.transports import StdioTransport, open_stdio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
-from helmsman.base.peers import tells_sandboxed
+from helmsman.base.peers import can_tell_sandboxed
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -315,7 +315,7 @@ class AppServerEngine(AppServerUpkeep):
             self._codex_home,
             options,
             resuming=resuming,
-            reachable=self._id is not None and (self._peer.resumed is None or not tells_sandboxed()),
+            reachable=self._id is not None and (self._peer.resumed is None or not can_tell_sandboxed()),
             confinement=self._confinement,
         )
 

@@ -226,11 +226,7 @@ def _read_user_input(params: Mapping[str, Any], _around: RequestContext) -> _Rea
 def _write_user_input(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
     keys = [str(entry.get("id", "")) for entry in rows(params.get("questions"))]
     given = zip(keys, choices or (), strict=False)
-    return {"answers": {key: {"answers": [_with_reason(choice)]} for key, choice in given}}
-
-
-def _with_reason(choice: Choice) -> str:
-    return choice.value if choice.reason is None else f"{choice.value}: {choice.reason}"
+    return {"answers": {key: {"answers": [choice.in_full]} for key, choice in given}}
 
 
 # --- elicitations of MCP servers -------------------------------------------------------------------------------------
@@ -301,7 +297,7 @@ def _write_elicitation(params: Mapping[str, Any], choices: tuple[Choice, ...] | 
     needed = set(required) if isinstance(required, list) else set[str]()
     content: dict[str, Any] = {}
     for (name, schema), choice in zip(fields.items(), (choices or ())[1:], strict=True):
-        text = _with_reason(choice)
+        text = choice.in_full
         if text or name in needed:
             content[name] = _field_value(name, schema, text)
     return {"action": ACCEPT, "content": content}

@@ -85,7 +85,7 @@ class OpenQuestions:
         reason = choices[0].reason if choices else None
         with anyio.CancelScope(shield=True):  # bounded; a caller who leaves now must not leave Codex without its answer
             if reason is not None:
-                await self._tell_why(request, reason)
+                await self._send_reason(request, reason)
             if not self._peer.respond(request.id, result):
                 raise not_open(question)
 
@@ -95,7 +95,7 @@ class OpenQuestions:
             content = [{"type": "inputText", "text": result.text}]
             self._peer.respond(request.id, {"contentItems": content, "output": result.text, "success": result.success})
 
-    async def _tell_why(self, request: IncomingRequest, reason: str) -> None:
+    async def _send_reason(self, request: IncomingRequest, reason: str) -> None:
         """A refusal has no field for its reason: a message put into the turn just before reaches the model with it."""
         thread_id, turn_id = thread_of(request), request.params.get("turnId")
         if thread_id is None or not isinstance(turn_id, str) or not self._binary.can(Feature.STEER):

@@ -14,7 +14,7 @@ from helmsman.agents.codex.storage.rollout_end import lines_from_end, open_to_th
 from helmsman.agents.codex.storage.rollout_head import parse_line
 from helmsman.agents.protocol import Finding, ReviewReport
 from helmsman.agents.review_text import review_text
-from helmsman.base.json_values import integer, mapping, sequence, text
+from helmsman.base.json_values import fraction, integer, mapping, sequence, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ def from_record(output: Mapping[str, Any]) -> ReviewReport | None:
         findings=findings,
         explanation=explanation,
         verdict=text(output.get("overall_correctness")).strip() or None,
-        confidence=_fraction(output.get("overall_confidence_score")),
+        confidence=fraction(output.get("overall_confidence_score")),
         text=review_text(explanation, findings),
     )
 
@@ -109,7 +109,7 @@ def _finding(raw: Mapping[str, Any]) -> Finding:
         title=title,
         body=text(raw.get("body")).strip(),
         priority=priority if priority is not None else tagged,
-        confidence=_fraction(raw.get("confidence_score")),
+        confidence=fraction(raw.get("confidence_score")),
         file=text(place.get("absolute_file_path")) or None,
         start_line=integer(lines.get("start")),
         end_line=integer(lines.get("end")),
@@ -140,9 +140,3 @@ def _title(title: str) -> tuple[str, int | None]:
     """A title without the priority that reviewers put before it."""
     tag = _PRIORITY.match(title)
     return (title[tag.end() :].strip(), int(tag[1])) if tag else (title.strip(), None)
-
-
-def _fraction(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value <= 1 else None

@@ -21,6 +21,7 @@ import anyio
 
 from helmsman.agents.codex.access.configuration import Configuration, files_state
 from helmsman.agents.codex.features import Feature
+from helmsman.base.files import file_identity
 from helmsman.base.git_view import repository_root, upwards
 from helmsman.errors import HelmsmanError
 
@@ -128,7 +129,7 @@ class SpareThread:
             return None
         rules = tuple(_rules(folders))
         today = time.strftime("%Y-%m-%d %Z")
-        return known.state, files_state(instructions), rules, files_state(rules), _identity(settings.cwd), today
+        return known.state, files_state(instructions), rules, files_state(rules), file_identity(settings.cwd), today
 
 
 def _places(directory: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -171,11 +172,3 @@ def _rules(folders: Iterable[str]) -> Iterator[str]:
             yield from sorted(entry.path for entry in os.scandir(place))
         except OSError:  # there are none
             continue
-
-
-def _identity(directory: Path) -> tuple[int, int] | None:
-    try:
-        found = directory.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -115,7 +115,7 @@ class _History:
             case "response_item", "function_call" | "custom_tool_call":
                 self._called(payload)
             case "response_item", "function_call_output":
-                self._gave(str(payload.get("call_id")), payload.get("output"))
+                self._add_output(str(payload.get("call_id")), payload.get("output"))
 
     def _did(self, item: Item) -> None:
         if self.turns:
@@ -150,7 +150,7 @@ class _History:
         if command is not None:
             self._did(CommandExecution(id=call_id, command=command))
 
-    def _gave(self, call_id: str, output: object) -> None:
+    def _add_output(self, call_id: str, output: object) -> None:
         items = self.turns[-1].items if self.turns else []
         found = _EXIT.search(output if isinstance(output, str) else json.dumps(output))
         for place, item in enumerate(items):

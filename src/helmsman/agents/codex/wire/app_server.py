@@ -83,7 +83,6 @@ _USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    user_agent: str
     version: Version
     codex_home: str | None
 
@@ -186,10 +185,9 @@ class AppServer:
         return self._server_info(answer)
 
     def _server_info(self, answer: Mapping[str, Any]) -> ServerInfo:
-        agent = str(answer.get("userAgent", ""))
-        found = _USER_AGENT_VERSION.search(agent)
+        found = _USER_AGENT_VERSION.search(str(answer.get("userAgent", "")))
         version = Version.parse(found.group(1)) if found else self._binary.version
-        return ServerInfo(user_agent=agent, version=version, codex_home=_text(answer.get("codexHome")))
+        return ServerInfo(version=version, codex_home=_text(answer.get("codexHome")))
 
     async def check(self) -> None:
         """Make sure that Codex answers at all. One that does not is given up, and everyone who waits for it is told.

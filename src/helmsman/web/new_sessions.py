@@ -49,7 +49,7 @@ class ImageInput(Input):
     data: str
 
 
-class Beginning:
+class NewSessions:
     """Answers them."""
 
     def __init__(self, helm: Helmsman) -> None:

@@ -45,7 +45,7 @@ class WrongProof(HelmsmanError):
     code = "wrong_proof"
 
 
-class Entering:
+class LoginRoutes:
     """Answers those who want to get in, and lets people out."""
 
     def __init__(self, logins: Logins, challenges: Challenges) -> None:

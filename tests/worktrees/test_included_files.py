@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from helmsman import worktrees
 from helmsman.testing.repository import git
-from helmsman.worktrees.including import include
+from helmsman.worktrees.included_files import include
 from helmsman.worktrees.records import read_records
 
 if TYPE_CHECKING:

@@ -127,7 +127,7 @@ class OwnedTask:
         if row is None or not row["owned"]:
             raise NotOwner(self.id)
         if often:
-            await self.database.tell((DOORS, self.id))
+            await self.database.notify((DOORS, self.id))
         return row
 
     async def update(self, **changes: Any) -> None:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import Finding, ReviewReport
-from helmsman.base.json_values import mapping, sequence
+from helmsman.base.json_values import fraction, mapping, sequence
 from helmsman.errors import ReviewUnreadable
 from helmsman.model.unified_diff import read_diff
 
@@ -64,7 +64,7 @@ def read_answer(said: str, session_id: str) -> ReviewReport:
         findings=tuple(_finding(mapping(one)) for one in sequence(findings)),
         explanation=explanation,
         verdict=verdict or None,
-        confidence=_fraction(answer.get("confidence")),
+        confidence=fraction(answer.get("confidence")),
     )
 
 
@@ -74,7 +74,7 @@ def _finding(given: Mapping[str, Any]) -> Finding:
         title=_text(given.get("title")) or "(without a title)",
         body=_text(given.get("body")),
         priority=priority if type(priority) is int and 0 <= priority <= 3 else None,
-        confidence=_fraction(given.get("confidence")),
+        confidence=fraction(given.get("confidence")),
         file=_text(given.get("file")) or None,
         start_line=_line(given.get("startLine")),
         end_line=_line(given.get("endLine")) or _line(given.get("startLine")),
@@ -101,12 +101,6 @@ def _object_in(said: str) -> Mapping[str, Any] | None:
 
 def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
-
-
-def _fraction(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value <= 1 else None
 
 
 def _shown(diff: str) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from helmsman.base.git import find_git
+from helmsman.capabilities.outcomes.check_discovery import find_check
 from helmsman.capabilities.outcomes.checks import CheckRunner
-from helmsman.capabilities.outcomes.finding_checks import find_check
 from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.errors import InvalidInput
 

@@ -16,7 +16,7 @@ import pytest
 
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.base.processes import running_process
-from helmsman.hub.peer import why_not_served
+from helmsman.hub.admission import why_not_served
 from helmsman.testing import codex_versions, installed_codex, run, say
 from mcp import Client
 
