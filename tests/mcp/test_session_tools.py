@@ -286,11 +286,21 @@ async def test_a_misspelt_argument_starts_nothing_and_is_told_what_was_meant(
 ) -> None:
     refused = await codex.error("codex_start", prompt="x", workingDirectory=str(folder), sanbox="read-only")
     assert (refused["code"], refused["parameter"]) == ("invalid_input", "sanbox")
-    assert "Did you mean sandbox?" in refused["message"]
+    assert "There is no argument sanbox. Did you mean sandbox?" in refused["message"]
     inside = {"config": {"sanbox_mode": "read-only"}}
     refused = await codex.error("codex_start", prompt="x", workingDirectory=str(folder), **inside)
     assert "Did you mean sandbox_mode?" in refused["message"]
     assert not helm.sessions
+
+
+async def test_a_wrong_argument_is_told_by_the_name_it_has_here(codex: Caller, folder: Path) -> None:
+    refused = await codex.error("codex_start", prompt="x", workingDirectory=str(folder / "nowhere"))
+    assert refused["parameter"] == "workingDirectory"
+    refused = await codex.error("codex_start", prompt="x", workingDirectory="nowhere")
+    assert refused["message"].startswith(f"'nowhere' does not exist in {Path.cwd()}.")
+    refused = await codex.error("codex_start", prompt="x", sandbox="full")
+    assert refused["message"] == ("sandbox: it should be 'read-only', 'workspace-write' or 'danger-full-access'.")
+    assert (await codex.error("codex_say", sessionId="0199a0f2"))["message"].startswith("message is missing. The arg")
 
 
 async def test_tools_with_codex_in_their_name_start_codex_whatever_the_default_agent_is(

@@ -43,8 +43,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INSTALL_ADVICE: Final = (
-    'Install Codex with `pip install "codex-helmsman[codex]"` or `npm install -g @openai/codex`, '
-    "or set CODEX_CLI_PATH to its binary."
+    "Install Codex with `pip install openai-codex-cli-bin` or `npm install -g @openai/codex`, or set CODEX_CLI_PATH to its "
+    "binary."
+)
+_PATH_ADVICE: Final = (
+    "CODEX_CLI_PATH (or codex_path in helmsman.toml) names it: correct that, or leave it out to use the Codex on PATH."
 )
 _ANSWER_SECONDS: Final = 20.0
 """A cold Codex answers within a second; a machine under load may need a few."""
@@ -143,7 +146,7 @@ async def find_codex(
         reasons = reasons or [f"There is no program {explicit} on PATH."]
     else:
         reasons = reasons or ["There is no codex on PATH, and the package openai-codex-cli-bin is not installed."]
-    raise CodexNotFound(f"{' '.join(reasons)} {INSTALL_ADVICE}")
+    raise CodexNotFound(f"{' '.join(reasons)} {INSTALL_ADVICE if explicit is None else _PATH_ADVICE}")
 
 
 def codex_is_here(explicit: Path | None, env: Mapping[str, str] | None) -> bool:
