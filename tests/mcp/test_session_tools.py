@@ -60,7 +60,7 @@ async def test_the_whole_story(
     assert done["agent"] == "codex"
     assert [event["itemType"] for event in done["itemEvents"]] == ["command_execution", "agent_message"]
     assert done["usage"]["inputTokens"] > 0
-    assert done["recentOutput"][-1] == "It is made"
+    assert (done["recentOutput"][0].partition("  ")[0], done["recentOutput"][-1]) == ("$ touch made.txt", "It is made")
     assert (folder / "made.txt").exists()
     assert (await codex("codex_say", sessionId=session_id, message="hang"))["status"] == "active"
     assert await codex("codex_interrupt", sessionId=session_id) == {"sessionId": session_id, "status": "interrupted"}
