@@ -8,6 +8,7 @@ import anyio
 
 from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import at_work
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import print_list
 from helmsman.cli.tables import Column
@@ -38,7 +39,8 @@ def command(as_json: bool) -> None:
     what holds it, what it cannot do. --json also says which agents can do what one cannot. For an agent that is not
     installed, it says how to get it.
     """
-    found = with_helmsman(_look)
+    with at_work("Trying each agent in its sandbox", as_json=as_json):
+        found = with_helmsman(_look)
     rows = [[one_line(cell) for cell in _cells(agent)] for agent in found]
     print_list(
         {"agents": found},

@@ -145,7 +145,7 @@ class AcpAgent(KeptAgent):
             planned = await anyio.to_thread.run_sync(plan_launch, self._profile, means, options, Path(directory))
             launch = await ready_launch(self._profile, means, options, planned)
             async with background_tasks() as tasks, open_agent(self._profile, launch, nobody, tasks) as process:
-                return f"{HELD}, in which {self.title} {process.version or ''} came up".replace("  ", " ")
+                return f"{HELD} ({self.title} {process.version or ''} started in it)".replace("  ", " ")
 
     async def _means(self, settings: Settings, env: Mapping[str, str] | None) -> AgentMeans:
         from helmsman.agents.acp.process import AgentMeans
