@@ -70,7 +70,7 @@ async def test_the_whole_story(
     async with Helmsman(settings, env=codex_home.env) as later, Client(build_server(later)) as client:
         for _ in range(2):  # of a session that it has only found on disk, once read and once remembered
             (listed,) = (await Caller(client)("codex_list"))["sessions"]
-            assert (listed["isActive"], listed["activeStatus"]) == (False, "interrupted")
+            assert (listed["isActive"], listed["activeStatus"], listed["source"]) == (False, "interrupted", "helmsman")
 
 
 async def test_a_session_that_is_idle_here_and_runs_elsewhere_is_listed_as_active(
