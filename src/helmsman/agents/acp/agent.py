@@ -229,8 +229,8 @@ class AcpAgent(KeptAgent):
         if path is None:
             how = f"Install it: {self._profile.install}" if self._profile.install else "Check the command"
             raise AgentNotFound(
-                f"{self._profile.title} is not there: no program {program!r:.200} is on the PATH. {how}, or set `command` "
-                f"under [agents.{self.name}] in helmsman.toml.",
+                f"{self._profile.title} is not installed: there is no program {program!r:.200} on the PATH. {how}, or set "
+                f"`command` under [agents.{self.name}] in helmsman.toml.",
                 agent=self.name,
             )
         return [path, *arguments]
