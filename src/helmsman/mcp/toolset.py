@@ -235,7 +235,9 @@ class Tool(Generic[InputT]):
         fields = self._models[0].model_fields
         name = error.details.get("parameter")
         field = fields.get("working_directory" if name == "cwd" else str(name))
-        return error if field is None else type(error)(error.message, **{**error.details, "parameter": field.alias})
+        if field is None or field.alias is None:
+            return error
+        return type(error)(error.message, **{**error.details, "parameter": field.alias})
 
 
 def in_words_for_any(text: str) -> str:
