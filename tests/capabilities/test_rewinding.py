@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import CannotRewind, EngineRefused, InvalidInput
 from helmsman.settings import load_settings
-from helmsman.testing import run, say
+from helmsman.testing import add, patch, run, say
 from helmsman.testing.repository import git
 from helmsman.worktrees.turn_snapshots import read_snapshots
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
@@ -97,3 +100,42 @@ async def test_what_is_switched_off_or_outside_the_allowed_roots_is_not_taken_ba
         with pytest.raises(CannotRewind) as refused:
             await helm.extras.rewinding.preview(session.id)
         assert refused.value.details["reason"] == "no_snapshot"
+
+
+async def test_what_a_read_only_session_wrote_with_an_approval_is_taken_back_and_is_in_the_way_of_others(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("first", patch(add("a.txt", "one\n")), say("Made."))
+    model.on("look", say("Seen."))
+    model.on("second", patch(add("b.txt", "two\n")), say("Made."))
+
+    async def approve(_session: Session, _question: Question) -> Sequence[str]:
+        return ["approve"]
+
+    async with Helmsman(settings, env=codex_home.env) as helm:
+
+        async def done(prompt: str) -> Session:
+            session = await settled(
+                await helm.start(
+                    prompt, cwd=git_repo, sandbox="read-only", approval_policy="on-request", on_question=approve
+                )
+            )
+            with anyio.fail_after(30):  # what a turn left is looked at once it has ended
+                while not (known := read_snapshots(settings.state_dir, session.id)) or known.turns[-1].after is None:
+                    await anyio.sleep(0.02)
+            return session
+
+        session = await done("first")
+        assert (git_repo / "a.txt").exists()
+        await done("look")
+        rewinding = helm.extras.rewinding
+        shown = await rewinding.preview(session.id)
+        assert shown.diff is not None
+        assert [file.path for file in shown.diff.files] == ["a.txt"]
+        other = await done("second")
+        with pytest.raises(CannotRewind) as refused:
+            await rewinding.preview(session.id)
+        assert refused.value.details["sessions"] == [other.id]
+        shown = await rewinding.preview(other.id)
+        await rewinding.rewind(other.id, digest=shown.digest)
+        assert [path.name for path in git_repo.glob("*.txt")] == ["a.txt"]

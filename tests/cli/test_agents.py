@@ -71,5 +71,6 @@ async def _question(cli: Cli, session_id: str) -> str:
 
 async def test_a_terminal_says_how_to_get_what_is_not_there(bare_cli: Cli) -> None:
     async with bare_cli.on_terminal("agents") as program:
+        await program.shows("Trying each agent in its sandbox")
         await program.shows("not installed")
         await program.shows("npm install -g @github/copilot")

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,12 +12,10 @@ import pytest
 from helmsman import __version__, errors
 from helmsman.cli.command import reports_errors
 from helmsman.cli.consoles import configure_logs
-from helmsman.cli.exit_codes import ExitCode, exit_code_of
+from helmsman.cli.exit_codes import _FLAGS, ExitCode, exit_code_of
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Cli
 
 HEAVY = ("rich", "starlette", "uvicorn", "websockets", "jsonschema", "helmsman.service", "helmsman.agents.codex")
@@ -88,6 +87,19 @@ async def test_an_unknown_command_exits_with_2(bare_cli: Cli) -> None:
 )
 def test_every_error_has_its_exit_code(error: errors.HelmsmanError, code: int) -> None:
     assert exit_code_of(error) == code
+
+
+@pytest.mark.anyio
+async def test_errors_name_the_commands_of_the_shell(bare_cli: Cli) -> None:
+    done = await bare_cli.run("tasks", "show", "nope")
+    assert done.stderr == "Error: There is no task nope. `helmsman tasks` shows those there are.\n"
+
+
+@pytest.mark.parametrize("said", [*_FLAGS])
+def test_what_is_said_otherwise_in_the_shell_is_still_said_somewhere(said: str) -> None:
+    package = Path(errors.__file__).parent
+    others = (path for path in package.rglob("*.py") if path.parent.name != "cli")
+    assert any(said in path.read_text(encoding="utf-8") for path in others)
 
 
 def test_an_error_reaches_the_terminal_with_nothing_in_it_that_a_terminal_obeys(

@@ -42,6 +42,9 @@ async def test_a_session_is_handed_over_and_its_work_reviewed(
     assert "Asked: Begin" in model.requests[-1].user_texts[-1]
     (listed,) = (await cli.run("list", "--agent", "claude", "--json")).json
     assert [one["handedOverFrom"] for one in listed["sessions"]] == [first]
+    same = await cli.run("say", said["sessionId"], "Go on", "--agent", "claude")
+    assert same.stderr.startswith("Sent.")
+    assert (await cli.run("watch", said["sessionId"])).exit_code == 0
 
     found = {"title": "Not x", "body": "y", "priority": 1, "confidence": 0.8, "file": "begun.txt", "startLine": 1}
     answer = {"findings": [found, found | {"file": "other.txt", "title": "Elsewhere"}], "verdict": "patch is incorrect"}

@@ -198,6 +198,7 @@ async def test_a_dirty_tree_is_refused_with_its_files(cli: Cli, left: Left, git_
     done = await cli.run("apply", "--yes", "--json", left.id)
     assert done.exit_code == 1
     assert (done.json[0]["error"]["code"], done.json[0]["error"]["files"]) == ("dirty_tree", ["README.md"])
+    assert done.json[0]["error"]["message"].endswith("or allow a dirty tree (--allow-dirty).")
     assert (await cli.run("apply", "-y", "--allow-dirty", left.id)).exit_code == 0
 
 

@@ -71,6 +71,25 @@ async def test_a_denial_is_respected(demo: Cli) -> None:
         assert await program.exit_code() == 0
 
 
+@pytest.mark.rare
+@pytest.mark.timeout(300)
+async def test_a_denial_of_another_agent_is_respected_whatever_its_reason(demo: Cli) -> None:
+    demo.env["CLAUDE_CLI_PATH"] = str(claude_binary())
+    async with demo.on_terminal("demo", "--agent", "claude", columns=140) as program:
+        for step in ("sh check.sh", "Adds:", "sh check.sh"):
+            await program.shows(step)
+            await program.shows("deny and stop the turn")
+            program.press("y")
+            await program.shows("→ approve")
+        await program.shows("published/")
+        await program.shows("deny and stop the turn")
+        program.press("n")
+        await program.shows("Why?")
+        program.press("not on a Friday\n")
+        await program.shows("3 of 3 checks pass. I did not publish it, as you decided.")
+        assert await program.exit_code() == 0
+
+
 async def test_with_auto_it_answers_itself_on_a_terminal_too(demo: Cli) -> None:
     async with demo.on_terminal("demo", "--auto") as program:
         await program.shows("→ approve (answered by the demo itself, because of --auto)")
@@ -165,6 +184,7 @@ async def test_another_agent_shows_the_same_and_leaves_nothing(bare_cli: Cli, tm
     assert done.stdout.endswith("3 of 3 checks pass. The greeting is published.\n")
     assert "add greet.sh  +1 -0" in done.stderr
     assert f"run --agent {agent}" in done.stderr
+    assert "None" not in done.stderr
     assert list(temporary.iterdir()) == []
 
 

@@ -233,6 +233,6 @@ async def test_an_agent_that_cannot_be_steered_says_so_and_the_message_can_be_qu
         gate.release()
         await program.shows("• Worked.")
         await program.shows("• Rested.")
-        await program.shows("› the next message")
+        await program.shows("› your message")
         program.press("\x04")
         assert await program.exit_code() == 0

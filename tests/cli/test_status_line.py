@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from typing import TYPE_CHECKING, cast
 
 import pytest
 from rich.console import Console
 
+from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.model.events import (
     AgentMessage,
@@ -17,11 +19,13 @@ from helmsman.model.events import (
     ItemStarted,
     McpToolCall,
     Notice,
+    QuestionAsked,
     Reasoning,
     TurnRequested,
     WebSearch,
 )
 from helmsman.model.options import SessionOptions
+from helmsman.model.questions import Prompt, Question
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
@@ -76,6 +80,14 @@ def test_what_holds_the_turn_up_comes_first() -> None:
     session = _session(Reasoning(id="1", status="in_progress"))
     session.apply(Notice(session_id="s", kind="retry", message="Reconnecting… 2/5"))
     assert _line(session).endswith("Reconnecting… 2/5")
+
+
+def test_an_open_question_and_its_deadline_are_one_sentence() -> None:
+    session = _session()
+    question = Question(id="q", type="user_input", session_id="s", turn_id=None, prompts=(Prompt(text="Which?"),))
+    session.apply(QuestionAsked(session_id="s", question=question))
+    session.deadlines["q"] = Deadline(TimeLeft.new(300, time.monotonic()))
+    assert _line(session, width=120).endswith("waits for an answer: denied in 5 min unless answered.")
 
 
 def test_a_narrow_terminal_cuts_it() -> None:

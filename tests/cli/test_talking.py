@@ -40,7 +40,7 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
     with Tmux() as terminal:
         command = [sys.executable, "-m", "helmsman", "run", *WRITABLE]
         terminal.start(command, env=cli.env | {"TERM": "tmux-256color"}, directory=cli.directory)
-        await terminal.shows("› the next message")
+        await terminal.shows("› your message")
         terminal.type("Build")
         terminal.press("Enter")
         # What runs is seen, and nothing of it obeyed.
@@ -69,7 +69,7 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         await terminal.shows("Queued: Document it")
         go_on.touch()
         # The command folds, and what was queued is done next.
-        shown = await terminal.shows("✓ exit 0", " lines", "› Use tabs", "Built.", "Documented.", "› the next message")
+        shown = await terminal.shows("✓ exit 0", " lines", "› Use tabs", "Built.", "Documented.", "› your message")
         assert "red" not in shown
         assert "Use tabs" in json.dumps(model.requests[1].body["input"])
         # The next message can be typed at once. What is typed before a question appears does not answer it, and stays.
@@ -88,7 +88,7 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         terminal.press("Enter")
         await terminal.shows("→ deny: not today", "Not published.", "› yyyy")
         terminal.press("C-c")
-        await terminal.shows("› the next message")
+        await terminal.shows("› your message")
         # An earlier message is found again; Esc stops a turn, but not by itself.
         terminal.type("Sleep")
         terminal.press("Enter")
@@ -105,7 +105,7 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         assert shown.count("$ sleep 300") == shown.count("Not sent: Then this") == 1
         assert "The turn was interrupted" not in shown
         terminal.press("C-c")
-        await terminal.shows("› the next message")
+        await terminal.shows("› your message")
         terminal.press("Up")
         await terminal.shows("› Then this\n  Then that")
         terminal.press("Up", "Up", "Up", "Up")

@@ -101,7 +101,7 @@ async def test_the_agents_that_are_installed_have_tools_found_anew_and_without_s
     assert "gemini" not in await listed(client)
     begun = await ask("gemini", request="fix it", **FREELY)
     over = await ask("gemini", request=f"wait for {begun['task']['id']}")
-    assert "Gemini is not there" in over["userMessage"]
+    assert "Gemini is not installed" in over["userMessage"]
 
 
 async def test_an_agent_with_the_name_of_a_tool_does_not_take_its_place(client: Client) -> None:

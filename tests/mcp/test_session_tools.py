@@ -60,7 +60,7 @@ async def test_the_whole_story(
     assert done["agent"] == "codex"
     assert [event["itemType"] for event in done["itemEvents"]] == ["command_execution", "agent_message"]
     assert done["usage"]["inputTokens"] > 0
-    assert done["recentOutput"][-1] == "It is made"
+    assert (done["recentOutput"][0].partition("  ")[0], done["recentOutput"][-1]) == ("$ touch made.txt", "It is made")
     assert (folder / "made.txt").exists()
     assert (await codex("codex_say", sessionId=session_id, message="hang"))["status"] == "active"
     assert await codex("codex_interrupt", sessionId=session_id) == {"sessionId": session_id, "status": "interrupted"}
@@ -70,7 +70,7 @@ async def test_the_whole_story(
     async with Helmsman(settings, env=codex_home.env) as later, Client(build_server(later)) as client:
         for _ in range(2):  # of a session that it has only found on disk, once read and once remembered
             (listed,) = (await Caller(client)("codex_list"))["sessions"]
-            assert (listed["isActive"], listed["activeStatus"]) == (False, "interrupted")
+            assert (listed["isActive"], listed["activeStatus"], listed["source"]) == (False, "interrupted", "helmsman")
 
 
 async def test_a_session_that_is_idle_here_and_runs_elsewhere_is_listed_as_active(
@@ -286,11 +286,21 @@ async def test_a_misspelt_argument_starts_nothing_and_is_told_what_was_meant(
 ) -> None:
     refused = await codex.error("codex_start", prompt="x", workingDirectory=str(folder), sanbox="read-only")
     assert (refused["code"], refused["parameter"]) == ("invalid_input", "sanbox")
-    assert "Did you mean sandbox?" in refused["message"]
+    assert "There is no argument sanbox. Did you mean sandbox?" in refused["message"]
     inside = {"config": {"sanbox_mode": "read-only"}}
     refused = await codex.error("codex_start", prompt="x", workingDirectory=str(folder), **inside)
     assert "Did you mean sandbox_mode?" in refused["message"]
     assert not helm.sessions
+
+
+async def test_a_wrong_argument_is_told_by_the_name_it_has_here(codex: Caller, folder: Path) -> None:
+    refused = await codex.error("codex_start", prompt="x", workingDirectory=str(folder / "nowhere"))
+    assert refused["parameter"] == "workingDirectory"
+    refused = await codex.error("codex_start", prompt="x", workingDirectory="nowhere")
+    assert refused["message"].startswith(f"'nowhere' does not exist in {Path.cwd()}.")
+    refused = await codex.error("codex_start", prompt="x", sandbox="full")
+    assert refused["message"] == ("sandbox: it should be 'read-only', 'workspace-write' or 'danger-full-access'.")
+    assert (await codex.error("codex_say", sessionId="0199a0f2"))["message"].startswith("message is missing. The arg")
 
 
 async def test_tools_with_codex_in_their_name_start_codex_whatever_the_default_agent_is(

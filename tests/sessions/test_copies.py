@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.base.values import decoded, encoded
-from helmsman.model.events import Event, ItemDelta, TurnEnded
+from helmsman.model.events import Event, ItemDelta, ItemEnded, TurnEnded
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.copies import SessionCopy, copy_of, take_over
 from helmsman.sessions.feed import Feed
@@ -131,3 +131,21 @@ def test_a_question_and_an_end_that_came_meanwhile_are_told() -> None:
             kinds.append(type(reader._queue.popleft()).__name__)
     assert kinds == ["QuestionAsked", "ItemEnded", "TurnEnded"]
     assert (copy.status, copy.result) == ("done", "done")
+
+
+def test_a_message_that_another_original_knows_by_another_id_is_not_told_twice() -> None:
+    first, second, copy = new_session(), new_session(), new_session()
+    apply(first, [requested(), started(), item_ended(message("Yes.", "msg_1")), item_ended(message("Go.", "msg_2"))])
+    take_over(copy, sent(copy_of(first)), 0)
+    apply(second, [requested(), started()])
+    apply(
+        second,
+        [item_ended(message(text, item_id)) for text, item_id in (("Yes.", "0"), ("Go.", "msg_2"), ("Go.", "2"))],
+    )
+    with copy.feed.read() as reader:
+        take_over(copy, sent(copy_of(second)), None)
+        told = []
+        while reader.pending():
+            told.append(reader._queue.popleft())
+    assert [event.item.id for event in told if isinstance(event, ItemEnded)] == ["2"]
+    assert copy.state.snapshot() == second.state.snapshot()

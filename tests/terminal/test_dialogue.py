@@ -380,6 +380,19 @@ async def test_the_end_of_input_leaves_the_question_to_others(terminal: PseudoTe
     assert await _answered(terminal, _question(prompt, kind="user_input"), "> ", "\x04", "Left unanswered.", "") is None
 
 
+async def test_who_leaves_a_question_that_the_hub_keeps_open_is_told_how_to_answer_it_later(
+    terminal: PseudoTerminal,
+) -> None:
+    session = _session()
+    session.is_copy = True
+    with anyio.fail_after(20), terminal.attached():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Asking(_command(), session).run)
+            await terminal.shows("stop the turn")
+            terminal.press("\x04")
+            await terminal.shows(f"Left unanswered. Answer it with helmsman respond {session.id}")
+
+
 async def test_a_prompt_piped_into_stdin_leaves_the_terminal_for_questions(terminal: PseudoTerminal) -> None:
     read, write = os.pipe()
     os.close(write)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NEEDED: Final = "0.145"
 """Older ones have no permission profiles."""
-_INSTALL: Final = 'Install one with `pip install "codex-helmsman[codex]"`'
+_INSTALL: Final = "Install one with `pip install openai-codex-cli-bin`"
 HELD: Final = "Codex's sandbox"
 NETWORK: Final = "A sandbox holds it; the network is open to it, since it has to reach its model."
 _UNENFORCED: Final = "or say `unenforced` to start it without a sandbox: then nothing holds what is approved."

@@ -133,12 +133,12 @@ class WebSocketTransport:
         try:
             await self._connection.send(message)
         except ConnectionClosed as error:
-            raise EngineLost("The connection to the Codex engine is closed. Connect again to go on.") from error
+            raise EngineLost("The connection to the Codex engine is closed. Send the next message to go on.") from error
 
     async def loss(self) -> EngineLost:
         code = self._connection.close_code
         return EngineLost(
-            f"The Codex engine closed the connection (code {code}). Connect again to go on.", close_code=code
+            f"Codex has ended, or closed the connection (code {code}). Send the next message to go on.", close_code=code
         )
 
 

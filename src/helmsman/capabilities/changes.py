@@ -51,7 +51,7 @@ DiffScope = Literal["worktree", "turn", "uncommitted"]
 WorktreeUse = Literal["running", "in use", "left over"]
 
 ABOUT: Final[dict[DiffScope, str]] = {
-    "worktree": "All that was changed in the session's worktree since it was made, committed or not.",
+    "worktree": "Everything changed in the session's worktree since it was made, committed or not.",
     "turn": "What the session's last turn edited. Changes made by commands, and by earlier turns, are not in it.",
     "uncommitted": "All uncommitted changes where the session works, whoever made them.",
 }

@@ -302,7 +302,7 @@ class Rewinding:
         def look(registry: Registry) -> dict[str, Task]:
             tasks, _ = registry.list(origin="local", limit=_MANY_TASKS)
             later = (task for task in tasks if task.is_running or (task.completed_at or task.updated_at) > since)
-            writing = (task for task in later if task.turn_id not in ours and not _only_reads(task))
+            writing = (task for task in later if task.turn_id not in ours and not self._only_read(task))
             return {
                 task.session_id: task
                 for task in writing
@@ -319,6 +319,17 @@ class Rewinding:
                 reason="shared_tree",
                 sessions=list(others),
             )
+
+    def _only_read(self, task: Task) -> bool:
+        """Whether a turn was read-only and has written nothing: what is approved may be written all the same."""
+        options = task.metadata.get("options")
+        if not isinstance(options, dict) or options.get("sandbox") != "read-only":
+            return False
+        if options.get("approval_policy") == "never":
+            return True
+        known = None if task.is_running else read_snapshots(self._helm.settings.state_dir, task.session_id or "")
+        turn = None if known is None else known.of_task(task.id)
+        return turn is not None and turn.after == turn.before.tree
 
     # --- done --------------------------------------------------------------------------------------------------------
 
@@ -448,11 +459,6 @@ def _of_task(number: int, task: Task) -> RewoundTurn:
 def _prompt(turn: PastTurn, task: Task | None) -> str:
     said = next((item.text for item in turn.items if isinstance(item, UserMessage)), "")
     return task.instruction if task is not None else said
-
-
-def _only_reads(task: Task) -> bool:
-    options = task.metadata.get("options")
-    return isinstance(options, dict) and options.get("sandbox") == "read-only"
 
 
 def _is_in(directory: str | None, work_tree: Path) -> bool:

@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from helmsman.base.files import is_inside
 from helmsman.errors import HelmsmanError
-from helmsman.model.options import DEFAULT_AGENT, WRITES
+from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES
 from helmsman.worktrees.records import lent_to
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ class Snapshots:
         settings, options = self._helm.settings, session.options
         is_elsewhere = settings.codex_remote is not None and options.agent == DEFAULT_AGENT
         writes = options.writes or WRITES.get(sandbox or "")
-        return settings.snapshots and not is_elsewhere and not session.planning and writes != "nothing"
+        asks = options.asks or ASKS.get(session.state.approval_policy or "")
+        only_reads = writes == "nothing" and asks == "never"  # one that may ask writes what is approved
+        return settings.snapshots and not is_elsewhere and not session.planning and not only_reads
 
     async def _run(self, session: Session, take: Callable[[], None]) -> None:
         try:

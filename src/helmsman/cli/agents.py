@@ -8,6 +8,7 @@ import anyio
 
 from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import at_work
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import print_list
 from helmsman.cli.tables import Column
@@ -33,11 +34,13 @@ def command(as_json: bool) -> None:
     """List the agents Helmsman can steer, the default one first: which version of each is here, the file or variable with
     its login, where it is, what holds it to what a session may write, and what it cannot do.
 
-    Each is tried in the sandbox that is to hold it. Only usual places of a login are looked at: an agent without one may
+    Each is tried in the sandbox that is to hold it. Only the usual places of a login are looked at: an agent without one may
     have it elsewhere, as in a keychain. Not on a terminal, the columns are separated by tabs: name, version, login, path,
-    what holds it, what it cannot do. With --json it says who can. Of an agent that is not installed it says how to get it.
+    what holds it, what it cannot do. --json also says which agents can do what one cannot. For an agent that is not
+    installed, it says how to get it.
     """
-    found = with_helmsman(_look)
+    with at_work("Trying each agent in its sandbox", as_json=as_json):
+        found = with_helmsman(_look)
     rows = [[one_line(cell) for cell in _cells(agent)] for agent in found]
     print_list(
         {"agents": found},

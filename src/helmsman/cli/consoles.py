@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from helmsman.base.surroundings import environment
@@ -11,6 +12,7 @@ from helmsman.cli.host import host
 if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from rich.console import Console
@@ -37,6 +39,12 @@ def result_console() -> Console:
 def is_terminal(console: Console) -> bool:
     """Whether a person is looking, on something that can move a cursor. `FORCE_COLOR` alone makes no terminal."""
     return console.file.isatty() and not console.is_dumb_terminal
+
+
+def at_work(what: str, *, as_json: bool) -> AbstractContextManager[object]:
+    """Says what takes so long, to whoever looks, for as long as it does."""
+    console = message_console()
+    return console.status(what) if is_terminal(console) and not as_json else nullcontext()
 
 
 def settings_of_command(flags: Mapping[str, object] | None = None, directory: Path | None = None) -> Settings:

@@ -103,12 +103,15 @@ async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
     async with ScriptedModel() as model, background_tasks() as tasks:
         env |= agent_environment(agent, model.address, home)
         paced = is_terminal(console) and not as_json
-        tasks.start_soon(_open_one_by_one, _write_script(model, paced=paced, made=repository / "greet.sh"))
+        gates = _write_script(model, repository, home, paced=paced, is_missing=True)
+        tasks.start_soon(_open_one_by_one, gates)
         async with Helmsman(settings, env=env, inside=True) as helm:
             found = helm.agents[agent]
             installed = await found.installed(settings, env)
             if not as_json:
-                _introduce(console, f"{found.title}{f' {installed.version}' if installed else ''}")
+                version = f" {installed.version}" if installed and installed.version else ""
+                _introduce(console, f"{found.title}{version}")
+                console.print("No sandbox is put around it here, so it asks before each step.")
             step = partial(
                 run_step,
                 _PROMPT,
@@ -158,7 +161,7 @@ async def _demo(scratch: Path, auto: bool, as_json: bool) -> int:
     version = binary.version
     async with ScriptedModel() as model, background_tasks() as tasks:
         home.use_model(model.base_url, (version.major, version.minor, version.patch))
-        gates = _write_script(model, paced=is_terminal(console) and not as_json)
+        gates = _write_script(model, repository, home.home, paced=is_terminal(console) and not as_json)
         tasks.start_soon(_open_one_by_one, gates)
         async with Helmsman(settings, env=env) as helm:
             step = partial(
@@ -198,10 +201,12 @@ def _make_repository(folder: Path) -> Path:
 # --- the script ------------------------------------------------------------------------------------------------------
 
 
-def _write_script(model: ScriptedModel, *, paced: bool, made: Path | None = None) -> list[Gate]:
+def _write_script(
+    model: ScriptedModel, repository: Path, home: Path, *, paced: bool, is_missing: bool = False
+) -> list[Gate]:
     """What the model is going to do. The gates, in the order in which it comes to them, set the pace of its words.
 
-    `made` is the file that it makes, where there is none to mend.
+    With `is_missing` there is no greet.sh to fix, and it writes one.
     """
     from helmsman.testing.script import add, patch, run, say, think, update
 
@@ -213,9 +218,10 @@ def _write_script(model: ScriptedModel, *, paced: bool, made: Path | None = None
     fault = "The greeting is misspelled: `Helo` instead of `Hello`. I will fix that."
     change = patch(update("greet.sh", 'echo "Helo, ${1:-world}!"', 'echo "Hello, ${1:-world}!"'))
     cause = "because of a typo in greet.sh"
-    if made is not None:
+    greeting = repository / "greet.sh"
+    if is_missing:
         fault, cause = "There is no greet.sh. I will write one.", "because greet.sh was missing"
-        change = patch(add(str(made), _GREETING))
+        change = patch(add(str(greeting), _GREETING))
     model.on(
         _PROMPT,
         [
@@ -226,15 +232,17 @@ def _write_script(model: ScriptedModel, *, paced: bool, made: Path | None = None
         [say(*speak(fault), phase="commentary"), change],
         run("sh check.sh"),
         run(_PUBLISH, escalate=_REASON),
-        lambda request: say(*speak(_final_message(cause, request.tool_outputs[-1])), phase="final_answer"),
+        lambda _: say(*speak(_final_message(cause, greeting, home / "published" / "greet.sh")), phase="final_answer"),
     )
     return gates
 
 
-def _final_message(cause: str, output: str) -> str:
-    refused = any(word in output.lower() for word in ("rejected", "refused", "not allowed"))
-    published = "I did not publish it, as you decided." if refused else "The greeting is published."
-    return f"The check failed {cause}. It is fixed: 3 of 3 checks pass. {published}"
+def _final_message(cause: str, greeting: Path, published: Path) -> str:
+    """What came of it, by the files: agents have many words for a denial."""
+    is_fixed = greeting.exists() and greeting.read_text(encoding="utf-8") == _GREETING
+    fix = "It is fixed: 3 of 3 checks pass." if is_fixed else "I did not fix it, as you decided."
+    end = "The greeting is published." if published.exists() else "I did not publish it, as you decided."
+    return f"The check failed {cause}. {fix} {end}"
 
 
 def _words(text: str, gates: list[Gate]) -> list[Chunk]:

@@ -35,9 +35,9 @@ def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> Non
     """Show what a session changed, as one unified diff.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. What a worktree session
-    changed is known exactly. Of any other session it is what its directory has uncommitted, whoever changed it; a line on
-    stderr says which. On a terminal it goes through your pager for git; anywhere else it is exact to the byte, for
-    `git apply`.
+    changed is known exactly. Of any other session it is what its last turn edited or, where that is not known, all that its
+    directory has uncommitted, whoever changed it; a line on stderr says which. On a terminal it goes through your pager for
+    git; anywhere else it is exact to the byte, for `git apply`.
     """
 
     async def show(helm: Helmsman) -> None:
@@ -71,7 +71,7 @@ def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> Non
 
 def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
     """The diff to be looked at on a terminal; to anything else, every byte of it."""
-    click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There are none.", err=True)
+    click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.", err=True)
     console = result_console()
     if is_terminal(console):
         if no_pager:

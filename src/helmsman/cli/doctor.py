@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.base.shown_text import visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import result_console, settings_of_command
+from helmsman.cli.consoles import at_work, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json
 
@@ -35,7 +35,8 @@ def command(as_json: bool) -> int:
 
     from helmsman.cli.checks import examine
 
-    report = anyio.run(examine, settings_of_command())
+    with at_work("Trying out Codex and the other agents", as_json=as_json):
+        report = anyio.run(examine, settings_of_command())
     if as_json:
         print_json(_as_dict(report))
     else:

@@ -37,8 +37,8 @@ _FIELDS: Final = ("id", "version", "status", "running", "waiting", "pid", "start
 def command(as_json: bool) -> None:
     """List and stop the engines that go on working when the process that started them has ended.
 
-    One of Codex has all its sessions, one of another agent has one. What nobody uses and in which nothing runs ends by
-    itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
+    One engine of Codex has all its sessions, one of another agent has one. An engine that nobody uses and that runs nothing
+    ends by itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
     """
     _list_engines(as_json=as_json)
 

@@ -59,7 +59,16 @@ def exit_code_of(error: errors.HelmsmanError) -> ExitCode:
     return next((code for code, kinds in _ERRORS.items() if isinstance(error, kinds)), ExitCode.FAILED)
 
 
-_FLAGS: Final = {"`unenforced`": "--unenforced", "`trustRepository`": "--trust-repository"}
+_FLAGS: Final = {
+    "`unenforced`": "--unenforced",
+    "`trustRepository`": "--trust-repository",
+    "allow a dirty tree": "allow a dirty tree (--allow-dirty)",
+    "Leave worktree out": "Leave out --worktree",
+    "the option worktree": "--worktree",
+    "Take back the conversation alone": "Take back the conversation alone (--conversation)",
+    "List the sessions to see which there are": "`helmsman list` shows those there are",
+    "List the tasks to see which there are": "`helmsman tasks` shows those there are",
+}
 
 
 def in_words_of_shell(error: errors.HelmsmanError) -> errors.HelmsmanError:

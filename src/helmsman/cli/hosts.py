@@ -105,11 +105,15 @@ def _remove(name: str, as_json: bool) -> None:
 
 
 @cli_command(
-    "check", "Look whether machines answer.", "helmsman hosts check", "helmsman hosts check build --json", group=command
+    "check",
+    "Check whether machines answer.",
+    "helmsman hosts check",
+    "helmsman hosts check build --json",
+    group=command,
 )
 @click.argument("name", required=False)
 def _check(name: str | None, as_json: bool) -> int:
-    """Look whether a machine, or each of them, answers: which Helmsman is there, which agents, and their logins."""
+    """Check whether a machine, or each of them, answers: which Helmsman is there, which agents, and their logins."""
     hosts = _known()
     if name is not None and name not in hosts:
         raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` shows those there are.")

@@ -183,7 +183,7 @@ class InputLine:
     def _placeholder(self) -> str:
         assert self._typing is not None
         if not self._typing.is_running:
-            return "the next message; Ctrl-D leaves, ? for keys"
+            return "your message; Ctrl-D leaves, ? for keys"
         return f"Enter steers, Tab queues, {'q leaves' if self._typing.leaves else 'Esc stops'}, ? for keys"
 
     def _key_lines(self) -> list[Text]:

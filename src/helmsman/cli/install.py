@@ -15,6 +15,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import counted, print_json
 from helmsman.clients.locations import CLIENTS, Client, Scope, Surroundings
 from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.settings import TOOLSETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,7 @@ says otherwise. All else in the file stays as it is. Afterwards the entry is tri
 """,
 )
 @client_files.client_argument
-@click.option("--tools", metavar="SETS", help="Toolsets to offer, separated by commas.")
+@click.option("--tools", metavar="SETS", help=f"Toolsets to offer, separated by commas: {', '.join(TOOLSETS)}.")
 @client_files.scope_option
 @click.option("--name", help="The entry's name; no other entry is then touched. Default: helmsman, or the old entry's.")
 @click.option(

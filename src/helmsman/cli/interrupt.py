@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 @cli_command("interrupt", "Stop a running turn.", "helmsman interrupt 3b2d5c8e")
 @session_argument
 def command(session: str, as_json: bool) -> None:
-    """Stop the running turn of a session, its sub-agents and the commands it left running, and wait until they have.
+    """Stop the running turn of a session, its sub-agents and the commands it left running, and wait until they have stopped.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). An idle session is left as it
-    is. Messages that are queued for it are taken back.
+    SESSION is a session's id or a part of it (`helmsman list` shows them). In an idle session only
+    commands it left running are stopped. Messages that are queued for it are taken back.
     """
     host().begin_change("repeatable")
 

@@ -12,25 +12,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OPTIONS: Final = (
-    click.option("--machine", metavar="NAME", help="Of a fleet: the machine that is to do it."),
+    click.option("--machine", metavar="NAME", help="Fleet: the machine that is to do it."),
     click.option(
-        "--label", "labels", metavar="LABEL", multiple=True, help="Of a fleet: what its machine has. Repeatable."
+        "--label", "labels", metavar="LABEL", multiple=True, help="Fleet: a label its machine must have. Repeatable."
     ),
+    click.option("--priority", type=click.IntRange(1, 1000), metavar="N", help="Fleet: 1 comes first.  [default: 100]"),
+    click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Fleet: start this much later."),
     click.option(
-        "--priority", type=click.IntRange(1, 1000), metavar="N", help="Of a fleet: 1 comes first.  [default: 100]"
-    ),
-    click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Of a fleet: begin so much later."),
-    click.option(
-        "--deadline", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Of a fleet: stop it then."
+        "--deadline",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Fleet: stop it after this long.",
     ),
     click.option(
         "--on-machine-loss",
         type=click.Choice(get_args(OnMachineLoss)),
-        help="Of a fleet: what becomes of a turn that was cut off with its machine.",
+        help="Fleet: what to do with a turn whose machine was lost.",
     ),
-    click.option(
-        "--in-place", is_flag=True, help="Of a fleet: work in the directory of this path there; nothing is brought."
-    ),
+    click.option("--in-place", is_flag=True, help="Fleet: work in the directory of this path there, and copy nothing."),
 )
 
 

@@ -67,9 +67,9 @@ def command(
 ) -> int:
     """Let an agent plan what PROMPT asks for (`-` reads it from stdin), then ask whether to carry the plan out.
 
-    Until you approve, it can read and change nothing, whatever the sandbox. Approve and it works with the options given
-    here; revise and say what should be different; or stop (exit code 130). Before you are asked, Helmsman looks whether
-    nothing was changed and whether the files that the plan names are there. Without a terminal to ask on, the plan goes to
+    Until you approve, it can only read, whatever the sandbox. Approve and it works with the options given
+    here; revise and say what should be different; or stop (exit code 130). Before you are asked, Helmsman checks
+    that nothing was changed and that the files the plan names exist. Without a terminal to ask on, the plan goes to
     stdout and nothing is done. With --verify it is a job: every file the plan names is there or new, and each step is done
     and checked by itself.
     """

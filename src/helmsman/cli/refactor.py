@@ -24,7 +24,7 @@ def command(request: str, scope: tuple[str, ...], **options: Any) -> int:
     """Have code made better without changing what it does, in a git worktree; REQUEST says what is to become better (`-`
     reads it from stdin).
 
-    Helmsman runs the check itself, before and after, looks that nothing outside of the scope was touched, and tells what
+    Helmsman runs the check itself, before and after, checks that nothing outside of the scope was touched, and tells what
     changed in the public interface.
     """
     return run_outcome("refactor", request, more={"scope": list(scope)} if scope else None, **options)

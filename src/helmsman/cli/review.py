@@ -107,8 +107,8 @@ def command(
     """Let Codex review a change, or with --agent another agent, and show what it found: priority, place, what is wrong, how
     sure it is.
 
-    Helmsman itself looks whether the findings are about lines of that change, and whether nothing was changed (exit code 6
-    if it was). With --verify it is a job. Findings alone do not make the exit code 1: that is what --fail-on is for.
+    Helmsman itself checks that the findings are about lines of that change, and that nothing was changed (exit code 6 if
+    something was). With --verify it is a job. Findings alone do not make the exit code 1: that is what --fail-on is for.
     """
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")

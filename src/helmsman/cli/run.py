@@ -37,7 +37,12 @@ STEP_OPTIONS: Final = (
     click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
     click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them)."),
     click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it."),
-    click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do."),
+    click.option(
+        "-s",
+        "--sandbox",
+        type=click.Choice(get_args(SandboxMode)),
+        help="What it may write: nothing, its directory, or anything.  [default: as the agent is configured]",
+    ),
     click.option(
         "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When it asks before it acts."
     ),

@@ -71,7 +71,7 @@ def command(
     and the turn goes on; where it cannot go on without this process, or with --wait, it is followed to its end, and the
     exit code is that of the turn. While a turn is running it is an error, unless --steer puts the message into that turn or
     --queue waits for its end. With --agent another agent goes on in the same directory or worktree, in a new session that is
-    told what was said and done so far, and may do no more than this one.
+    told what was said and done so far. It may do no more than this one, unless --sandbox or --approval-policy says so.
     """
     if wait:
         host().require_own_process()
@@ -85,7 +85,7 @@ def command(
         if (before := done_before()) is not None:
             if before.status in ("canceled", "failed", "unknown"):
                 raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
-            return print_sent(await helm.session(before.session_id or known.id), before.id)
+            return print_sent(known, await helm.session(before.session_id or known.id), before.id)
         if when_busy is not None:
             known.require_here()
         with names_ways_out(known.id):
@@ -100,12 +100,12 @@ def command(
             from helmsman.cli.follow import Talk
 
             return await follow_session(sent, display, Talk(helm=helm))
-        return print_sent(sent, sent.task_id)
+        return print_sent(known, sent, sent.task_id)
 
-    def print_sent(sent: Session, task_id: str | None) -> int:
+    def print_sent(known: Session, sent: Session, task_id: str | None) -> int:
         shown = {"sessionId": sent.id, "status": sent.status, "taskId": task_id}
         words = "Sent."
-        if agent is not None and sent.handed_over_from is not None:
+        if agent is not None and sent.id != known.id and sent.handed_over_from is not None:
             shown |= {"handedOverFrom": sent.handed_over_from, "note": " ".join(sent.notes) or None}
             words = f"Handed over to {agent}."
         print_result(f"{words} Follow it: helmsman watch {short_id(sent.id)}", present(shown), as_json=as_json)

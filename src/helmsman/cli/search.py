@@ -46,8 +46,8 @@ def command(
 ) -> None:
     """Find sessions by words in their transcripts: prompts, answers, commands, changed files. Newest first.
 
-    A session has to have all the words; each may be the beginning of one, and what is in quotes stands together. The first
-    search reads all sessions and may take a while; later ones read what is new.
+    A session has to have all the words; the beginning of a word will do, and words in quotes have to stand together. The
+    first search reads all sessions and may take a while; later ones read what is new.
 
     Not on a terminal, the columns are separated by tabs: id, time, directory, agent, summary, excerpt.
     """

@@ -12,6 +12,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.http_options import http_options, listening_options
+from helmsman.settings import TOOLSETS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,7 +37,11 @@ _LEAVE_SECONDS: Final = 15
 @click.option(
     "--transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How clients connect."
 )
-@click.option("--tools", metavar="SETS", help="Toolsets to offer, separated by commas. Default: sessions.")
+@click.option(
+    "--tools",
+    metavar="SETS",
+    help=f"Toolsets to offer, separated by commas: {', '.join(TOOLSETS)}. Default: sessions.",
+)
 @click.option("--expose-primitives", is_flag=True, default=None, help="List the router's primitives (_codex_…) too.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How Codex is run.")
 @click.option(

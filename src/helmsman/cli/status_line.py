@@ -73,7 +73,8 @@ def _clock(seconds: float) -> str:
 def _activity(session: Session) -> str:
     if session.deadlines and session.state.questions:
         soonest = min(session.deadlines.values(), key=lambda deadline: deadline.seconds)
-        return f"waits for an answer: {countdown(soonest.seconds, paused=soonest.is_paused)}"
+        left = countdown(soonest.seconds, paused=soonest.is_paused)
+        return f"waits for an answer: {left[0].lower()}{left[1:]}"
     if session.state.note:
         return one_line(session.state.note)
     for item in reversed(session.items):

@@ -52,10 +52,10 @@ def command(
 ) -> None:
     """Show the tokens that agents have spent on this machine, with their cost where they tell it or a price is known.
 
-    All sessions count, also those made in the terminal. What an agent does not tell is at the API's list prices: what a
-    subscription covers is left out of account. A price for another model can be set in helmsman.toml ([prices."name"]).
-    Below stands how much of your budgets is used today ([budget]). Not on a terminal, the columns are separated by tabs:
-    key, sessions, turns, input, cached input, output, reasoning output, cost, and with `--by session` what it is about.
+    All sessions count, also those made in the terminal. A cost that an agent does not tell is worked out from the API's list
+    prices, whatever your subscription covers. Set a price for another model in helmsman.toml ([prices."name"]). Below the
+    table is how much of your budgets is used today ([budget]). Not on a terminal, the columns are separated by tabs: key,
+    sessions, turns, input, cached input, output, reasoning output, cost, and with `--by session` what it is about.
     """
     from helmsman.capabilities.usage_report import merged
     from helmsman.shapes.rendering import budget_as_dict

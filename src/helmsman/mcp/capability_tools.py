@@ -44,13 +44,13 @@ async def plan(call: CallContext, args: shapes.PlanJobInput) -> shapes.PlanJobOu
 @tool("Refactor, with the check green before and after", ACTS, job_in_words)
 async def refactor(call: CallContext, args: shapes.RefactorInput) -> shapes.RefactorOutput | Instead:
     """Have code made better without changing what it does, in a git worktree. Helmsman runs the check before and after, and
-    looks that nothing outside scope was touched. Returns a taskId at once; follow it as debug."""
+    checks that nothing outside scope was touched. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.RefactorOutput)
 
 
 @tool("Write tests that can fail", ACTS, job_in_words)
 async def test(call: CallContext, args: shapes.NewTestsInput) -> shapes.NewTestsOutput | Instead:
-    """Have tests written, in a git worktree. Helmsman runs them, and looks that they pass each time and fail against small
+    """Have tests written, in a git worktree. Helmsman runs them, and checks that they pass each time and fail against small
     mutations of the code under test. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.NewTestsOutput)
 

@@ -72,7 +72,7 @@ def _named(files: list[ChangedFile]) -> str:
 
 def _diff_in_words(output: DiffOutput) -> str:
     if not output.files:
-        return f"{output.about} There are none."
+        return f"{output.about} There is nothing."
     return f"{output.about}\n{output.stat}\n{output.diff}\nDigest: {output.digest}"
 
 

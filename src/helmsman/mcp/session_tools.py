@@ -82,8 +82,8 @@ async def codex_respond(call: CallContext, args: contract.RespondInput) -> contr
 
 @tool("Stop a Codex session's turn", STOPS, state_in_words)
 async def codex_interrupt(call: CallContext, args: contract.SessionInput) -> contract.StateOutput:
-    """Stop what a session is doing: the turn, its sub-agents and the commands it left running. Returns when they
-    have stopped. The session stays and can be continued with codex_say. An idle session is left as it is."""
+    """Stop what a session is doing: the turn, its sub-agents and the commands it left running; in an idle session, only
+    those. Returns when they have stopped. The session stays and can be continued with codex_say."""
     session = await call.helm.interrupt(args.session_id)
     return contract.StateOutput(session_id=session.id, status=session.status)
 

@@ -216,7 +216,7 @@ class Tool(Generic[InputT]):
         try:
             result = await self.run(call, self._models[0].read(call.params.arguments or {}, whole="arguments"))
         except HelmsmanError as error:
-            return failed(error, call.host)
+            return failed(self._in_its_words(error), call.host)
         if not isinstance(result, Output):
             return result
         if call.host is not None:
@@ -229,6 +229,15 @@ class Tool(Generic[InputT]):
             structured_content=within(structured, whole=whole),
             is_error=result.is_failure(),
         )
+
+    def _in_its_words(self, error: HelmsmanError) -> HelmsmanError:
+        """An error about a parameter by the name that the tool has for it."""
+        fields = self._models[0].model_fields
+        name = error.details.get("parameter")
+        field = fields.get("working_directory" if name == "cwd" else str(name))
+        if field is None or field.alias is None:
+            return error
+        return type(error)(error.message, **{**error.details, "parameter": field.alias})
 
 
 def in_words_for_any(text: str) -> str:

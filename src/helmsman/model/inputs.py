@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, get
 
 from helmsman.base.config_values import over, read_value
 from helmsman.base.files import refuse_outside
-from helmsman.base.surroundings import from_here
+from helmsman.base.surroundings import expand_home, from_here
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
 from helmsman.model.options import (
@@ -232,7 +232,10 @@ def directory(parameter: str, path: PathLike) -> Path:
         raise InvalidInput("The name of a directory is empty. Name an existing directory.", parameter=parameter)
     resolved = _existing(path)
     if resolved is None:
-        raise InvalidInput(f"{os.fspath(path)!r} does not exist. Name an existing directory.", parameter=parameter)
+        where = "" if expand_home(path).is_absolute() else f" in {from_here('.').absolute()}"
+        raise InvalidInput(
+            f"{os.fspath(path)!r} does not exist{where}. Name an existing directory.", parameter=parameter
+        )
     if not resolved.is_dir():
         raise InvalidInput(f"{os.fspath(path)!r} is not a directory. Name a directory.", parameter=parameter)
     return resolved

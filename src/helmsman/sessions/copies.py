@@ -8,11 +8,12 @@ become different meanwhile is then told as events, so that whoever reads them mi
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
+    AgentMessage,
     Event,
     ItemEnded,
     ItemStarted,
@@ -22,6 +23,7 @@ from helmsman.model.events import (
     TurnEnded,
     TurnRequested,
     TurnStarted,
+    UserMessage,
 )
 from helmsman.sessions.session import QueuedTurn
 from helmsman.sessions.state import SessionState
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
     from helmsman.model.events import TurnOutcome
     from helmsman.sessions.session import Session
+
+_MESSAGES: Final = (AgentMessage, UserMessage)
+"""A Codex that is asked again what was said gives these other ids; whoever has read them is not told them twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +138,13 @@ def differences(before: SessionState, now: SessionState) -> Iterator[Event]:
         yield TurnStarted(session_id=session_id, turn_id=turn_id)
     if now.model != before.model:
         yield SettingsApplied(session_id=session_id, model=now.model)
+    named = {item.id for item in now.items}
+    gone = (item for item in known.values() if item.id not in named)
+    renamed = [(type(item), item.text) for item in gone if isinstance(item, _MESSAGES)]
     for item in now.items:
-        if known.get(item.id) != item:
+        if item.id not in known and isinstance(item, _MESSAGES) and (type(item), item.text) in renamed:
+            renamed.remove((type(item), item.text))
+        elif known.get(item.id) != item:
             kind = ItemEnded if item.status in ("completed", "failed") else ItemStarted
             yield kind(session_id=session_id, turn_id=turn_id, item=item)
     decisions = {decision.id: decision for decision in now.decisions(turn_id)}

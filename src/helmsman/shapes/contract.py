@@ -44,9 +44,16 @@ class Input(BaseModel):
             first = error.errors(include_url=False, include_context=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or whole
         known = [field.alias or key for key, field in cls.model_fields.items()]
-        meant = nearest(name, known) if name not in known else None
-        advice = (f"Did you mean {meant}? " if meant else "") + f"The arguments are: {', '.join(known) or 'none'}."
-        raise InvalidInput(f"{name}: {first['msg']}. {advice}", parameter=name)
+        all_known = f"The arguments are: {', '.join(known) or 'none'}."
+        match first["type"]:
+            case "missing":
+                problem = f"{name} is missing. {all_known}"
+            case "extra_forbidden":
+                meant = nearest(name, known)
+                problem = f"There is no argument {name}. {f'Did you mean {meant}? ' if meant else ''}{all_known}"
+            case _:
+                problem = f"{name}: {first['msg'].replace('Input should', 'it should')}."
+        raise InvalidInput(problem, parameter=name)
 
 
 class Output(BaseModel):
@@ -95,7 +102,8 @@ class StartInput(Input):
     )
     sandbox: SandboxMode | None = Field(
         None,
-        description="What commands may touch; workspace-write: the working directory. Default: as configured.",
+        description="What it may write: nothing unasked, workingDirectory (workspace-write, right for most work) or "
+        "anything. Default: as configured, often read-only.",
     )
     full_auto: bool = Field(False, description="Short for approvalPolicy on-request with sandbox workspace-write.")
     profile: str | None = Field(None, description="A profile of Codex's configuration, e.g. careful.")
@@ -143,7 +151,9 @@ class StartInput(Input):
 
 class AgentStartInput(StartInput):
     agent: AgentName
-    unenforced: bool = Field(False, description="Start also where no sandbox can hold the agent to sandbox.")
+    unenforced: bool = Field(
+        False, description="Start even if no sandbox can hold the agent: what is approved may write anywhere."
+    )
 
 
 class PlacementInput(Input):
@@ -258,7 +268,7 @@ class ListInput(Input):
     limit: int = Field(50, ge=1, le=500, description="How many at most.")
     cursor: str | None = Field(None, description="nextCursor of the page before.")
     query: str | None = Field(None, description='Words in the first prompt or the name, e.g. "parser".')
-    search: str | None = Field(None, description='Words in all that was said and done, e.g. "flaky test". No pages.')
+    search: str | None = Field(None, description='Words in all that was said and done, e.g. "flaky test". Not paged.')
     include_archived: bool = Field(False, description="Archived sessions too.")
 
 
@@ -431,7 +441,11 @@ class ListedSession(Output, Waits):
         """As little of a session as finds it again (`helmsman.shapes.listed_sessions` has all of it)."""
         summary = " ".join(listed.get("summary", "").split())[:_SUMMARY_CHARS] or None
         excerpt = "".join(listed.get("excerpt", ())) or None
-        more = {"summary": summary, "activeStatus": listed.get("status"), "excerpt": excerpt}
+        source = listed.get(
+            "source"
+        )  # of every app-server session Codex says `vscode`; the originator tells them apart
+        source = listed.get("originator", source) if source == "vscode" else source
+        more = {"summary": summary, "activeStatus": listed.get("status"), "source": source, "excerpt": excerpt}
         return cls.model_validate({**listed, **more})
 
 

@@ -17,7 +17,7 @@ from helmsman.base.shortening import (
     session_file,
     within,
 )
-from helmsman.base.shown_text import exact
+from helmsman.base.shown_text import exact, shell_script
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -261,7 +261,7 @@ def item_lines(item: Item) -> list[str]:
             output = item.output.splitlines()
             left_out = len(output) - _COMMAND_LINES
             shown = [f"… {left_out} lines", *output[-_COMMAND_LINES:]] if left_out > 0 else output
-            return [f"$ {item.command}{' (declined)' if item.declined else code}", *shown]
+            return [f"$ {shell_script(item.command)}{' (declined)' if item.declined else code}", *shown]
         case FileChange() | ErrorItem():
             return [f"[{item.type}] {item.summary()}"]
         case UserMessage():

@@ -476,7 +476,7 @@ class Steering(Turns):
         return session
 
     async def interrupt(self, session_id: str) -> Session:
-        """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
+        """Stop the running turn, its sub-agents and the commands it left running; in an idle session, only those."""
         session = await self.session_with_queue(session_id)
         for queued in session.queue:
             self._ledger.cancel(queued.task_id, "Its session was interrupted before it began.")

@@ -76,7 +76,8 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Answered |
                     answers = await _Dialogue(console, keyboard, session, question).ask()
                 return Answered(answers, PERSON_AT_TERMINAL)
             except EOFError:
-                console.print("  Left unanswered.", style="yellow")
+                again = f" Answer it with helmsman respond {session.id}" if session.is_copy else ""  # the hub has it
+                console.print(f"  Left unanswered.{again}", style="yellow")
                 return None
             except anyio.get_cancelled_exc_class():
                 is_open = any(one.id == question.id for one in session.questions)  # whoever asked has left

@@ -110,7 +110,7 @@ async def test_without_any_codex_the_error_says_how_to_install_one(
     without_wheel(monkeypatch)
     with pytest.raises(CodexNotFound) as caught:
         await find_codex(env=environment(tmp_path))
-    for advice in ('pip install "codex-helmsman[codex]"', "npm install -g @openai/codex", "CODEX_CLI_PATH"):
+    for advice in ("pip install openai-codex-cli-bin", "npm install -g @openai/codex", "CODEX_CLI_PATH"):
         assert advice in caught.value.message
 
 
@@ -168,7 +168,9 @@ async def test_missing_directories_and_plain_files_are_refused(tmp_path: Path) -
     ):
         with pytest.raises(CodexNotFound, match=reason):
             await find_codex(explicit=path)
-    with pytest.raises(CodexNotFound, match="no program nothing-of-the-kind"):
+    with pytest.raises(
+        CodexNotFound, match=r"no program nothing-of-the-kind.* CODEX_CLI_PATH .* names it: correct that"
+    ):
         await find_codex(explicit=type(tmp_path)("nothing-of-the-kind"))
 
 

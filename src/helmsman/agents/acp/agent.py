@@ -141,7 +141,7 @@ class AcpAgent(KeptAgent):
             planned = await anyio.to_thread.run_sync(plan_launch, self._profile, means, options, Path(directory))
             launch = await ready_launch(self._profile, means, options, planned)
             async with background_tasks() as tasks, open_agent(self._profile, launch, nobody, tasks) as process:
-                return f"{HELD}, in which {self.title} {process.version or ''} came up".replace("  ", " ")
+                return f"{HELD} ({self.title} {process.version or ''} started in it)".replace("  ", " ")
 
     async def _means(self, settings: Settings, env: Mapping[str, str] | None) -> AgentMeans:
         from helmsman.agents.acp.process import AgentMeans
@@ -225,8 +225,8 @@ class AcpAgent(KeptAgent):
         if path is None:
             how = f"Install it: {self._profile.install}" if self._profile.install else "Check the command"
             raise AgentNotFound(
-                f"{self._profile.title} is not there: no program {program!r:.200} is on the PATH. {how}, or set `command` "
-                f"under [agents.{self.name}] in helmsman.toml.",
+                f"{self._profile.title} is not installed: there is no program {program!r:.200} on the PATH. {how}, or set "
+                f"`command` under [agents.{self.name}] in helmsman.toml.",
                 agent=self.name,
             )
         return [path, *arguments]

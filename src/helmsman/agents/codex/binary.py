@@ -42,10 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INSTALL_ADVICE: Final = (
-    'Install Codex with `pip install "codex-helmsman[codex]"` or `npm install -g @openai/codex`, '
-    "or set CODEX_CLI_PATH to its binary."
-)
+_INSTALL: Final = "Install Codex with `pip install openai-codex-cli-bin` or `npm install -g @openai/codex`"
+_PATH_ADVICE: Final = "CODEX_CLI_PATH (or codex_path in helmsman.toml) names it: correct that, or leave it out."
 _ANSWER_SECONDS: Final = 20.0
 """A cold Codex answers within a second; a machine under load may need a few."""
 
@@ -143,7 +141,8 @@ async def find_codex(
         reasons = reasons or [f"There is no program {explicit} on PATH."]
     else:
         reasons = reasons or ["There is no codex on PATH, and the package openai-codex-cli-bin is not installed."]
-    raise CodexNotFound(f"{' '.join(reasons)} {INSTALL_ADVICE}")
+    advice = f"{_INSTALL}, or set CODEX_CLI_PATH to its binary." if explicit is None else f"{_PATH_ADVICE} {_INSTALL}."
+    raise CodexNotFound(f"{' '.join(reasons)} {advice}")
 
 
 def codex_is_here(explicit: Path | None, env: Mapping[str, str] | None) -> bool:
