@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.mount_points import MountPoints
 from helmsman.base.patches import settle_writes
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
@@ -107,6 +108,7 @@ class Recovery:
         state_dir = self._shared.state_dir
         await anyio.to_thread.run_sync(clear_abandoned, state_dir)
         await anyio.to_thread.run_sync(settle_writes, state_dir)
+        await anyio.to_thread.run_sync(MountPoints(state_dir).clear)
         while (running := await self._found(state_dir)) is None:  # noqa: ASYNC110 - no event tells of it
             await anyio.sleep(_RETRY_SECONDS)
         left = [
