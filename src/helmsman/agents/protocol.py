@@ -39,6 +39,10 @@ class NothingBegun(EngineLost):
     """An engine is ending, or was lost, and has begun nothing of what was asked of it: another one can."""
 
 
+class EngineHangs(EngineLost):
+    """An engine is there and answers nothing, so it was given up."""
+
+
 class Capability(Enum):
     """Something not every agent can do. `text` completes "it cannot …"."""
 
