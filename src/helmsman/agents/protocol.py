@@ -295,6 +295,10 @@ class Engine(ABC):
     async def until_lost(self) -> None:
         """Wait until this engine is of no use any more; for ever, where that cannot happen."""
 
+    def told(self, session_id: str) -> str | None:
+        """How much its agent has been told in a session by now, by whomever, for comparing; None where nobody can tell."""
+        return None
+
     @abstractmethod
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
         """Deliver the session's events to `sink`, beginning with those already waiting."""

@@ -92,6 +92,8 @@ class Recovery:
         """By surroundings: what those who are away began counts as it did when they were there."""
         self._starts: dict[str, _Waiting] = {}
         """Tasks that wait for a session of their own, oldest first."""
+        self._unsent: list[Task] = []
+        """Tasks that their agents never heard of, though the hub before was about to tell them."""
         self._jobs: dict[str, Task] = {}
         """Jobs that go on when a door is there whose they are."""
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
@@ -121,7 +123,7 @@ class Recovery:
                 if not task.is_waiting:
                     following.start_soon(self._follow, task)
         self._shared.need_engines()
-        for task in left:
+        for task in (*left, *self._unsent):
             if task.is_waiting:
                 try:
                     await self._resume(task)
@@ -179,6 +181,9 @@ class Recovery:
     async def _follow_now(self, task: Task) -> None:
         try:
             async with self._in_place_of(Terms.kept(task.metadata.get(TERMS))) as helm:
+                if (unsent := await helm.take_back(task)) is not None:
+                    self._unsent.append(unsent)
+                    return
                 task = await self._ledger.now(task)
                 if task.session_id is not None and task.engine is not None:
                     await helm.session(task.session_id)

@@ -49,6 +49,7 @@ from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
+from helmsman.steering.unsent_turns import UnsentTurns
 from helmsman.steering.untold_ends import UntoldEnds
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
@@ -79,7 +80,7 @@ TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 Ready = Callable[[], Awaitable[None]]
 
 
-class Turns(Answering, OthersTurns, UntoldEnds, Verbs, Hooks):
+class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     """Sessions and their turns in engines. `Steering` has the verbs."""
 
     def __init__(
@@ -217,8 +218,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, Verbs, Hooks):
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await ready()  # until it is written down that an agent hears of it, the next hub can begin it
                 await engine.get_ready(session.id, session.options, turn)
-                await self._ledger.place(task_id, engine.id, session.id)
-                begun = await engine.run_turn(session.id, session.options, turn)
+                self._ledger.place(task_id, engine.id, session.id)
+                run = partial(engine.run_turn, session.id, session.options, turn)
+                begun = await self._send(task_id, session, engine, None, run)
                 runs = True
                 forget_copies(self._shared.state_dir, task_id, turn)
             self._note_opened(session, fresh.opened, begun)
@@ -301,8 +303,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, Verbs, Hooks):
                 if begin is None:
                     await engine.get_ready(session.id, session.options, turn)
                 self._ledger.begin(task_id, session, engine=engine.id)
-                await self._ledger.write_intent(task_id)
-                begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
+                run = partial(begin, engine) if begin else partial(engine.run_turn, session.id, session.options, turn)
+                begun = await self._send(task_id, session, engine, None if begin else turn, run)
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
             session.remark(begun.notes)

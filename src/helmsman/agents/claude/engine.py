@@ -112,6 +112,8 @@ class ClaudeEngine(Engine):
         self._lost: HelmsmanError | None = None
         self._gone = anyio.Event()
         self._said_of_itself: Mapping[str, Any] = {}
+        self._told_before: dict[str, str | None] = {}
+        """What processes had been told that earlier hubs have left, by their sessions."""
         self.means = means
 
     @property
@@ -132,6 +134,11 @@ class ClaudeEngine(Engine):
 
     async def until_lost(self) -> None:
         await self._gone.wait()
+
+    def told(self, session_id: str) -> str | None:
+        session = self._sessions.get(session_id)
+        running = None if session is None else session.process
+        return self._told_before.get(session_id) if running is None else running.pipe.told
 
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
         self._check()
@@ -451,6 +458,7 @@ class ClaudeEngine(Engine):
         async with AsyncExitStack() as stack:
             gone = once_cleared(stack, record.state_dir, record.session_id, kept=True)
             pipe = await stack.enter_async_context(open_kept_pipe(record, epoch=epoch))
+            self._told_before[record.session_id] = pipe.told
             if not any(activity):
                 await pipe.end()  # the next turn starts another
                 task_status.started()
