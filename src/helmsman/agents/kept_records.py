@@ -49,6 +49,10 @@ class KeptRecord:
         return self.directory.name
 
     @property
+    def state_dir(self) -> Path:
+        return self.directory.parents[1]
+
+    @property
     def session_id(self) -> str:
         """Of which session; an agent that names its sessions itself says it later than its record is written."""
         return str(self.about.get("session_id") or self.notes().get("session_id") or "")

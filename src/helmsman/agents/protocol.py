@@ -39,6 +39,10 @@ class NothingBegun(EngineLost):
     """An engine is ending, or was lost, and has begun nothing of what was asked of it: another one can."""
 
 
+class EngineHangs(EngineLost):
+    """An engine is there and answers nothing, so it was given up."""
+
+
 class Capability(Enum):
     """Something not every agent can do. `text` completes "it cannot …"."""
 
@@ -290,6 +294,10 @@ class Engine(ABC):
     @abstractmethod
     async def until_lost(self) -> None:
         """Wait until this engine is of no use any more; for ever, where that cannot happen."""
+
+    def told(self, session_id: str) -> str | None:
+        """How much its agent has been told in a session by now, by whomever, for comparing; None where nobody can tell."""
+        return None
 
     @abstractmethod
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:

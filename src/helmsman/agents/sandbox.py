@@ -14,9 +14,9 @@ import shutil
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -24,6 +24,7 @@ import anyio.to_thread
 from helmsman.agents.codex.agent import find_agent
 from helmsman.agents.keeper.places import private_directory
 from helmsman.base.concurrency import OnceEach
+from helmsman.base.mount_points import MountPoints
 from helmsman.base.surroundings import environment
 from helmsman.errors import CodexNotFound, HelmsmanError, InvalidInput, Unsupported
 
@@ -42,10 +43,12 @@ _PROFILE: Final = "helmsman"
 _PROBE_SECONDS: Final = 30.0
 _SCRATCH_SECONDS: Final = 7 * 86400.0
 _PROBE: Final = (
-    'touch "$1/in" "$3/own/in" && echo in; touch "$2/out" 2>/dev/null && echo out; '
+    'ls -A "$1" > "$1/in" && touch "$3/own/in" && echo in; touch "$2/out" 2>/dev/null && echo out; '
     'touch "$1/kept/out" 2>/dev/null && echo out; cat "$3/seen" 2>/dev/null; echo ran'
 )
-"""Writes where it may, also below what is hidden, and where it must not, also below what it may; reads what is hidden."""
+"""Writes where it may, also below what is hidden, and where it must not, also below what it may; reads what is hidden.
+
+What it sees in a directory of ours, and nobody put there, is what the sandbox guards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +70,15 @@ class Confined:
 class Sandbox:
     """Codex's sandbox, as `find_sandbox` found it to work. `hidden` can be neither read nor written in it.
 
-    Nor can `sockets`, directories which are made if need be: one that is made later would be seen.
+    Nor can `sockets`, directories which are made if need be: one that is made later would be seen. `guarded` are the names
+    under which nothing can be made at the top of what may be written.
     """
 
     codex: Path
     home: Path
     hidden: tuple[Path, ...]
     sockets: tuple[Path, ...] = ()
+    guarded: tuple[str, ...] = ()
 
     def around(
         self, argv: Sequence[str], env: Mapping[str, str], confined: Confined
@@ -98,6 +103,11 @@ class Sandbox:
                 path.mkdir(mode=0o700)
         files |= {str(path): "deny" for path in (*self.hidden, *self.sockets) if path.exists()}
         table = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in files.items())
+        if self.guarded:
+            guarded = (path / name for path in (*confined.writable, scratch) for name in self.guarded)
+            mount_points = MountPoints(self.home.parent)
+            mount_points.clear()
+            mount_points.expect(confined.scratch, guarded)
         own = [f"CODEX_HOME={env['CODEX_HOME']}"] if "CODEX_HOME" in env else ["-u", "CODEX_HOME"]
         line = [
             *(str(self.codex), "sandbox", "-c", f'default_permissions="{_PROFILE}"'),
@@ -117,6 +127,12 @@ def scratch_of(name: str) -> Path:
 def remove_scratch(name: str) -> None:
     """Take away the temporary files of a program that has ended. Blocks."""
     shutil.rmtree(scratch_of(name), ignore_errors=True)
+
+
+def clear_up(state_dir: Path, name: str) -> None:
+    """Take away all that is left of a program that has ended: its temporary files, and what was mounted on. Blocks."""
+    remove_scratch(name)
+    MountPoints(state_dir).clear(name)
 
 
 def _clear_scratches() -> None:
@@ -204,12 +220,12 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
         home = await anyio.to_thread.run_sync(private_directory, settings.state_dir.resolve() / "sandbox")
         hidden = (settings.state_dir.resolve(), settings.codex_home.resolve(), *sockets)
         sandbox = Sandbox(codex=binary.path, home=home, hidden=hidden, sockets=_sockets_of_agents())
-        reason = await anyio.to_thread.run_sync(_why_it_does_not_hold, sandbox, used)
-        if reason is not None:
+        trial = await anyio.to_thread.run_sync(_try, sandbox, used)
+        if trial.reason is not None:
             raise _refusal(
-                f"The sandbox of Codex {binary.version} does not hold here ({reason})", "Try `helmsman doctor`"
+                f"The sandbox of Codex {binary.version} does not hold here ({trial.reason})", "Try `helmsman doctor`"
             )
-        return sandbox
+        return replace(sandbox, guarded=trial.guarded)
 
     return await _found.get(key, make)
 
@@ -221,8 +237,15 @@ def _refusal(reason: str, advice: str = _INSTALL) -> Unsupported:
     )
 
 
-def _why_it_does_not_hold(sandbox: Sandbox, env: Mapping[str, str]) -> str | None:
-    """Why it is of no use here, in a few words; None if it was seen to hold. Blocks."""
+class ProbeResult(NamedTuple):
+    """Why a sandbox is of no use here, in a few words; None if it was seen to hold, and what it `guarded`."""
+
+    reason: str | None
+    guarded: tuple[str, ...] = ()
+
+
+def _try(sandbox: Sandbox, env: Mapping[str, str]) -> ProbeResult:
+    """Run something in it. Blocks."""
     import subprocess
 
     place = Path(tempfile.mkdtemp(prefix="helmsman-sandbox-")).resolve()
@@ -249,7 +272,8 @@ def _why_it_does_not_hold(sandbox: Sandbox, env: Mapping[str, str]) -> str | Non
         )
         said = done.stdout.split()
         if said == ["in", "ran"]:
-            return None
+            seen = (inside / "in").read_text(encoding="utf-8").splitlines()
+            return ProbeResult(None, tuple(name for name in seen if name not in ("in", kept.name)))
         if "ran" not in said:
             reason = next(iter(reversed(done.stderr.splitlines())), f"exit code {done.returncode}")
         elif "in" in said:
@@ -261,4 +285,4 @@ def _why_it_does_not_hold(sandbox: Sandbox, env: Mapping[str, str]) -> str | Non
     finally:
         shutil.rmtree(place, ignore_errors=True)
         remove_scratch(place.name)
-    return reason[:200]
+    return ProbeResult(reason[:200])

@@ -95,7 +95,7 @@ def descendants(pid: int) -> frozenset[Process]:
 def with_variable(name: str, value: str) -> frozenset[Process]:
     """The processes that were started with this variable, however far from whoever set it; none without /proc."""
     mark, found = f"{name}={value}".encode(), set[Process]()
-    for pid in _pids():
+    for pid in all_pids():
         with suppress(OSError):  # it has ended meanwhile, or is somebody else's
             if mark in read_proc(f"/proc/{pid}/environ").split(b"\0"):
                 found |= {process for process, _ in _read_stat(pid)}
@@ -144,12 +144,12 @@ def _has_proc() -> bool:
 
 
 def _from_proc() -> Iterator[tuple[Process, int]]:
-    for pid in _pids():
+    for pid in all_pids():
         with suppress(OSError):  # it has ended meanwhile
             yield from _read_stat(pid)
 
 
-def _pids() -> Iterator[int]:
+def all_pids() -> Iterator[int]:
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - all processes are looked at often: paths take twice as long
     except OSError:

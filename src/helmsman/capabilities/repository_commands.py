@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.child_process import open_child
-from helmsman.agents.sandbox import Confined, find_sandbox, remove_scratch
+from helmsman.agents.sandbox import Confined, clear_up, find_sandbox
 from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
@@ -209,21 +209,24 @@ async def run_command(
         )
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
     began, output, code = time.monotonic(), _Tail(), None
-    async with anyio.create_task_group() as tasks:
-        async with open_child(tasks, argv, env=passed, cwd=place) as child:
-            try:
-                with anyio.move_on_after(timeout):
-                    async with anyio.create_task_group() as reading:
-                        reading.start_soon(output.read, child.stdout)
-                        code = await child.wait()
-                        reading.cancel_scope.deadline = anyio.current_time() + _OUTPUT_GRACE
-            finally:
-                if code is None:
-                    child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
-            said = child.stderr_tail
-        tasks.cancel_scope.cancel()
-    if confined is not None:
-        await anyio.to_thread.run_sync(remove_scratch, confined.scratch)
+    try:
+        async with anyio.create_task_group() as tasks:
+            async with open_child(tasks, argv, env=passed, cwd=place) as child:
+                try:
+                    with anyio.move_on_after(timeout):
+                        async with anyio.create_task_group() as reading:
+                            reading.start_soon(output.read, child.stdout)
+                            code = await child.wait()
+                            reading.cancel_scope.deadline = anyio.current_time() + _OUTPUT_GRACE
+                finally:
+                    if code is None:
+                        child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
+                said = child.stderr_tail
+            tasks.cancel_scope.cancel()
+    finally:
+        if confined is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(clear_up, settings.state_dir, confined.scratch)
     text = output.text() or said
     return CommandResult(
         command=command, exit_code=code, output=text, seconds=time.monotonic() - began, cut=output.is_cut

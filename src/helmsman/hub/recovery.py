@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.mount_points import MountPoints
 from helmsman.base.patches import settle_writes
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
@@ -91,6 +92,8 @@ class Recovery:
         """By surroundings: what those who are away began counts as it did when they were there."""
         self._starts: dict[str, _Waiting] = {}
         """Tasks that wait for a session of their own, oldest first."""
+        self._unsent: list[Task] = []
+        """Tasks that their agents never heard of, though the hub before was about to tell them."""
         self._jobs: dict[str, Task] = {}
         """Jobs that go on when a door is there whose they are."""
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
@@ -107,6 +110,7 @@ class Recovery:
         state_dir = self._shared.state_dir
         await anyio.to_thread.run_sync(clear_abandoned, state_dir)
         await anyio.to_thread.run_sync(settle_writes, state_dir)
+        await anyio.to_thread.run_sync(MountPoints(state_dir).clear)
         while (running := await self._found(state_dir)) is None:  # noqa: ASYNC110 - no event tells of it
             await anyio.sleep(_RETRY_SECONDS)
         left = [
@@ -119,7 +123,7 @@ class Recovery:
                 if not task.is_waiting:
                     following.start_soon(self._follow, task)
         self._shared.need_engines()
-        for task in left:
+        for task in (*left, *self._unsent):
             if task.is_waiting:
                 try:
                     await self._resume(task)
@@ -177,6 +181,9 @@ class Recovery:
     async def _follow_now(self, task: Task) -> None:
         try:
             async with self._in_place_of(Terms.kept(task.metadata.get(TERMS))) as helm:
+                if (unsent := await helm.take_back(task)) is not None:
+                    self._unsent.append(unsent)
+                    return
                 task = await self._ledger.now(task)
                 if task.session_id is not None and task.engine is not None:
                     await helm.session(task.session_id)

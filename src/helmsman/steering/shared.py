@@ -122,6 +122,11 @@ class Shared:
         return self._tasks is not None
 
     @property
+    def is_at_work(self) -> bool:
+        """Whether it is open, and not about to close: what is begun now is done."""
+        return self._tasks is not None and not self._tasks.cancel_scope.cancel_called
+
+    @property
     def tasks(self) -> TaskGroup:
         """What runs for as long as this is open."""
         if self._tasks is None:

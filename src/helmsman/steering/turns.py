@@ -48,7 +48,9 @@ from helmsman.steering.queues import run_queued
 from helmsman.steering.room import Room
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
-from helmsman.steering.turn_errors import busy, ended_by_limit, failed_turn, known_error, refuse_if_running
+from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
+from helmsman.steering.unsent_turns import UnsentTurns
+from helmsman.steering.untold_ends import UntoldEnds
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
@@ -58,7 +60,7 @@ from helmsman.tasks.spec import TurnSpec, forget_copies
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping
 
-    from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened, RecordedTurn
+    from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
     from helmsman.agents.registry import EngineHolder
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
@@ -78,7 +80,7 @@ TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 Ready = Callable[[], Awaitable[None]]
 
 
-class Turns(Answering, OthersTurns, Verbs, Hooks):
+class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     """Sessions and their turns in engines. `Steering` has the verbs."""
 
     def __init__(
@@ -216,8 +218,9 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await ready()  # until it is written down that an agent hears of it, the next hub can begin it
                 await engine.get_ready(session.id, session.options, turn)
-                await self._ledger.place(task_id, engine.id, session.id)
-                begun = await engine.run_turn(session.id, session.options, turn)
+                self._ledger.place(task_id, engine.id, session.id)
+                run = partial(engine.run_turn, session.id, session.options, turn)
+                begun = await self._send(task_id, session, engine, None, run)
                 runs = True
                 forget_copies(self._shared.state_dir, task_id, turn)
             self._note_opened(session, fresh.opened, begun)
@@ -300,8 +303,8 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 if begin is None:
                     await engine.get_ready(session.id, session.options, turn)
                 self._ledger.begin(task_id, session, engine=engine.id)
-                await self._ledger.write_intent(task_id)
-                begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
+                run = partial(begin, engine) if begin else partial(engine.run_turn, session.id, session.options, turn)
+                begun = await self._send(task_id, session, engine, None if begin else turn, run)
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
             session.remark(begun.notes)
@@ -436,14 +439,6 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
                 await session.feed.changed()
         return True
 
-    def _hear_of_limit(self, session: Session, task: Task, turn: RecordedTurn) -> None:
-        """Hear what no hub has heard: that a usage limit has ended the session's newest turn."""
-        self._ledger.begin(task.id, session, engine=task.engine, taken_over=task, recorded=turn)
-        self._hold_to_terms(session, task)
-        if not session.state.is_running:
-            session.apply(TurnRequested(session_id=session.id, text=task.instruction))
-        session.verbs.on_event(session, ended_by_limit(session.id, turn))
-
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
@@ -566,6 +561,10 @@ class Turns(Answering, OthersTurns, Verbs, Hooks):
 
     def on_event(self, session: Session, event: Event) -> None:
         """What an engine tells of a session whose turn was begun here."""
+        if not (isinstance(event, EngineGone) and self.looks_for_end(session, event)):
+            self.take(session, event)
+
+    def take(self, session: Session, event: Event) -> None:
         with self._surroundings.entered():  # not those of whoever opened the engine
             if type(event) is ItemDelta:  # by far the most, and nothing but told
                 session.apply(event)

@@ -293,29 +293,25 @@ class Ledger:
             return concluded
         return told or concluded
 
-    async def place(self, task_id: str, engine: str | None, opened: str | None) -> None:
-        """Write down that an agent is about to hear of a task: its engine, and the session that was opened for it there.
+    def place(self, task_id: str, engine: str | None, opened: str | None) -> None:
+        """An agent is about to hear of a task (`write_intent`): in this engine, in the session that was opened for it.
 
         Others look there if we die. An engine without a name ends with us.
-
-        Raises:
-            RegistryUnavailable: A hub cannot write that down; it must not be run, or the next hub would run it again.
         """
         if engine is not None:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
         asked = {OPENED: opened, ASKED: datetime.now(UTC).isoformat()}
-        self.update(task_id, {"engine": engine, "metadata": asked, "spec": None}, urgent=False)
-        await self.write_intent(task_id)
+        self.update(task_id, {"engine": engine, "metadata": asked}, urgent=False)
 
     async def write_intent(self, task_id: str) -> None:
         """Write all that is known, before an agent hears of this task.
 
         Raises:
-            RegistryUnavailable: See `place`.
+            RegistryUnavailable: A hub cannot write that down; it must not be run, or the next hub would run it again.
         """
         await self.write()
-        if self._is_hubs and "spec" in self._changes.get(task_id, ()):
+        if self._is_hubs and "engine" in self._changes.get(task_id, ()):
             raise RegistryUnavailable(
                 f"Nothing can be written down of task {task_id}, so it is not begun. Make room on the disk, then try again."
             )

@@ -291,7 +291,7 @@ async def test_the_sandbox_holds_what_was_approved_and_policies_mean_what_they_s
         evil.unlink()
 
         monkeypatch.setattr(sandbox, "_found", OnceEach[sandbox.Sandbox]())
-        monkeypatch.setattr(sandbox, "_why_it_does_not_hold", lambda *_: "as the test says")
+        monkeypatch.setattr(sandbox, "_try", lambda *_: sandbox.ProbeResult("as the test says"))
         with pytest.raises(Unsupported, match="unenforced"):
             await engine.open(SessionOptions(agent="claude", cwd=place.repo, writes="workspace"))
         opened = await engine.open(SessionOptions(agent="claude", cwd=place.repo, writes="workspace", unenforced=True))

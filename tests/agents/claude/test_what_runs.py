@@ -15,9 +15,10 @@ from helmsman.agents.claude.questions import read_question
 from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.sandbox import remove_scratch, scratch_of
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.base.processes import kill, with_variable
 from helmsman.errors import InvalidInput
 from helmsman.testing import always, call, run, say
-from tests.agents.claude.test_story import SECONDS, opened, place
+from tests.agents.claude.test_story import SECONDS, ended, next_question, opened, place
 
 if TYPE_CHECKING:
     from helmsman import Session
@@ -77,6 +78,24 @@ async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_wi
         assert ClaudeSessions(place.home).find(session.id) is not None
     assert not [file for file in planted if file.exists()]
     remove_scratch("another")
+
+
+@pytest.mark.anyio
+async def test_of_a_sandbox_that_is_killed_with_its_claude_nothing_is_left_in_the_repository(
+    place: Place, model: ScriptedModel
+) -> None:
+    model.on("first", run("touch first.txt"), say("never said"))
+    model.on("then", say("here I am"))
+    async with opened(place) as helm:
+        session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
+        await next_question(session)
+        kill(with_variable("TMPDIR", str(scratch_of(session.id))))
+        await ended(session)
+        assert session.error is not None
+        await session.say("then")  # its next process waits until the last one has left nothing
+        await ended(session)
+    assert [path.name for path in place.repo.iterdir() if path.is_dir()] == [".git"]
+    assert not [*place.home.rglob(".codex")]
 
 
 @pytest.mark.anyio

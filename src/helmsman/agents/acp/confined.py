@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.sandbox import Confined, remove_scratch
+from helmsman.agents.sandbox import Confined, clear_up
 from helmsman.base.files import replace_file
 from helmsman.base.processes import Process
 from helmsman.errors import EngineStartFailed
@@ -40,11 +40,12 @@ _COPIED_BYTES: Final = 16 * 1024 * 1024
 
 
 class PrivateHome:
-    """The home of one process in a sandbox. Methods block, briefly."""
+    """The home of one process in a sandbox, among these places in the state directory. Methods block, briefly."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self.path = place / _HOME
+    def __init__(self, places: Path, name: str) -> None:
+        self._place = (places / _HOMES / name).resolve()
+        self._state_dir = places.parent
+        self.path = self._place / _HOME
 
     def used_by(self, process: Process | None) -> None:
         """From now on it is there for as long as this process, None being one that has ended already."""
@@ -60,7 +61,7 @@ class PrivateHome:
 
     def remove(self) -> None:
         shutil.rmtree(self._place, ignore_errors=True)
-        remove_scratch(self._place.name)
+        clear_up(self._state_dir, self._place.name)
 
 
 def put_inside(
@@ -80,7 +81,7 @@ def put_inside(
     try:
         profile.prepare(argv, env)
         clear_away(places)
-        home = PrivateHome((places / _HOMES / secrets.token_hex(8)).resolve())
+        home = PrivateHome(places, secrets.token_hex(8))
         home.path.mkdir(mode=0o700, parents=True)
         try:
             line, used = _around(profile, options, argv, env, home.path, sandbox)
@@ -97,7 +98,7 @@ def clear_away(places: Path) -> None:
     homes = places / _HOMES
     for place in homes.iterdir() if homes.is_dir() else ():
         with suppress(FileNotFoundError):
-            if not (home := PrivateHome(place)).is_of_use():
+            if not (home := PrivateHome(places, place.name)).is_of_use():
                 home.remove()
 
 

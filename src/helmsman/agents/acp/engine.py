@@ -125,6 +125,8 @@ class AcpEngine(Engine):
         self._reader = profile.reader(env)
         self._around = Around(tasks, self._router, profile, self._reader)
         self._capabilities = profile.capabilities(has_history=self._reader is not None, detached=keep is not None)
+        self._told_before: dict[str, str | None] = {}
+        """What processes had been told that earlier hubs have left, by their sessions."""
         self._lost: HelmsmanError | None = None
 
     @property
@@ -150,6 +152,11 @@ class AcpEngine(Engine):
 
     async def until_lost(self) -> None:
         await anyio.sleep_forever()
+
+    def told(self, session_id: str) -> str | None:
+        session = self._sessions.get(session_id)
+        process = None if session is None else session.process
+        return self._told_before.get(session_id) if process is None else process.told
 
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
         self._check()
@@ -356,6 +363,8 @@ class AcpEngine(Engine):
             with session.scope:
                 async with background_tasks() as tasks, opening(hearing, tasks) as process:
                     session.process = process
+                    if noted is not None:
+                        self._told_before[session.id] = process.told
                     session.idle_since = anyio.current_time()
                     if noted is not None:
                         await process.recall_own()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import uuid
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,21 +20,21 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.claude.about import account_in, ask_about, models_in, said_of_itself
-from helmsman.agents.claude.access import WRITABLE_AT_HOME, access_of, plan_launch
-from helmsman.agents.claude.binary import CLAUDE, TITLE
+from helmsman.agents.claude.access import access_of, plan_launch
+from helmsman.agents.claude.binary import CLAUDE
 from helmsman.agents.claude.live_session import ForkPoint, LiveProcess, LiveSession
 from helmsman.agents.claude.messages import control, prompt_message, user_message
 from helmsman.agents.claude.open_sessions import refuse_if_open
 from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_kept
 from helmsman.agents.claude.questions import refused, write_answer
+from helmsman.agents.claude.starting import once_cleared, ready_command
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.kept_records import end_left
 from helmsman.agents.protocol import Begun, Engine, Opened
-from helmsman.agents.sandbox import find_sandbox, refuse_planted
+from helmsman.agents.sandbox import find_sandbox
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
-from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import text
 from helmsman.base.processes import kill
 from helmsman.errors import (
@@ -113,6 +112,8 @@ class ClaudeEngine(Engine):
         self._lost: HelmsmanError | None = None
         self._gone = anyio.Event()
         self._said_of_itself: Mapping[str, Any] = {}
+        self._told_before: dict[str, str | None] = {}
+        """What processes had been told that earlier hubs have left, by their sessions."""
         self.means = means
 
     @property
@@ -133,6 +134,11 @@ class ClaudeEngine(Engine):
 
     async def until_lost(self) -> None:
         await self._gone.wait()
+
+    def told(self, session_id: str) -> str | None:
+        session = self._sessions.get(session_id)
+        running = None if session is None else session.process
+        return self._told_before.get(session_id) if running is None else running.pipe.told
 
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
         self._check()
@@ -396,18 +402,7 @@ class ClaudeEngine(Engine):
         is_stored = stored is not None
         session.cost = await anyio.to_thread.run_sync(self._stored.cost, session.id) if is_stored else 0.0
         identity = ("--resume", session.id) if is_stored else session.identity
-        argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
-        if not options.trust_repository:
-            env = await anyio.to_thread.run_sync(careful_environment, env, directory)
-        if launch.confined is not None:
-            sandbox = await find_sandbox(means.settings, means.env)
-            confined = launch.confined
-            if stored is not None and not stored.parent.is_symlink():
-                confined = replace(confined, writable=(*confined.writable, stored.parent))
-            argv, env = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
-        else:
-            places = [means.binary.home / name for name in WRITABLE_AT_HOME]
-            await anyio.to_thread.run_sync(refuse_planted, TITLE, places)
+        argv, env = await ready_command(means, launch, identity, stored, trusted=options.trust_repository)
         try:
             running: LiveProcess = await self._tasks.start(self._run, session, launch, argv, env)
         except RuntimeError as error:
@@ -427,6 +422,8 @@ class ClaudeEngine(Engine):
     ) -> None:
         """From the start of a process to its end."""
         async with AsyncExitStack() as stack:
+            state_dir = self._bring().settings.state_dir
+            gone = once_cleared(stack, state_dir, session.id, kept=self._id is not None)
             if self._owner is None or self._id is None:
                 pipe: ClaudePipe = await stack.enter_async_context(
                     open_child_pipe(self._tasks, argv, env=env, directory=launch.directory)
@@ -437,7 +434,7 @@ class ClaudeEngine(Engine):
                     argv,
                     env=env,
                     directory=launch.directory,
-                    state_dir=means.settings.state_dir,
+                    state_dir=state_dir,
                     idle=means.settings.engine_idle,
                     owner=self._owner,
                     about={
@@ -449,8 +446,7 @@ class ClaudeEngine(Engine):
                     },
                 )
                 pipe = await stack.enter_async_context(open_kept_pipe(record, epoch=self._owner.epoch))
-            running = LiveProcess(pipe, launch, launch.access)
-            stack.callback(running.gone.set)
+            running = LiveProcess(pipe, launch, launch.access, gone)
             running.own = await anyio.to_thread.run_sync(pipe.note_own)
             task_status.started(running)
             await self._follow(session, running)
@@ -459,7 +455,10 @@ class ClaudeEngine(Engine):
         """Follow a process that an earlier hub has left, if a turn still runs in it; what it has done comes as events."""
         activity = await anyio.to_thread.run_sync(ask_keeper, record.socket)
         epoch = 0 if self._owner is None else self._owner.epoch
-        async with open_kept_pipe(record, epoch=epoch) as pipe:
+        async with AsyncExitStack() as stack:
+            gone = once_cleared(stack, record.state_dir, record.session_id, kept=True)
+            pipe = await stack.enter_async_context(open_kept_pipe(record, epoch=epoch))
+            self._told_before[record.session_id] = pipe.told
             if not any(activity):
                 await pipe.end()  # the next turn starts another
                 task_status.started()
@@ -469,13 +468,10 @@ class ClaudeEngine(Engine):
             self._sessions[record.session_id] = session
             policy = SessionOptions(agent=CLAUDE, cwd=session.directory)  # until somebody adopts it, all is asked
             enforced, plans = (record.about.get(key) is True for key in ("enforced", "plans"))
-            running = LiveProcess(pipe, None, access_of(policy, enforced=enforced, plans=plans))
+            running = LiveProcess(pipe, None, access_of(policy, enforced=enforced, plans=plans), gone)
             running.own = await anyio.to_thread.run_sync(pipe.noted_own)
-            try:
-                self._tasks.start_soon(self._say_when_taken_up, turn, task_status)
-                await self._follow(session, running)
-            finally:
-                running.gone.set()
+            self._tasks.start_soon(self._say_when_taken_up, turn, task_status)
+            await self._follow(session, running)
 
     async def _say_when_taken_up(self, turn: LiveTurn, task_status: TaskStatus[None]) -> None:
         with anyio.move_on_after(TAKEN_UP_SECONDS):

@@ -79,7 +79,7 @@ class LiveProcess:
     pipe: ClaudePipe
     launch: Launch | None
     access: SessionAccess
-    gone: anyio.Event = field(default_factory=anyio.Event)
+    gone: anyio.Event
     own: Own = field(default_factory=Own)
     """What belongs to Claude Code itself: everything there was before it had anything to do."""
 

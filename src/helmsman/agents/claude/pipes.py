@@ -16,7 +16,7 @@ import anyio
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
-from helmsman.agents.kept_child import BelowChild, BelowKept, Own, own_kept
+from helmsman.agents.kept_child import BelowChild, BelowKept, Own, own_kept, told_in
 from helmsman.agents.kept_child import start_kept as start_in_keeper
 from helmsman.base.json_values import mapping, text
 from helmsman.base.line_framer import LineFramer
@@ -50,6 +50,11 @@ class ClaudePipe(Protocol):
 
     answer: Mapping[str, Any]
     """What it said of itself when it was greeted: its models, its account."""
+
+    @property
+    def told(self) -> str | None:
+        """How much it has been told by now, by whomever; None where only we know."""
+        ...
 
     def lines(self) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
         """What it says, until it has ended or is ours no more."""
@@ -122,6 +127,7 @@ class ChildPipe:
         self._framer = LineFramer()
         self._early: list[Mapping[str, Any]] = []
         self.answer: Mapping[str, Any] = {}
+        self.told: str | None = None
 
     async def greet(self) -> None:
         await self._write(_GREETING)
@@ -264,9 +270,14 @@ class KeptPipe:
 
     def __init__(self, child: KeptChild, record: KeptRecord) -> None:
         self._child = child
+        self._record = record
         self._below = BelowKept(record)
         self._keeping = _Keeping()
         self.answer = _said_of_itself(parsed(child.answer.encode()) or {})
+
+    @property
+    def told(self) -> str | None:
+        return told_in(self._record, self._child)
 
     async def lines(self) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
         async for said in self._child.lines():

@@ -21,7 +21,7 @@ from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import McpServer, read_mcp_servers
 from helmsman.agents.codex.wire.skills_and_config import read_config, read_skills
-from helmsman.agents.protocol import Goal, NothingBegun
+from helmsman.agents.protocol import EngineHangs, Goal, NothingBegun
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, texts
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
 from helmsman.errors import (
@@ -202,7 +202,7 @@ class AppServer:
         except EngineTimeout as error:
             self.hangs = True
             self._peer.give_up(
-                EngineLost(
+                EngineHangs(
                     f"The Codex engine hangs: it answered nothing for {ANSWER_TIMEOUT:g} s and was given up. Send the next "
                     "message to start another; sessions continue from disk."
                 )

@@ -1,0 +1,62 @@
+"""How a Claude Code is started for a session: in the sandbox or outside, and what is left to do when it has ended there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.claude.access import WRITABLE_AT_HOME
+from helmsman.agents.claude.binary import TITLE
+from helmsman.agents.sandbox import find_sandbox, refuse_planted
+from helmsman.base.git_of_agents import careful_environment
+from helmsman.base.mount_points import MountPoints
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AsyncExitStack
+    from pathlib import Path
+
+    from helmsman.agents.claude.about import Means
+    from helmsman.agents.claude.access import Launch
+
+
+async def ready_command(
+    means: Means, launch: Launch, identity: Sequence[str], stored: Path | None, *, trusted: bool
+) -> tuple[Sequence[str], Mapping[str, str]]:
+    """The command line and the environment of a process that is to begin or resume a session, `stored` in this file.
+
+    Raises:
+        Unsupported: There is no sandbox that holds.
+        InvalidInput: Outside, it would write where a command in the sandbox may have led it.
+    """
+    argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
+    if not trusted:
+        env = await anyio.to_thread.run_sync(careful_environment, env, launch.directory)
+    if launch.confined is None:
+        places = [means.binary.home / name for name in WRITABLE_AT_HOME]
+        await anyio.to_thread.run_sync(refuse_planted, TITLE, places)
+        return argv, env
+    sandbox, confined = await find_sandbox(means.settings, means.env), launch.confined
+    if stored is not None and not stored.parent.is_symlink():
+        confined = replace(confined, writable=(*confined.writable, stored.parent))
+    return await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
+
+
+def once_cleared(stack: AsyncExitStack, state_dir: Path, session_id: str, *, kept: bool) -> anyio.Event:
+    """Set at the end of a block that is about to open a session's process, when nothing is left of its sandbox either.
+
+    Its temporary files stay, for the session's next process. One that is kept may go on when the block is left.
+    """
+
+    async def clear(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or not kept:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(MountPoints(state_dir).clear, session_id)
+
+    gone = anyio.Event()
+    stack.callback(gone.set)
+    stack.push_async_exit(clear)
+    return gone

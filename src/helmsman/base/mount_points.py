@@ -1,0 +1,101 @@
+"""What a sandbox leaves behind that was killed: the empty directories on which it had mounted something.
+
+Codex's sandbox keeps `.git`, `.codex` and others from being made in whatever may be written. Where there is no such
+directory it makes one to mount on, and removes it when its program ends by itself; if that is killed, it stays, in
+somebody's repository. So it is written down before a sandbox starts which of them are not there yet.
+
+One is removed only if it is empty and no sandbox has it: the kernel would unmount what is on it there, too, and what it
+guards could be written. Sandboxes that have yet to mount it are known by what was written down for them, all others, also
+those of a Codex that is none of ours, by their mounts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from helmsman.base.files import file_lock, replace_file
+from helmsman.base.processes import Process, all_pids, read_proc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_PLACE: Final = "mount-points"
+_LOCK: Final = ".lock"
+_LOCK_SECONDS: Final = 10.0
+_GONE_SECONDS: Final = 2.0
+_GONE_POLL: Final = 0.02
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
+"""How the kernel writes a space, and what else would end a field."""
+
+
+class _Expected(NamedTuple):
+    """What one sandbox makes to mount on, and the process that was about to start it."""
+
+    file: Path
+    starter: Process
+    paths: frozenset[str]
+
+
+class MountPoints:
+    """Those of the sandboxes of one state directory. Methods block, briefly."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._place = state_dir / _PLACE
+
+    def expect(self, name: str, paths: Iterable[Path]) -> None:
+        """A sandbox of this name is about to be started: it makes those of these directories that are not there."""
+        named = [str(path) for path in paths]
+        self._place.mkdir(mode=0o700, exist_ok=True)
+        with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
+            others = frozenset[str]().union(*(expected.paths for expected in self._read()))
+            made = [path for path in named if path in others or not os.path.lexists(path)]
+            replace_file(self._place / name, json.dumps([Process.me(), made]), durable=False)
+
+    def clear(self, *ended: str) -> None:
+        """Remove what the sandboxes of these names have left, and those whose starter is gone. What fails is tried again."""
+        if not self._place.is_dir():
+            return
+        with suppress(OSError), file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
+            found = self._read()
+            over = [one for one in found if one.file.name in ended or not one.starter.is_alive()]
+            in_use = frozenset[str]().union(*(one.paths for one in found if one not in over))
+            left = [path for one in over for path in one.paths if path not in in_use and os.path.lexists(path)]
+            mounted = _mounted_among(left)
+            deadline = time.monotonic() + (_GONE_SECONDS if ended else 0.0)
+            while mounted and time.monotonic() < deadline:  # what was killed inside may take a moment to be gone
+                time.sleep(_GONE_POLL)
+                mounted = _mounted_among(left)
+            for path in left:
+                if path not in mounted:
+                    with suppress(OSError):  # somebody has put something into it
+                        os.rmdir(path)  # noqa: PTH106 - also of a path that is no text
+            for one in over:
+                if not one.paths & mounted:
+                    one.file.unlink(missing_ok=True)
+
+    def _read(self) -> list[_Expected]:
+        found: list[_Expected] = []
+        for file in self._place.iterdir():
+            if file.name != _LOCK:
+                with suppress(OSError, ValueError, TypeError):
+                    starter, paths = json.loads(file.read_bytes())
+                    found.append(_Expected(file, Process(*starter), frozenset(map(str, paths))))
+        return found
+
+
+def _mounted_among(paths: Iterable[str]) -> frozenset[str]:
+    """On which of these any process of this user has mounted something."""
+    wanted, seen = {os.fsencode(path): path for path in paths}, set[str]()
+    for pid in all_pids() if wanted else ():
+        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            for line in read_proc(f"/proc/{pid}/mountinfo").splitlines():
+                place = _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ", 5)[4])
+                if place in wanted:
+                    seen.add(wanted[place])
+    return frozenset(seen)

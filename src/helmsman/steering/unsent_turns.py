@@ -1,0 +1,109 @@
+"""Turns that an agent was about to hear of when their hub died: whoever holds the agent can tell whether it did.
+
+That it is about to is written down first, with how much the agent had been told by then (`Engine.told`). If that is still
+all when the next hub is there, the turn never reached it, and the task waits again as if nobody had begun with it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.errors import EngineLost
+from helmsman.tasks.model import ASKED, OPENED, TOLD, TaskChanges
+from helmsman.tasks.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.agents.protocol import Begun, Engine
+    from helmsman.agents.registry import Agents, EngineHolder
+    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.sessions.session import Session
+    from helmsman.steering.shared import Shared
+    from helmsman.tasks.ledger import Ledger
+    from helmsman.tasks.model import Task
+
+
+_SENT: Final[TaskChanges] = {"spec": None, "metadata": {TOLD: None}}
+"""An agent has heard of it, or may have: nobody may run it again."""
+
+
+class UnsentTurns(ABC):
+    """Part of `helmsman.steering.turns.Turns`."""
+
+    agents: Agents
+    _shared: Shared
+    _ledger: Ledger
+
+    @property
+    @abstractmethod
+    def _engines(self) -> EngineHolder: ...
+
+    @abstractmethod
+    async def _spec(
+        self, task_id: str, turn: TurnInput, options: SessionOptions, engine: Engine | None = None
+    ) -> dict[str, Any] | None:
+        """What the next hub needs to run a turn."""
+
+    async def _send(
+        self,
+        task_id: str,
+        session: Session,
+        engine: Engine,
+        turn: TurnInput | None,
+        run: Callable[[], Awaitable[Begun]],
+    ) -> Begun:
+        """Write down that an agent is about to hear of a task, and have it hear. A message's `turn` is kept until it has.
+
+        Raises:
+            RegistryUnavailable: See `Ledger.write_intent`.
+        """
+        told = None if self._shared.fence is None else engine.told(session.id)
+        if told is None:
+            self._ledger.update(task_id, {"spec": None}, urgent=False)
+        else:
+            self._ledger.update(task_id, {"metadata": {TOLD: told}}, urgent=False)
+            if turn is not None and not turn.images and session.worktree is None:  # as far as it is simple
+                spec = await self._spec(task_id, turn, session.options, engine)
+                self._ledger.update(task_id, {"spec": spec}, urgent=False)
+        await self._ledger.write_intent(task_id)
+        begun = await run()
+        if told is not None:
+            self._ledger.update(task_id, _SENT, urgent=False)
+        return begun
+
+    async def take_back(self, task: Task) -> Task | None:
+        """A task that its agent never heard of, as it waits again; None where it may have.
+
+        One that nobody knows how to run fails, and says that it can be sent again.
+
+        Raises:
+            RegistryUnavailable: It cannot be written down.
+        """
+        if task.told is None or task.engine is None:
+            return None
+        engine = await self._engines.reach(task.agent, task.engine)
+        session_id = task.session_id or task.metadata.get(OPENED)
+        if engine is None or engine.told(str(session_id)) != task.told:
+            self._ledger.update(task.id, _SENT)
+            return None
+        if task.spec is None:
+            title = self.agents.title(task.agent)
+            self._ledger.fail(
+                task.id,
+                EngineLost(f"The hub ended before {title} was told of this, so nothing was done. Send it again."),
+            )
+            await self._ledger.write()
+            return await self._ledger.registry(partial(Registry.get, task_id=task.id))
+        again = partial(
+            Registry.update,
+            task_id=task.id,
+            status="pending",
+            spec=task.spec,
+            engine=None,
+            session_id=None if task.metadata.get(OPENED) else task.session_id,
+            metadata={TOLD: None, ASKED: None, OPENED: None},
+        )
+        return await self._ledger.registry(again)

@@ -1,0 +1,98 @@
+"""What a sandbox mounts on in somebody's repository is gone with it, however it ends, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import load_settings
+from helmsman.agents.sandbox import Confined, clear_up, find_sandbox
+from helmsman.base.mount_points import MountPoints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from helmsman.agents.sandbox import Sandbox
+    from helmsman.testing import CodexHome
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only bubblewrap mounts")]
+
+
+@pytest.fixture
+async def sandbox(codex_home: CodexHome, tmp_path: Path) -> Sandbox:
+    settings = load_settings({"state_dir": str(tmp_path / "state")}, codex_home.env, tmp_path)
+    found = await find_sandbox(settings, codex_home.env)
+    assert {".git", ".codex", ".agents"} <= {*found.guarded}
+    return found
+
+
+@contextmanager
+def running(sandbox: Sandbox, name: str, repo: Path) -> Iterator[None]:
+    """A program in a sandbox, which is killed with it."""
+    confined = Confined(writable=(repo,), own_home=repo, scratch=f"{name}-{os.getpid()}")
+    argv, env = sandbox.around(["/bin/sh", "-c", "echo up; exec sleep 60"], dict(os.environ), confined)
+    child = subprocess.Popen(argv, env=env, cwd=repo, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        yield
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        assert child.stdout is not None
+        child.stdout.read()  # until also what was below it has gone
+        child.stdout.close()
+        child.wait(30)
+
+
+def end(sandbox: Sandbox, name: str) -> None:
+    clear_up(sandbox.home.parent, f"{name}-{os.getpid()}")
+
+
+async def test_of_a_sandbox_that_was_killed_nothing_is_left_but_what_was_there_before(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    repo = tmp_path / "a repo"
+    (repo / ".agents").mkdir(parents=True)  # somebody's own, empty as it is
+    with running(sandbox, "one", repo):
+        assert (repo / ".codex").is_dir()
+    (repo / ".git").mkdir(exist_ok=True)
+    (repo / ".git" / "config").write_text("", encoding="utf-8")  # somebody has made a repository of it
+    end(sandbox, "one")
+    assert sorted(path.name for path in repo.iterdir()) == [".agents", ".git"]
+
+
+async def test_what_another_sandbox_still_has_mounted_stays_until_that_has_ended_too(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    with running(sandbox, "one", repo):
+        with running(sandbox, "two", repo):
+            pass
+        end(sandbox, "two")
+        assert (repo / ".codex").is_dir()
+        MountPoints(tmp_path / "another state").clear()
+        end(sandbox, "one")  # said too early: it runs
+        assert (repo / ".codex").is_dir()
+    end(sandbox, "one")
+    assert not [*repo.iterdir()]
+
+
+async def test_what_a_killed_helmsman_has_left_goes_at_the_next_chance(sandbox: Sandbox, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    with running(sandbox, "one", repo):
+        (noted,) = (path for path in (sandbox.home.parent / "mount-points").iterdir() if path.name.startswith("one"))
+        noted.write_text(noted.read_text(encoding="utf-8").replace(f"[{os.getpid()},", "[1,"), encoding="utf-8")
+        MountPoints(sandbox.home.parent).clear()
+        assert (repo / ".codex").is_dir()  # it outlives who started it
+    MountPoints(sandbox.home.parent).clear()
+    assert not [*repo.iterdir()]
+    assert not noted.exists()
