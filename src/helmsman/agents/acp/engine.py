@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.acp.asked import model_in, prompt_content, refuse_danger, refuse_unknown
+from helmsman.agents.acp.asked import model_in, prompt_content, refuse_danger, refuse_unknown, text_block
 from helmsman.agents.acp.confined import clear_away
 from helmsman.agents.acp.held import Around, HeldSession, not_open
 from helmsman.agents.acp.process import (
@@ -38,6 +38,7 @@ from helmsman.agents.acp.process import (
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.kept_records import end_left
+from helmsman.agents.prompt_words import note_on
 from helmsman.agents.protocol import Begun, Capability, Engine
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text
@@ -480,7 +481,9 @@ class AcpEngine(Engine):
         await process.remember_own()
         self._refuse_if_running(session_id)
         running = await session.begin(content)
-        notes = (f"{self._profile.title} cannot be told how hard to think.",) if turn.effort is not None else ()
+        notes = note_on(turn.text, self._profile.title)
+        if turn.effort is not None:
+            notes += (f"{self._profile.title} cannot be told how hard to think.",)
         return Begun(session_id=session_id, turn_id=running.id, notes=notes)
 
     def _refuse_if_running(self, session_id: str) -> None:
@@ -497,12 +500,12 @@ class AcpEngine(Engine):
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         match self._profile.steering:
             case "second prompt":
-                session.send(turn, [{"type": "text", "text": text}])
+                session.send(turn, [text_block(text)])
             case "when asked":
                 turn.later.append(text)
                 session.note(turn)
             case "request":
-                content = [{"type": "text", "text": text}]
+                content = [text_block(text)]
                 await session.ask("_session/steering", {"sessionId": session_id, "prompt": content})
             case _:
                 await super().steer(session_id, text)

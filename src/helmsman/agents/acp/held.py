@@ -12,11 +12,13 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.acp import permissions
+from helmsman.agents.acp.asked import text_block
 from helmsman.agents.acp.failures import turn_failure
 from helmsman.agents.acp.process import REQUEST_SECONDS
 from helmsman.agents.acp.profile import AgentAccess
 from helmsman.agents.acp.turn import AgentTurn
 from helmsman.agents.acp.updates import TurnItems
+from helmsman.agents.prompt_words import as_words
 from helmsman.agents.protocol import Opened
 from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
 from helmsman.errors import EngineLost, EngineRefused, HelmsmanError, QuestionNotOpen
@@ -177,7 +179,7 @@ class HeldSession:
         if (turn.later or turn.reasons) and not turn.interrupted and turn.failure is None:
             said, turn.later, turn.reasons = "\n\n".join((*turn.reasons, *turn.later)), [], []
             self._tell(turn.items.pause())
-            self.send(turn, [{"type": "text", "text": said}])
+            self.send(turn, [text_block(said)])
             return
         self.end(turn)
 
@@ -356,7 +358,7 @@ class HeldSession:
         assert self.process is not None
         messages: list[str] = []
         if self.turn is not None and self.turn.later:
-            messages, self.turn.later = self.turn.later, []
+            messages, self.turn.later = [as_words(text) for text in self.turn.later], []
             self.note(self.turn)
         return self.process.peer.respond(request.id, {"messages": messages, "hasQueuedPrompt": False})
 
