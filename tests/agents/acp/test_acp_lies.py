@@ -9,9 +9,11 @@ import pytest
 from helmsman.agents.acp.permissions import Asking, read_question, refusing, write_answer
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.errors import QuestionNotOpen
+from helmsman.model.events import QuestionAsked
+from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
-from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates
-from tests.agents.acp.test_acp_engine import begin, engine_of, fake, options
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates, waits
+from tests.agents.acp.test_acp_engine import Fake, begin, engine_of, fake, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +125,43 @@ async def test_two_questions_under_one_id_are_both_withdrawn(
     assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] == [
         {"outcome": {"outcome": "cancelled"}}
     ]
+
+
+class Optional(Fake):
+    """One whose sessions can be told not to ask, besides by their mode."""
+
+    asking_options: Mapping[str, str] = {"allow_all": "off"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sessionUpdate": "current_mode_update", "currentModeId": "wild"},
+        {"sessionUpdate": "config_option_update", "configOptions": [{"id": "mode", "currentValue": "wild"}]},
+        {"sessionUpdate": "config_option_update", "configOptions": [{"id": "allow_all", "currentValue": "on"}]},
+    ],
+)
+async def test_one_that_might_not_ask_any_more_is_stopped_and_asks_again_afterwards(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, change: Mapping[str, Any]
+) -> None:
+    ask = asks("execute", "rm x", allowed=[says("gone")], refused=[says("kept")])
+    fake.on("change", updates(dict(change)), ask, waits())
+    fake.on("then", says("here"))
+    async with engine_of(fake, tmp_path, Optional()) as engine:
+        session = await begin(engine, options, "change it")
+        ended = await session.end()
+        assert ended.failure is not None
+        assert "might not ask any more" in ended.failure.message
+        assert not [event for event in session.events if isinstance(event, QuestionAsked)]
+        await engine.run_turn(session.session_id, options, TurnInput(text="then"))
+        assert (await session.end(2)).outcome == "completed"
+    assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] in (
+        [],
+        [{"outcome": {"outcome": "cancelled"}}],
+    )
+    asked_for = [one["method"] for one in fake.received if "method" in one]
+    assert asked_for[-3:] == ["session/load", "session/set_mode", "session/prompt"]
 
 
 def test_no_count_makes_up_for_others() -> None:

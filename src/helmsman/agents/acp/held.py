@@ -56,8 +56,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update", "config_option_update"})
+_QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update"})
 """Updates that change nothing Helmsman shows. One agent sends half a megabyte of commands with each session."""
+CANCEL_SECONDS: Final = 2.0
+"""How long a turn may take to stop in an agent that is ended then."""
 _STEERING: Final = "craft/drainMidTurnQueue"
 
 
@@ -103,6 +105,10 @@ class HeldSession:
         self.told_cost: float | None = None
         self.idle_since = 0.0
         self.leaving = False
+        self.stopped = False
+        """It is about to be ended, since it might not ask any more."""
+        self.option_names: frozenset[str] = frozenset()
+        """The settings that the agent has for it."""
         self.model: str | None = None
 
     @property
@@ -282,6 +288,8 @@ class HeldSession:
             self._router.deliver(SessionRenamed(session_id=self.id, name=title))
         elif kind == "current_mode_update":
             self._on_mode(optional_text(update.get("currentModeId")))
+        elif kind == "config_option_update":
+            self._on_options(update.get("configOptions"))
         elif kind in _QUIET or turn is None:
             self._note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
@@ -294,19 +302,57 @@ class HeldSession:
         wanted = self.access.mode
         if wanted is None or mode == wanted or self.process is None:
             return
-        # Only an answer that Helmsman never gives was seen to lead to this.
-        message = f"{self._profile.title} changed its mode to {mode}; it is set back to {wanted}."
-        self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
+        asks_then = mode in (self._profile.asking_mode, self._profile.reading_mode)
+        if not asks_then and self.access.answers != "yes":
+            self._stop_unasking(f"its mode to {mode}")
+            return
+        self._warn(f"{self._profile.title} changed its mode to {mode}; it is set back to {wanted}.")
         self._around.tasks.start_soon(self._set_back, wanted)
+
+    def _on_options(self, options: object) -> None:
+        for option in map(mapping, sequence(options)):
+            name, value = text(option.get("id")), optional_text(option.get("currentValue"))
+            if name == "mode":
+                self._on_mode(value)
+            elif self._profile.asking_options.get(name, value) != value and self.access.answers != "yes":
+                self._stop_unasking(f"{name} to {value}")
+
+    def _stop_unasking(self, what: str) -> None:
+        """It might not ask any more, whoever told it so: it is ended before it goes on. The next message loads it anew."""
+        if self.process is None or self.stopped:
+            return
+        self.stopped = True
+        message = f"{self._profile.title} changed {what}, and might not ask any more. It was stopped."
+        self._warn(message)
+        if self.turn is not None:
+            self.turn.failure = Failure(code="agent_error", message=message)
+        self.withdraw_all()
+        self.process.peer.notify("session/cancel", {"sessionId": self.id})
+        self._around.tasks.start_soon(self._end_stopped, self.turn)
+
+    async def _end_stopped(self, turn: AgentTurn | None) -> None:
+        with anyio.move_on_after(CANCEL_SECONDS):
+            if turn is not None:
+                await turn.ended.wait()
+        if turn is not None and self.turn is turn:
+            self.end(turn)
+        self.leaving = True  # all is told
+        await self._end_process()
+
+    def _warn(self, message: str) -> None:
+        self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
 
     async def _set_back(self, mode: str) -> None:
         try:
             await self.ask("session/set_mode", {"sessionId": self.id, "modeId": mode})
         except HelmsmanError as error:
             log.warning("%s stays in a mode that was not asked for, so it is ended: %s", self._profile.title, error)
-            if self.process is not None:
-                await self.process.end()
-            self.scope.cancel()
+            await self._end_process()
+
+    async def _end_process(self) -> None:
+        if self.process is not None:
+            await self.process.end()
+        self.scope.cancel()
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -317,7 +363,7 @@ class HeldSession:
         if request.method != permissions.REQUEST or self.process is None:
             return False
         turn = self.turn
-        if turn is None or turn.interrupted:
+        if turn is None or turn.interrupted or self.stopped:
             return self.process.peer.respond(request.id, permissions.CANCELLED)
         asked = mapping(request.params.get("toolCall"))
         if turn.items.known(text(asked.get("toolCallId"))) is None:

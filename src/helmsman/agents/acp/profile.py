@@ -79,6 +79,8 @@ class Profile:
     """How long it may take to answer its first request: on a busy machine, on its very first start."""
     asking_mode: str | None = None
     """The mode in which it asks before it writes or runs anything but harmless commands."""
+    asking_options: Mapping[str, str] = {}
+    """Settings of a session, besides its mode, in which it asks, where it has them."""
     reading_mode: str | None = None
     """The mode in which it changes nothing."""
     model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"

@@ -274,6 +274,7 @@ class Copilot(Profile):
     arguments = ("--acp",)
     install = "npm install -g @github/copilot"
     asking_mode = "https://agentclientprotocol.com/protocol/session-modes#agent"
+    asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps what its terminal was told
     model_by = "environment"
     counting = "process"
     runs_repository_files = False
