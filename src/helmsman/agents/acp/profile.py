@@ -91,6 +91,8 @@ class Profile:
     """Whether cached tokens are counted beside the input tokens, and not within."""
     thoughts_beside: bool = False
     """Whether thought tokens are counted beside the output tokens, and not within."""
+    tells_later: bool = False
+    """Whether it asks about a call before it has said what the tool is given."""
     runs_repository_files: bool = True
     """Whether, for all that is known, it may run files of a repository that nobody has trusted."""
     moves: bool = False
@@ -150,6 +152,10 @@ class Profile:
         return AgentAccess(self.asking_mode, None, tuple(notes))
 
     # --- what it says ------------------------------------------------------------------------------------------------
+
+    def tool_of(self, call: Mapping[str, Any]) -> str | None:
+        """The name of the tool that is called, where the program itself says it; a title may be the model's choice."""
+        return None
 
     def is_remark(self, text: str) -> bool:
         """Whether a piece of a message is the program's own, and nothing the model said."""

@@ -60,6 +60,10 @@ class Gemini(Profile):
             made[self._TRUST] = "true"
         return made
 
+    def tool_of(self, call: Mapping[str, Any]) -> str | None:
+        named = re.fullmatch(r"(.+)__\1_\d+_\d+", text(call.get("toolCallId")))
+        return None if named is None else named[1]
+
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         return None, None  # it never tells
 
@@ -140,6 +144,7 @@ class OpenCode(Profile):
     counting = "files"
     cached_beside = True
     thoughts_beside = True
+    tells_later = True
     runs_repository_files = False
     not_confined = "its sessions are in one file with its accounts and permissions, which a command could change"
 
@@ -222,6 +227,9 @@ class Qwen(Profile):
         made = {**env, self._SETTINGS: str(path)}
         made.setdefault("QWEN_CODE_SYSTEM_DEFAULTS_PATH", str(Path(theirs).with_name("system-defaults.json")))
         return made
+
+    def tool_of(self, call: Mapping[str, Any]) -> str | None:
+        return optional_text(mapping(call.get("_meta")).get("toolName"))
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = mapping(fields.get("rawOutput"))
