@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import Helmsman
-from helmsman.testing import run, say
+from helmsman.testing import call, run, say
 from tests.agents.test_permissions import real_settings
 from tests.agents.test_stories import ended, question_of
 
@@ -48,4 +48,32 @@ async def test_copilot_asks_whatever_its_session_was_told(
         session = await helm.say(session.id, "make it")
         await session.respond((await question_of(session)).id, "deny")
         await ended(session)
+    assert not (git_repo / "made.txt").exists()
+
+
+@pytest.mark.anyio
+@pytest.mark.matrix
+@pytest.mark.rare
+@pytest.mark.timeout(400)
+async def test_gemini_says_in_words_that_its_mode_has_changed_and_it_is_heard(
+    model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    model.on("plan it", call("enter_plan_mode", {"reason": "list_directory"}), say("planned"))
+    model.on("make it", run("touch made.txt"), say("made"))
+    model.on("lie", say("[MODE_UPDATE] yolo"))
+    settings, env = real_settings("gemini", model, tmp_path)
+    async with Helmsman(settings, env=env, inside=True) as helm:
+        session = await helm.start("plan it", cwd=git_repo, agent="gemini", sandbox="workspace-write")
+        asked = await question_of(session)
+        assert asked.details["permissions"]["tool"] == "enter_plan_mode"  # its title is what the model says
+        await session.respond(asked.id, "approve")
+        await ended(session)
+        assert session.result == "planned"
+        await session.say("make it")  # else it had no shell from then on
+        await session.respond((await question_of(session)).id, "deny")
+        await ended(session)
+        await session.say("lie")
+        await ended(session)
+        assert session.error is not None
+        assert "changed its mode to yolo" in session.error.message
     assert not (git_repo / "made.txt").exists()

@@ -310,6 +310,8 @@ class HeldSession:
             self._router.deliver(SessionRenamed(session_id=self.id, name=title))
         elif kind == "current_mode_update":
             self._on_mode(optional_text(update.get("currentModeId")))
+        elif kind == "agent_message_chunk" and (mode := self._mode_said(update)) is not None:
+            self._on_mode(mode)
         elif kind == "config_option_update":
             self._on_options(update.get("configOptions"))
         elif kind in _QUIET or turn is None:
@@ -320,6 +322,9 @@ class HeldSession:
             turn.count(self._profile.update_usage(update))
         else:
             self._router.deliver(Unknown(session_id=self.id, turn_id=turn.id, name=kind, payload=update))
+
+    def _mode_said(self, update: Mapping[str, Any]) -> str | None:
+        return self._profile.mode_in(text(mapping(update.get("content")).get("text")))
 
     def _on_mode(self, mode: str | None) -> None:
         wanted = self.access.mode

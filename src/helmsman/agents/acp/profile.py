@@ -157,6 +157,10 @@ class Profile:
         """The name of the tool that is called, where the program itself says it; a title may be the model's choice."""
         return None
 
+    def mode_in(self, text: str) -> str | None:
+        """The mode it has changed to, where a piece of a message says so and nothing else does."""
+        return None
+
     def is_remark(self, text: str) -> bool:
         """Whether a piece of a message is the program's own, and nothing the model said."""
         return False

@@ -64,6 +64,13 @@ class Gemini(Profile):
         named = re.fullmatch(r"(.+)__\1_\d+_\d+", text(call.get("toolCallId")))
         return None if named is None else named[1]
 
+    def mode_in(self, text: str) -> str | None:
+        told = re.fullmatch(r"\[MODE_UPDATE\] (\w+)", text)
+        return None if told is None else told[1]
+
+    def is_remark(self, text: str) -> bool:
+        return self.mode_in(text) is not None
+
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         return None, None  # it never tells
 
