@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.acp.profile import AgentAccess, AgentHome, Profile
+from helmsman.agents.sandbox import spellings
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
 from helmsman.errors import EngineStartFailed
@@ -220,17 +222,28 @@ class Qwen(Profile):
     moves = True
 
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
+    _MEMORY = ("enableManagedAutoMemory", "enableManagedAutoDream", "enableAutoSkill")
+    """What it does of itself after a turn: it writes down, unasked, what each later session is told to heed."""
+    _KEPT = ("memories", "projects")
+    """Where it does so. Nor does it ask about what its model writes there."""
+    _WRITERS = ("Edit", "WriteFile")
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
-        if options.trust_repository:
-            return dict(env)
         theirs = env.get(self._SETTINGS) or str(_SETTINGS_OF_THE_MACHINE)  # those of its administrator stay
         settings: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             settings = dict(mapping(json.loads(Path(theirs).read_text(encoding="utf-8"))))
-        security = {**mapping(settings.get("security")), "folderTrust": {"enabled": True}}
-        path = places / "qwen-settings.json"
-        replace_file(path, json.dumps({**settings, "security": security}))
+        settings["memory"] = {**mapping(settings.get("memory")), **dict.fromkeys(self._MEMORY, False)}
+        if self.access(options).answers != "yes":
+            homes = (*spellings(self.home(env).path), places.resolve())
+            denied = [f"{tool}(/{home}/{kept}/**)" for home in homes for kept in self._KEPT for tool in self._WRITERS]
+            rules = mapping(settings.get("permissions"))
+            settings["permissions"] = {**rules, "deny": [*sequence(rules.get("deny")), *denied]}
+        if not options.trust_repository:
+            settings["security"] = {**mapping(settings.get("security")), "folderTrust": {"enabled": True}}
+        made_of = json.dumps(settings)
+        path = places / f"qwen-settings-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}.json"
+        replace_file(path, made_of)
         made = {**env, self._SETTINGS: str(path)}
         made.setdefault("QWEN_CODE_SYSTEM_DEFAULTS_PATH", str(Path(theirs).with_name("system-defaults.json")))
         return made
