@@ -224,7 +224,7 @@ class Qwen(Profile):
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
     _MEMORY = ("enableManagedAutoMemory", "enableManagedAutoDream", "enableAutoSkill")
     """What it does of itself after a turn: it writes down, unasked, what each later session is told to heed."""
-    _KEPT = ("memories", "projects")
+    _KEPT = ("memories", "projects/*/memory")
     """Where it does so. Nor does it ask about what its model writes there."""
     _WRITERS = ("Edit", "WriteFile")
 

@@ -51,7 +51,7 @@ each of its commands begins with, also in somebody's own terminal, nor `jobs`, w
 
 
 _SUB_AGENTS: Final = "agent-memory*/**"
-_MEMORY: Final = (f"{PROJECTS}/**", _SUB_AGENTS)
+_MEMORY: Final = (f"{PROJECTS}/*/memory/**", _SUB_AGENTS)
 """Where it and its sub-agents remember things, in its home. It writes there without asking, by its tools and by commands,
 and each later session is told to heed what it finds: also those that may do more, and those in somebody's own terminal.
 Rules that ask do not cover its commands, so these deny. What is there it still reads."""
