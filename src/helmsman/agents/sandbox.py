@@ -119,6 +119,11 @@ class Sandbox:
         return line, {**env, **temporary, "CODEX_HOME": str(self.home)}
 
 
+def spellings(path: Path) -> list[Path]:
+    """A path as it was given, and as it is where links lead elsewhere."""
+    return sorted({path.absolute(), path.resolve()})
+
+
 def scratch_of(name: str) -> Path:
     """Where a program in a sandbox keeps its temporary files."""
     return Path(tempfile.gettempdir()).resolve() / f"helmsman-agents-{os.geteuid()}" / name

@@ -47,14 +47,18 @@ def asks(
     refused: Sequence[Step] = (),
     options: Sequence[Step] = _OPTIONS,
     again: str | None = None,
+    meanwhile: Sequence[Step] = (),
     **fields: Any,
 ) -> Step:
-    """A question whether a tool may be called, and what comes of each answer; `again` titles another, by the same id."""
+    """A question whether a tool may be called, and what comes of each answer; `again` titles another, by the same id.
+
+    `meanwhile` is what it says of calls while nobody has answered.
+    """
     call = {"toolCallId": f"call-{title}", "kind": kind, "title": title, "status": "pending", **fields}
     step: Step = {"ask": {"toolCall": call, "options": list(options)}}
     if again is not None:
         step["again"] = {"toolCall": {**call, "toolCallId": f"call-{again}", "title": again}, "options": list(options)}
-    return {**step, "allowed": list(allowed), "refused": list(refused)}
+    return {**step, "allowed": list(allowed), "refused": list(refused), "meanwhile": list(meanwhile)}
 
 
 def runs(command: str) -> Step:

@@ -157,6 +157,8 @@ class _Program:
         for asked in (step["ask"], *([step["again"]] if "again" in step else [])):
             params = {"sessionId": session_id, **asked}
             self._say({"id": number, "method": "session/request_permission", "params": params})
+        for update in step["meanwhile"]:
+            self._update(session_id, {"sessionUpdate": "tool_call_update", **update})
         answer = turn.answers.get()
         chosen = (answer or {}).get("outcome", {}).get("optionId")
         if answer is None or turn.cancelled:

@@ -26,7 +26,6 @@ from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     EngineGone,
-    Notice,
     TurnEnded,
     Usage,
     UsageReported,
@@ -239,13 +238,13 @@ async def test_what_is_still_to_be_said_and_was_refused_is_not_forgotten(place: 
 async def test_a_policy_goes_on_to_hold_while_nobody_has_asked_for_the_session(place: Place) -> None:
     place.options = replace(place.options, asks="never")
     changed = {"sessionUpdate": "current_mode_update", "currentModeId": "wild"}
-    place.fake.on("run", runs("sleep 0.5"), updates(changed), asks("execute", "rm x", refused=[waits()]))
+    place.fake.on("run", runs("sleep 0.5"), asks("execute", "rm x", refused=[updates(changed), waits()]))
     first = await place.left("run it", asking=False)
     async with place.reopened() as engine:
-        await _until(lambda: len(place.fake.asked_for("session/set_mode")) == 2)
         again, _ = await adopted(engine, place, first.session_id)
-        await engine.interrupt(first.session_id)
-        assert any(isinstance(event, Notice) and "set back to ask" in event.message for event in again.events)
+        ended = await again.end()
+        assert ended.failure is not None
+        assert "changed its mode to wild" in ended.failure.message
     answers = [one["result"] for one in place.fake.received if one.get("id") == 0 and "result" in one]
     assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
 

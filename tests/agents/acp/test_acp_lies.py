@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from helmsman.agents.acp.permissions import Asking, read_question, refusing, write_answer
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.errors import QuestionNotOpen
+from helmsman.model.events import QuestionAsked
+from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
-from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates
-from tests.agents.acp.test_acp_engine import begin, engine_of, fake, options
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates, waits
+from tests.agents.acp.test_acp_engine import Fake, begin, engine_of, fake, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +82,12 @@ def test_a_tool_says_what_it_is_beside_its_title() -> None:
     details = asked({"kind": "other", "toolCallId": "mcp_lab_wipe__1", **words('{"command": "make"}')}).details
     assert details["permissions"] == {"tool": "make", "kind": "other"}
     assert (details["call"], details["says"]) == ("mcp_lab_wipe__1", '{"command": "make"}')
+    call = {"kind": "other", "toolCallId": "1", "title": "make"}
+    params = {"toolCall": call, "options": OPTIONS}
+    named = replace(ASKING, tool="mcp__lab__wipe", announced="ToolCall")
+    details = read_question(params, {}, named).details
+    assert details["permissions"] == {"tool": "mcp__lab__wipe", "kind": "other"}
+    assert (details["title"], details["announced"]) == ("make", "ToolCall")
 
 
 def test_no_answer_means_anything_but_what_it_says() -> None:
@@ -123,6 +132,93 @@ async def test_two_questions_under_one_id_are_both_withdrawn(
     assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] == [
         {"outcome": {"outcome": "cancelled"}}
     ]
+
+
+class Optional(Fake):
+    """One whose sessions can be told not to ask, besides by their mode."""
+
+    asking_options: Mapping[str, str] = {"allow_all": "off"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sessionUpdate": "current_mode_update", "currentModeId": "wild"},
+        {"sessionUpdate": "config_option_update", "configOptions": [{"id": "mode", "currentValue": "wild"}]},
+        {"sessionUpdate": "config_option_update", "configOptions": [{"id": "allow_all", "currentValue": "on"}]},
+    ],
+)
+async def test_one_that_might_not_ask_any_more_is_stopped_and_asks_again_afterwards(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, change: Mapping[str, Any]
+) -> None:
+    ask = asks("execute", "rm x", allowed=[says("gone")], refused=[says("kept")])
+    fake.on("change", updates(dict(change)), ask, waits())
+    fake.on("then", says("here"))
+    async with engine_of(fake, tmp_path, Optional()) as engine:
+        session = await begin(engine, options, "change it")
+        ended = await session.end()
+        assert ended.failure is not None
+        assert "might not ask any more" in ended.failure.message
+        assert not [event for event in session.events if isinstance(event, QuestionAsked)]
+        await engine.run_turn(session.session_id, options, TurnInput(text="then"))
+        assert (await session.end(2)).outcome == "completed"
+    assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] in (
+        [],
+        [{"outcome": {"outcome": "cancelled"}}],
+    )
+    asked_for = [one["method"] for one in fake.received if "method" in one]
+    assert asked_for[-3:] == ["session/load", "session/set_mode", "session/prompt"]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_changes_after_it_was_shown_is_asked_about_anew(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    told: list[dict[str, Any]] = [
+        {"toolCallId": "call-make", "status": "in_progress"},
+        {"toolCallId": "call-make", "rawInput": {"command": "rm x"}},
+    ]
+    fake.on("run", asks("execute", "make", rawInput={"command": "make"}, meanwhile=told, refused=[says("kept")]))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "run it")
+        first, second = await session.question(), await session.question(2)
+        assert (first.details["command"], second.details["command"]) == ("make", "rm x")
+        with pytest.raises(QuestionNotOpen):
+            await engine.answer(first, (Choice("approve"),))
+        await engine.answer(second, (Choice("deny"),))
+        await session.end()
+        assert len([event for event in session.events if isinstance(event, QuestionAsked)]) == 2
+    assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] == [
+        {"outcome": {"outcome": "selected", "optionId": "no"}}
+    ]
+
+
+class Later(Fake):
+    """One that asks before it says what a tool is given."""
+
+    tells_later = True
+
+
+@pytest.mark.anyio
+async def test_nobody_is_asked_about_a_tool_before_it_is_said_what_it_is_given(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.agents.acp.held.UNTOLD_SECONDS", 0.2)
+    told = {"toolCallId": "call-lab_note", "status": "in_progress", "rawInput": {"text": "all of it"}}
+    fake.on("told", asks("other", "lab_note", meanwhile=[told], allowed=[says("noted")]))
+    fake.on("silent", asks("other", "lab_wipe", allowed=[says("gone")], refused=[says("kept")]))
+    async with engine_of(fake, tmp_path, Later()) as engine:
+        session = await begin(engine, options, "told")
+        question = await session.question()
+        assert question.details["input"] == {"text": "all of it"}
+        await engine.answer(question, (Choice("approve"),))
+        await session.end()
+        await engine.run_turn(session.session_id, options, TurnInput(text="silent"))
+        await session.end(2)
+        assert len([event for event in session.events if isinstance(event, QuestionAsked)]) == 1
+    answers = [one["result"]["outcome"]["optionId"] for one in fake.received if "outcome" in one.get("result", {})]
+    assert answers == ["yes", "no"]
 
 
 def test_no_count_makes_up_for_others() -> None:

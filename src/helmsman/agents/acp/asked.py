@@ -7,8 +7,9 @@ import mimetypes
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.profile import is_enforced
+from helmsman.agents.prompt_words import as_words
 from helmsman.agents.protocol import Capability
-from helmsman.base.json_values import mapping, optional_text
+from helmsman.base.json_values import mapping, optional_text, sequence, text
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def prompt_content(turn: TurnInput) -> list[Mapping[str, Any]]:
     Raises:
         InvalidInput: An image cannot be read.
     """
-    content: list[Mapping[str, Any]] = [{"type": "text", "text": turn.text}]
+    content: list[Mapping[str, Any]] = [text_block(turn.text)]
     for path in turn.images:
         kind = mimetypes.guess_type(path.name)[0] or "image/png"
         try:
@@ -88,6 +89,16 @@ def prompt_content(turn: TurnInput) -> list[Mapping[str, Any]]:
             raise InvalidInput(f"The image {path} cannot be read: {error}. Name one that can.") from error
         content.append({"type": "image", "data": data, "mimeType": kind})
     return content
+
+
+def text_block(said: str) -> dict[str, Any]:
+    """A text for the model, as the protocol has it."""
+    return {"type": "text", "text": as_words(said)}
+
+
+def options_in(made: Mapping[str, Any]) -> frozenset[str]:
+    """The settings of a session that was made or loaded, by their names."""
+    return frozenset(text(mapping(option).get("id")) for option in sequence(made.get("configOptions")))
 
 
 def model_in(made: Mapping[str, Any]) -> str | None:

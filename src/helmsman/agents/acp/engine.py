@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.acp.asked import model_in, prompt_content, refuse_danger, refuse_unknown
+from helmsman.agents.acp.asked import (
+    model_in,
+    options_in,
+    prompt_content,
+    refuse_danger,
+    refuse_unknown,
+    text_block,
+)
 from helmsman.agents.acp.confined import clear_away
 from helmsman.agents.acp.held import Around, HeldSession, not_open
 from helmsman.agents.acp.process import (
@@ -38,6 +45,7 @@ from helmsman.agents.acp.process import (
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.kept_records import end_left
+from helmsman.agents.prompt_words import note_on
 from helmsman.agents.protocol import Begun, Capability, Engine
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text
@@ -183,6 +191,7 @@ class AcpEngine(Engine):
         try:
             made = await session.ask("session/new", self._place(session))
             session.id = self._id_in(made)
+            session.option_names = options_in(made)
             await self._apply(session, options)
         except BaseException:
             await self._stop(session)
@@ -223,6 +232,8 @@ class AcpEngine(Engine):
     async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
         """A session in a process that was started for these options."""
         session = self._sessions.get(session_id)
+        if session is not None and session.stopped:
+            await session.gone.wait()
         if session is not None and session.process is not None:
             if session.turn is not None or (session.options == options and not session.was_left):
                 return session
@@ -260,6 +271,7 @@ class AcpEngine(Engine):
                 made = await session.ask(method, params)
             except EngineRefused as error:
                 raise self._not_found(session_id) from error
+            session.option_names = options_in(made)
             await self._apply(session, options)
         except BaseException:
             await self._stop(session)
@@ -279,19 +291,25 @@ class AcpEngine(Engine):
         """
         access = self._profile.access(options)
         if access.mode is not None:
-            try:
-                await session.ask("session/set_mode", {"sessionId": session.id, "modeId": access.mode})
-            except EngineRefused as error:
-                raise EngineStartFailed(
-                    f"{self._profile.title} does not take the mode {access.mode!r}, so nobody can say what it would do "
-                    f"unasked: {error.details.get('rpc_message')}. Use a version that Helmsman knows."
-                ) from error
+            await self._set(session, "session/set_mode", "the mode", access.mode, modeId=access.mode)
+        for name, value in self._profile.asking_options.items():
+            if name in session.option_names:
+                await self._set(session, "session/set_config_option", name, value, configId=name, value=value)
         if options.model is not None and self._profile.model_by == "set_model":
             await session.ask("session/set_model", {"sessionId": session.id, "modelId": options.model})
         elif options.model is not None and self._profile.model_by == "set_config_option":
             params = {"sessionId": session.id, "configId": "model", "value": options.model}
             await session.ask("session/set_config_option", params)
         session.options, session.access, session.was_left = options, access, False
+
+    async def _set(self, session: HeldSession, method: str, name: str, wanted: str, **params: str) -> None:
+        try:
+            await session.ask(method, {"sessionId": session.id, **params})
+        except EngineRefused as error:
+            raise EngineStartFailed(
+                f"{self._profile.title} does not take {name} {wanted!r}, so nobody can say what it would do "
+                f"unasked: {error.details.get('rpc_message')}. Use a version that Helmsman knows."
+            ) from error
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -489,7 +507,9 @@ class AcpEngine(Engine):
         await process.remember_own()
         self._refuse_if_running(session_id)
         running = await session.begin(content)
-        notes = (f"{self._profile.title} cannot be told how hard to think.",) if turn.effort is not None else ()
+        notes = note_on(turn.text, self._profile.title)
+        if turn.effort is not None:
+            notes += (f"{self._profile.title} cannot be told how hard to think.",)
         return Begun(session_id=session_id, turn_id=running.id, notes=notes)
 
     def _refuse_if_running(self, session_id: str) -> None:
@@ -506,12 +526,12 @@ class AcpEngine(Engine):
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         match self._profile.steering:
             case "second prompt":
-                session.send(turn, [{"type": "text", "text": text}])
+                session.send(turn, [text_block(text)])
             case "when asked":
                 turn.later.append(text)
                 session.note(turn)
             case "request":
-                content = [{"type": "text", "text": text}]
+                content = [text_block(text)]
                 await session.ask("_session/steering", {"sessionId": session_id, "prompt": content})
             case _:
                 await super().steer(session_id, text)

@@ -12,11 +12,13 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.acp import permissions
+from helmsman.agents.acp.asked import text_block
 from helmsman.agents.acp.failures import turn_failure
 from helmsman.agents.acp.process import REQUEST_SECONDS
 from helmsman.agents.acp.profile import AgentAccess
 from helmsman.agents.acp.turn import AgentTurn
 from helmsman.agents.acp.updates import TurnItems
+from helmsman.agents.prompt_words import as_words
 from helmsman.agents.protocol import Opened
 from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
 from helmsman.errors import EngineLost, EngineRefused, HelmsmanError, QuestionNotOpen
@@ -54,8 +56,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update", "config_option_update"})
+_QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update"})
 """Updates that change nothing Helmsman shows. One agent sends half a megabyte of commands with each session."""
+CANCEL_SECONDS: Final = 2.0
+"""How long a turn may take to stop in an agent that is ended then."""
+UNTOLD_SECONDS: Final = 30.0
+"""How long an agent may take to say what a tool is given that it asks about; it was seen to need a moment."""
+_BEGUN: Final = "in_progress"
+_CHANGED: Final = "its call changed"
 _STEERING: Final = "craft/drainMidTurnQueue"
 
 
@@ -67,6 +75,21 @@ class Around:
     router: EventRouter
     profile: Profile
     reader: SessionReader | None
+
+
+@dataclass(slots=True)
+class OpenRequest:
+    """A request that waits for its answer. `announced` is the title that its call had before."""
+
+    request: IncomingRequest
+    announced: str | None
+    question: Question | None = None
+    """As it is shown; None where nobody is asked yet."""
+    times: int = 0
+
+    @property
+    def call_id(self) -> str:
+        return text(mapping(self.request.params.get("toolCall")).get("toolCallId"))
 
 
 class HeldSession:
@@ -93,7 +116,9 @@ class HeldSession:
         """The turn that an earlier owner has left, for as long as nobody has asked for it; it may have ended."""
         self.was_left = False
         """Whether it is not known by what options its process was started."""
-        self.questions: dict[str, IncomingRequest] = {}
+        self.questions: dict[str, OpenRequest] = {}
+        self.untold: dict[str, OpenRequest] = {}
+        """What is asked of calls of which the agent has not said yet what the tool is given."""
         self.counted = Usage()
         """What has been counted so far, where it is told as a sum."""
         self.cost: float | None = 0.0
@@ -101,6 +126,10 @@ class HeldSession:
         self.told_cost: float | None = None
         self.idle_since = 0.0
         self.leaving = False
+        self.stopped = False
+        """It is about to be ended, since it might not ask any more."""
+        self.option_names: frozenset[str] = frozenset()
+        """The settings that the agent has for it."""
         self.model: str | None = None
 
     @property
@@ -177,7 +206,7 @@ class HeldSession:
         if (turn.later or turn.reasons) and not turn.interrupted and turn.failure is None:
             said, turn.later, turn.reasons = "\n\n".join((*turn.reasons, *turn.later)), [], []
             self._tell(turn.items.pause())
-            self.send(turn, [{"type": "text", "text": said}])
+            self.send(turn, [text_block(said)])
             return
         self.end(turn)
 
@@ -224,6 +253,7 @@ class HeldSession:
     def on_gone(self, reason: HelmsmanError | None, *, told: bool) -> None:
         """The process has ended, or is ours no more; `told` is whether the session is to hear of it."""
         self.questions.clear()
+        self.untold.clear()
         turn, self.turn = self.turn, None
         if turn is not None:
             turn.ended.set()
@@ -280,31 +310,77 @@ class HeldSession:
             self._router.deliver(SessionRenamed(session_id=self.id, name=title))
         elif kind == "current_mode_update":
             self._on_mode(optional_text(update.get("currentModeId")))
+        elif kind == "agent_message_chunk" and (mode := self._mode_said(update)) is not None:
+            self._on_mode(mode)
+        elif kind == "config_option_update":
+            self._on_options(update.get("configOptions"))
         elif kind in _QUIET or turn is None:
             self._note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
             self._tell(turn.items.take(update))
+            self._look_again(turn, update)
             turn.count(self._profile.update_usage(update))
         else:
             self._router.deliver(Unknown(session_id=self.id, turn_id=turn.id, name=kind, payload=update))
+
+    def _mode_said(self, update: Mapping[str, Any]) -> str | None:
+        return self._profile.mode_in(text(mapping(update.get("content")).get("text")))
 
     def _on_mode(self, mode: str | None) -> None:
         wanted = self.access.mode
         if wanted is None or mode == wanted or self.process is None:
             return
-        # Only an answer that Helmsman never gives was seen to lead to this.
-        message = f"{self._profile.title} changed its mode to {mode}; it is set back to {wanted}."
-        self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
+        asks_then = mode in (self._profile.asking_mode, self._profile.reading_mode)
+        if not asks_then and self.access.answers != "yes":
+            self._stop_unasking(f"its mode to {mode}")
+            return
+        self._warn(f"{self._profile.title} changed its mode to {mode}; it is set back to {wanted}.")
         self._around.tasks.start_soon(self._set_back, wanted)
+
+    def _on_options(self, options: object) -> None:
+        for option in map(mapping, sequence(options)):
+            name, value = text(option.get("id")), optional_text(option.get("currentValue"))
+            if name == "mode":
+                self._on_mode(value)
+            elif self._profile.asking_options.get(name, value) != value and self.access.answers != "yes":
+                self._stop_unasking(f"{name} to {value}")
+
+    def _stop_unasking(self, what: str) -> None:
+        """It might not ask any more, whoever told it so: it is ended before it goes on. The next message loads it anew."""
+        if self.process is None or self.stopped:
+            return
+        self.stopped = True
+        message = f"{self._profile.title} changed {what}, and might not ask any more. It was stopped."
+        self._warn(message)
+        if self.turn is not None:
+            self.turn.failure = Failure(code="agent_error", message=message)
+        self.withdraw_all()
+        self.process.peer.notify("session/cancel", {"sessionId": self.id})
+        self._around.tasks.start_soon(self._end_stopped, self.turn)
+
+    async def _end_stopped(self, turn: AgentTurn | None) -> None:
+        with anyio.move_on_after(CANCEL_SECONDS):
+            if turn is not None:
+                await turn.ended.wait()
+        if turn is not None and self.turn is turn:
+            self.end(turn)
+        self.leaving = True  # all is told
+        await self._end_process()
+
+    def _warn(self, message: str) -> None:
+        self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
 
     async def _set_back(self, mode: str) -> None:
         try:
             await self.ask("session/set_mode", {"sessionId": self.id, "modeId": mode})
         except HelmsmanError as error:
             log.warning("%s stays in a mode that was not asked for, so it is ended: %s", self._profile.title, error)
-            if self.process is not None:
-                await self.process.end()
-            self.scope.cancel()
+            await self._end_process()
+
+    async def _end_process(self) -> None:
+        if self.process is not None:
+            await self.process.end()
+        self.scope.cancel()
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -315,17 +391,46 @@ class HeldSession:
         if request.method != permissions.REQUEST or self.process is None:
             return False
         turn = self.turn
-        if turn is None or turn.interrupted:
+        if turn is None or turn.interrupted or self.stopped:
             return self.process.peer.respond(request.id, permissions.CANCELLED)
         asked = mapping(request.params.get("toolCall"))
-        if turn.items.known(text(asked.get("toolCallId"))) is None:
+        call_id = text(asked.get("toolCallId"))
+        before = turn.items.known(call_id)
+        announced = None if before is None else optional_text(before.fields.get("title"))
+        is_told = before is not None and before.fields.get("status") == _BEGUN
+        if before is None:
             turn.only_asked.append(asked)
             self.note(turn)
         self._tell(turn.items.call(asked))
         answers = self.access.answers
         if answers is not None:
             return self._answer_unasked(turn, request, answers == "yes")
-        call = turn.items.known(text(asked.get("toolCallId")))
+        waiting = OpenRequest(request, announced)
+        if is_told or not self._profile.tells_later:
+            self._ask(turn, waiting)
+        elif call_id in self.untold:
+            return self.process.peer.respond(request.id, permissions.CANCELLED)
+        else:
+            self.untold[call_id] = waiting
+            self._around.tasks.start_soon(self._refuse_untold, turn, waiting)
+        return True
+
+    def _ask(self, turn: AgentTurn, waiting: OpenRequest) -> None:
+        question = self._read(turn, waiting)
+        if question.id in self.questions:  # an answer to either would be one to both
+            self._withdraw(question.id)
+            return
+        waiting.question = question
+        self.questions[question.id] = waiting
+        raw = waiting.request.params
+        self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn.id, question=question, raw=raw))
+
+    def _read(self, turn: AgentTurn, waiting: OpenRequest, times: int = 0) -> Question:
+        """What is asked as a question; not for the first time, with what was said of the call since."""
+        call, request = turn.items.known(waiting.call_id), waiting.request
+        # A call that has ended is another one under the same name, which may be the model's choice.
+        known = {} if call is None or call.ended else call.fields
+        params = {**request.params, "toolCall": dict(known)} if times else request.params
         asking = permissions.Asking(
             title=self._profile.title,
             session_id=self.id,
@@ -333,16 +438,37 @@ class HeldSession:
             directory=str(self.directory),
             request_id=request.id,
             sandbox="inside" if self.is_enforced else "outside",
+            tool=self._profile.tool_of(mapping(params.get("toolCall"))),
+            announced=waiting.announced,
+            times=times,
         )
-        # A call that has ended is another one under the same name, which may be the model's choice.
-        known = {} if call is None or call.ended else call.fields
-        question = permissions.read_question(request.params, known, asking)
-        if question.id in self.questions:  # an answer to either would be one to both
-            self._withdraw(question.id)
-            return True
-        self.questions[question.id] = request
-        self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn.id, question=question, raw=request.params))
-        return True
+        return permissions.read_question(params, known, asking)
+
+    def _look_again(self, turn: AgentTurn, update: Mapping[str, Any]) -> None:
+        """Something was said of a call: what is asked about it is asked as it is now, and no other way."""
+        call_id = text(update.get("toolCallId"))
+        call = turn.items.known(call_id)
+        if call is None or call.ended or self.process is None:
+            return
+        if update.get("status") == _BEGUN and (untold := self.untold.pop(call_id, None)) is not None:
+            self._ask(turn, untold)
+        for waiting in [one for one in self.questions.values() if one.call_id == call_id]:
+            shown, now = waiting.question, self._read(turn, waiting, waiting.times + 1)
+            if shown is not None and (now.type, now.details) != (shown.type, shown.details):
+                waiting.times += 1
+                waiting.question = now
+                del self.questions[shown.id]
+                self._router.deliver(QuestionClosed(session_id=self.id, question_id=shown.id, answer=None, by=_CHANGED))
+                self.questions[now.id] = waiting
+                self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn.id, question=now, raw=update))
+
+    async def _refuse_untold(self, turn: AgentTurn, waiting: OpenRequest) -> None:
+        await anyio.sleep(UNTOLD_SECONDS)
+        if self.untold.get(waiting.call_id) is waiting and self.process is not None:
+            turn.decline(waiting.request)
+            del self.untold[waiting.call_id]
+            self._warn(f"{self._profile.title} asked about a tool and did not say what it is given. It was refused.")
+            self.process.peer.respond(waiting.request.id, permissions.refusing(waiting.request.params))
 
     def _answer_unasked(self, turn: AgentTurn, request: IncomingRequest, yes: bool) -> bool:
         assert self.process is not None
@@ -356,7 +482,7 @@ class HeldSession:
         assert self.process is not None
         messages: list[str] = []
         if self.turn is not None and self.turn.later:
-            messages, self.turn.later = self.turn.later, []
+            messages, self.turn.later = [as_words(text) for text in self.turn.later], []
             self.note(self.turn)
         return self.process.peer.respond(request.id, {"messages": messages, "hasQueuedPrompt": False})
 
@@ -366,10 +492,10 @@ class HeldSession:
         Raises:
             QuestionNotOpen: It was answered, or its turn has ended.
         """
-        request = self.questions.pop(question.id, None)
-        if request is None or self.process is None:
+        waiting = self.questions.pop(question.id, None)
+        if waiting is None or self.process is None:
             raise not_open(question)
-        turn = self.turn
+        turn, request = self.turn, waiting.request
         result = permissions.write_answer(request.params, choices)
         granted = result not in (permissions.CANCELLED, permissions.refusing(request.params))
         if turn is not None and not granted:
@@ -385,11 +511,15 @@ class HeldSession:
         """Nobody is to answer any more what is open."""
         for question_id in list(self.questions):
             self._withdraw(question_id)
+        untold, self.untold = self.untold, {}
+        for waiting in untold.values():
+            if self.process is not None:
+                self.process.peer.respond(waiting.request.id, permissions.CANCELLED)
 
     def _withdraw(self, question_id: str) -> None:
-        request = self.questions.pop(question_id)
+        waiting = self.questions.pop(question_id)
         if self.process is not None:
-            self.process.peer.respond(request.id, permissions.CANCELLED)
+            self.process.peer.respond(waiting.request.id, permissions.CANCELLED)
         self._router.deliver(
             QuestionClosed(session_id=self.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
         )

@@ -18,7 +18,10 @@ KEPT_BYTES: Final = 4 * 1024 * 1024
 """So much of a turn is kept for the next owner, and of a longer one its end."""
 _UPDATE: Final = re.compile(rb'"sessionUpdate"\s*:\s*"(\w+)"')
 _KEPT: Final = frozenset(
-    {b"agent_message_chunk", b"agent_thought_chunk", b"tool_call", b"tool_call_update", b"plan", b"current_mode_update"}
+    {
+        *(b"agent_message_chunk", b"agent_thought_chunk", b"tool_call", b"tool_call_update", b"plan"),
+        *(b"current_mode_update", b"config_option_update"),
+    }
 )
 
 

@@ -43,6 +43,12 @@ class Asking:
     directory: str
     request_id: RequestId
     sandbox: str
+    tool: str | None = None
+    """The tool by the name that its program gave it."""
+    announced: str | None = None
+    """The title that the call had before it was asked about."""
+    times: int = 0
+    """How often this was asked before in other words, since the call had changed."""
 
 
 def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: Asking) -> Question:
@@ -70,8 +76,12 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
         }
         says, made = "change files", "patch_approval"
     else:
+        title = text(call.get("title"))
+        tool = asking.tool or text(call.get("name")) or title
         details = {
-            "permissions": {"tool": text(call.get("title")) or text(call.get("name")), "kind": kind or "other"},
+            "permissions": {"tool": tool, "kind": kind or "other"},
+            "title": title if title != tool else None,
+            "announced": asking.announced if asking.announced not in (title, tool) else None,
             "input": dict(mapping(call.get("rawInput"))) or None,
             "call": optional_text(call.get("toolCallId")),
             "says": words_of(call) or None,
@@ -140,7 +150,8 @@ def _question(
 ) -> Question:
     item_id = optional_text(mapping(params.get("toolCall")).get("toolCallId"))
     # The agent numbers its requests from 0 in each process; turns are never the same.
-    identity = repr((asking.session_id, asking.turn_id, asking.request_id)).encode()
+    again = (asking.times,) if asking.times else ()
+    identity = repr((asking.session_id, asking.turn_id, asking.request_id, *again)).encode()
     return Question(
         id="q_" + hashlib.sha256(identity).hexdigest()[:10],
         type=kind,

@@ -79,6 +79,8 @@ class Profile:
     """How long it may take to answer its first request: on a busy machine, on its very first start."""
     asking_mode: str | None = None
     """The mode in which it asks before it writes or runs anything but harmless commands."""
+    asking_options: Mapping[str, str] = {}
+    """Settings of a session, besides its mode, in which it asks, where it has them."""
     reading_mode: str | None = None
     """The mode in which it changes nothing."""
     model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"
@@ -89,6 +91,8 @@ class Profile:
     """Whether cached tokens are counted beside the input tokens, and not within."""
     thoughts_beside: bool = False
     """Whether thought tokens are counted beside the output tokens, and not within."""
+    tells_later: bool = False
+    """Whether it asks about a call before it has said what the tool is given."""
     runs_repository_files: bool = True
     """Whether, for all that is known, it may run files of a repository that nobody has trusted."""
     moves: bool = False
@@ -148,6 +152,14 @@ class Profile:
         return AgentAccess(self.asking_mode, None, tuple(notes))
 
     # --- what it says ------------------------------------------------------------------------------------------------
+
+    def tool_of(self, call: Mapping[str, Any]) -> str | None:
+        """The name of the tool that is called, where the program itself says it; a title may be the model's choice."""
+        return None
+
+    def mode_in(self, text: str) -> str | None:
+        """The mode it has changed to, where a piece of a message says so and nothing else does."""
+        return None
 
     def is_remark(self, text: str) -> bool:
         """Whether a piece of a message is the program's own, and nothing the model said."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.acp.profile import AgentAccess, AgentHome, Profile
+from helmsman.agents.sandbox import spellings
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
 from helmsman.errors import EngineStartFailed
@@ -59,6 +61,17 @@ class Gemini(Profile):
         if options.trust_repository:
             made[self._TRUST] = "true"
         return made
+
+    def tool_of(self, call: Mapping[str, Any]) -> str | None:
+        named = re.fullmatch(r"(.+)__\1_\d+_\d+", text(call.get("toolCallId")))
+        return None if named is None else named[1]
+
+    def mode_in(self, text: str) -> str | None:
+        told = re.fullmatch(r"\[MODE_UPDATE\] (\w+)", text)
+        return None if told is None else told[1]
+
+    def is_remark(self, text: str) -> bool:
+        return self.mode_in(text) is not None
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         return None, None  # it never tells
@@ -140,6 +153,7 @@ class OpenCode(Profile):
     counting = "files"
     cached_beside = True
     thoughts_beside = True
+    tells_later = True
     runs_repository_files = False
     not_confined = "its sessions are in one file with its accounts and permissions, which a command could change"
 
@@ -208,20 +222,34 @@ class Qwen(Profile):
     moves = True
 
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
+    _MEMORY = ("enableManagedAutoMemory", "enableManagedAutoDream", "enableAutoSkill")
+    """What it does of itself after a turn: it writes down, unasked, what each later session is told to heed."""
+    _KEPT = ("memories", "projects/*/memory")
+    """Where it does so. Nor does it ask about what its model writes there."""
+    _WRITERS = ("Edit", "WriteFile")
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
-        if options.trust_repository:
-            return dict(env)
         theirs = env.get(self._SETTINGS) or str(_SETTINGS_OF_THE_MACHINE)  # those of its administrator stay
         settings: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             settings = dict(mapping(json.loads(Path(theirs).read_text(encoding="utf-8"))))
-        security = {**mapping(settings.get("security")), "folderTrust": {"enabled": True}}
-        path = places / "qwen-settings.json"
-        replace_file(path, json.dumps({**settings, "security": security}))
+        settings["memory"] = {**mapping(settings.get("memory")), **dict.fromkeys(self._MEMORY, False)}
+        if self.access(options).answers != "yes":
+            homes = (*spellings(self.home(env).path), places.resolve())
+            denied = [f"{tool}(/{home}/{kept}/**)" for home in homes for kept in self._KEPT for tool in self._WRITERS]
+            rules = mapping(settings.get("permissions"))
+            settings["permissions"] = {**rules, "deny": [*sequence(rules.get("deny")), *denied]}
+        if not options.trust_repository:
+            settings["security"] = {**mapping(settings.get("security")), "folderTrust": {"enabled": True}}
+        made_of = json.dumps(settings)
+        path = places / f"qwen-settings-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}.json"
+        replace_file(path, made_of)
         made = {**env, self._SETTINGS: str(path)}
         made.setdefault("QWEN_CODE_SYSTEM_DEFAULTS_PATH", str(Path(theirs).with_name("system-defaults.json")))
         return made
+
+    def tool_of(self, call: Mapping[str, Any]) -> str | None:
+        return optional_text(mapping(call.get("_meta")).get("toolName"))
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = mapping(fields.get("rawOutput"))
@@ -274,6 +302,7 @@ class Copilot(Profile):
     arguments = ("--acp",)
     install = "npm install -g @github/copilot"
     asking_mode = "https://agentclientprotocol.com/protocol/session-modes#agent"
+    asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps what its terminal was told
     model_by = "environment"
     counting = "process"
     runs_repository_files = False

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.agents.claude.binary import PROJECTS, spelled
-from helmsman.agents.sandbox import NETWORK, Confined
+from helmsman.agents.sandbox import NETWORK, Confined, spellings
 from helmsman.errors import InvalidInput
 from helmsman.model.options import Writes, approval_word, sandbox_word
 
@@ -48,6 +48,13 @@ WRITABLE_AT_HOME: Final = (
 among it: what a command wrote there would run outside the sandbox, later. Nor are `shell-snapshots` and `session-env`, which
 each of its commands begins with, also in somebody's own terminal, nor `jobs`, which are begun without asking, nor the
 `backups` of its configuration: it does without them."""
+
+
+_SUB_AGENTS: Final = "agent-memory*/**"
+_MEMORY: Final = (f"{PROJECTS}/*/memory/**", _SUB_AGENTS)
+"""Where it and its sub-agents remember things, in its home. It writes there without asking, by its tools and by commands,
+and each later session is told to heed what it finds: also those that may do more, and those in somebody's own terminal.
+Rules that ask do not cover its commands, so these deny. What is there it still reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +142,10 @@ def plan_launch(
     arguments.append(f"--disallowedTools={','.join(left_out)}")
     # Also of MCP servers these are all: those of the user, and of a repository only where it is trusted.
     arguments += ["--setting-sources", "user,project,local" if options.trust_repository else "user"]
+    if access.answers != "allow":
+        denied = [f"Edit(/{home}/{place})" for home in spellings(binary.home) for place in _MEMORY]
+        rules = [*denied, f"Edit(//**/.claude/{_SUB_AGENTS})"]
+        arguments.append(f"--settings={json.dumps({'permissions': {'deny': rules}})}")
     for flag, value in (
         ("--model", options.model),
         ("--effort", turn.effort),

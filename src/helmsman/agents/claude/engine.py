@@ -23,7 +23,7 @@ from helmsman.agents.claude.about import account_in, ask_about, models_in, said_
 from helmsman.agents.claude.access import access_of, plan_launch
 from helmsman.agents.claude.binary import CLAUDE
 from helmsman.agents.claude.live_session import ForkPoint, LiveProcess, LiveSession
-from helmsman.agents.claude.messages import control, prompt_message, user_message
+from helmsman.agents.claude.messages import COMPACT, control, prompt_message, user_message
 from helmsman.agents.claude.open_sessions import refuse_if_open
 from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_kept
 from helmsman.agents.claude.questions import refused, write_answer
@@ -31,6 +31,7 @@ from helmsman.agents.claude.starting import once_cleared, ready_command
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.kept_records import end_left
+from helmsman.agents.prompt_words import note_on
 from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.agents.sandbox import find_sandbox
 from helmsman.base.concurrency import background_tasks
@@ -82,7 +83,6 @@ TAKEN_UP_SECONDS: Final = 10.0
 KILLED_SECONDS: Final = 5.0
 _KILLED_POLL: Final = 0.02
 _REPLY_SECONDS: Final = 20.0
-_COMPACT: Final = "/compact"
 
 
 class ClaudeEngine(Engine):
@@ -251,7 +251,8 @@ class ClaudeEngine(Engine):
                 session.turn = None
                 raise
             self._router.deliver(TurnStarted(session_id=session_id, turn_id=turn_id))
-        return Begun(session_id=session_id, turn_id=turn_id)
+        notes = () if turn.text == COMPACT else note_on(turn.text, TITLE)
+        return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
 
     async def steer(self, session_id: str, text: str) -> None:
         self._check()
@@ -315,7 +316,7 @@ class ClaudeEngine(Engine):
         session = self._sessions.get(session_id)
         if session is None or session.options is None:
             raise _not_found(session_id)
-        await self.run_turn(session_id, session.options, TurnInput(text=_COMPACT))
+        await self.run_turn(session_id, session.options, TurnInput(text=COMPACT))
 
     async def rename(self, session_id: str, name: str) -> None:
         self._check()
