@@ -192,7 +192,7 @@ class AcpEngine(Engine):
             made = await session.ask("session/new", self._place(session))
             session.id = self._id_in(made)
             session.option_names = options_in(made)
-            await self._apply(session, options)
+            await session.set_up(options)
         except BaseException:
             await self._stop(session)
             raise
@@ -238,7 +238,7 @@ class AcpEngine(Engine):
             if session.turn is not None or (session.options == options and not session.was_left):
                 return session
             if await self._suits(session, options):
-                await self._apply(session, options)
+                await session.set_up(options)
                 return session
             await self._stop(session)
         return await self._load(session_id, options)
@@ -272,7 +272,7 @@ class AcpEngine(Engine):
             except EngineRefused as error:
                 raise self._not_found(session_id) from error
             session.option_names = options_in(made)
-            await self._apply(session, options)
+            await session.set_up(options)
         except BaseException:
             await self._stop(session)
             raise
@@ -282,34 +282,6 @@ class AcpEngine(Engine):
             session.counted = await anyio.to_thread.run_sync(self._reader.spent, session_id)
         self._hold(session, made)
         return session
-
-    async def _apply(self, session: HeldSession, options: SessionOptions) -> None:
-        """Set what no agent keeps: the mode, before anything else is said, and the model.
-
-        Raises:
-            EngineStartFailed: It does not take the mode that is needed for it to ask.
-        """
-        access = self._profile.access(options)
-        if access.mode is not None:
-            await self._set(session, "session/set_mode", "the mode", access.mode, modeId=access.mode)
-        for name, value in self._profile.asking_options.items():
-            if name in session.option_names:
-                await self._set(session, "session/set_config_option", name, value, configId=name, value=value)
-        if options.model is not None and self._profile.model_by == "set_model":
-            await session.ask("session/set_model", {"sessionId": session.id, "modelId": options.model})
-        elif options.model is not None and self._profile.model_by == "set_config_option":
-            params = {"sessionId": session.id, "configId": "model", "value": options.model}
-            await session.ask("session/set_config_option", params)
-        session.options, session.access, session.was_left = options, access, False
-
-    async def _set(self, session: HeldSession, method: str, name: str, wanted: str, **params: str) -> None:
-        try:
-            await session.ask(method, {"sessionId": session.id, **params})
-        except EngineRefused as error:
-            raise EngineStartFailed(
-                f"{self._profile.title} does not take {name} {wanted!r}, so nobody can say what it would do "
-                f"unasked: {error.details.get('rpc_message')}. Use a version that Helmsman knows."
-            ) from error
 
     # --- processes ---------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from helmsman.agents.acp.updates import TurnItems
 from helmsman.agents.prompt_words import as_words
 from helmsman.agents.protocol import Opened
 from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
-from helmsman.errors import EngineLost, EngineRefused, HelmsmanError, QuestionNotOpen
+from helmsman.errors import EngineLost, EngineRefused, EngineStartFailed, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
     EngineGone,
@@ -157,6 +157,34 @@ class HeldSession:
         if self.process is None:
             raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
         return mapping(await self.process.request(method, params))
+
+    async def set_up(self, options: SessionOptions) -> None:
+        """Set what no agent keeps: the mode, before anything else is said, and the model.
+
+        Raises:
+            EngineStartFailed: It does not take the mode that is needed for it to ask.
+        """
+        access = self._profile.access(options)
+        if access.mode is not None:
+            await self._set("session/set_mode", "the mode", access.mode, modeId=access.mode)
+        for name, value in self._profile.asking_options.items():
+            if name in self.option_names:
+                await self._set("session/set_config_option", name, value, configId=name, value=value)
+        if options.model is not None and self._profile.model_by == "set_model":
+            await self.ask("session/set_model", {"sessionId": self.id, "modelId": options.model})
+        elif options.model is not None and self._profile.model_by == "set_config_option":
+            params = {"sessionId": self.id, "configId": "model", "value": options.model}
+            await self.ask("session/set_config_option", params)
+        self.options, self.access, self.was_left = options, access, False
+
+    async def _set(self, method: str, name: str, wanted: str, **params: str) -> None:
+        try:
+            await self.ask(method, {"sessionId": self.id, **params})
+        except EngineRefused as error:
+            raise EngineStartFailed(
+                f"{self._profile.title} does not take {name} {wanted!r}, so nobody can say what it would do "
+                f"unasked: {error.details.get('rpc_message')}. Use a version that Helmsman knows."
+            ) from error
 
     def _tell(self, events: Iterable[Event]) -> None:
         for event in events:

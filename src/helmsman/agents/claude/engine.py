@@ -21,7 +21,7 @@ import anyio.to_thread
 
 from helmsman.agents.claude.about import account_in, ask_about, models_in, said_of_itself
 from helmsman.agents.claude.access import access_of, plan_launch
-from helmsman.agents.claude.binary import CLAUDE
+from helmsman.agents.claude.binary import CLAUDE, TITLE
 from helmsman.agents.claude.live_session import ForkPoint, LiveProcess, LiveSession
 from helmsman.agents.claude.messages import COMPACT, control, prompt_message, user_message
 from helmsman.agents.claude.open_sessions import refuse_if_open
