@@ -126,7 +126,7 @@ async def test_an_answer_that_a_hub_gave_before_it_died_is_the_same_answer_and_n
             with pytest.raises(QuestionNotOpen):
                 await helm.respond(session.id, question.id, ["deny"], by=PERSON)
             with pytest.raises(QuestionNotOpen):
-                await helm.respond(session.id, question.id, ["approve"], by=AnsweredBy("agent", door="mcp"))
+                await helm.respond(session.id, question.id, ["approve"], by=AnsweredBy("agent", door="tool"))
             with pytest.raises(QuestionNotOpen):
                 await helm.respond(session.id, "q_unknown", ["approve"], by=PERSON)
         assert await session.wait(until="end", timeout=SECONDS)

@@ -133,7 +133,7 @@ def test_what_nobody_knows_is_told_as_such_and_what_is_known_and_of_no_use_too()
 
 
 def test_names_summaries_and_attempts_are_told() -> None:
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"type": "system", "subtype": "session_title_changed", "title": "Digging"},
         {"type": "system", "subtype": "compact_boundary", "uuid": "c"},
         *(

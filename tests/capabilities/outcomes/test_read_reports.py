@@ -172,15 +172,15 @@ def file(content: dict[str, Any], *, trusted: bool = True) -> ConfigFile:
 
 def test_the_users_own_file_says_which_agents_are_for_what_and_a_projects_does_not() -> None:
     mine, theirs = (
-        file({"solve": {"agents": ["claude", "codex"]}}),
-        file({"solve": {"agents": ["evil"]}}, trusted=False),
+        file({"debug": {"agents": ["claude", "codex"]}}),
+        file({"debug": {"agents": ["evil"]}}, trusted=False),
     )
-    assert preferred_agents([theirs, mine], "solve") == ("claude", "codex")
+    assert preferred_agents([theirs, mine], "debug") == ("claude", "codex")
     assert preferred_agents([theirs, mine], "review") == ()
-    assert preferred_agents([theirs], "solve") == ()
+    assert preferred_agents([theirs], "debug") == ()
 
 
-@pytest.mark.parametrize("content", [3, {"solve": 3}, {"solve": {"agents": "codex"}}, {"solve": {"agents": [3]}}])
+@pytest.mark.parametrize("content", [3, {"debug": 3}, {"debug": {"agents": "codex"}}, {"debug": {"agents": [3]}}])
 def test_agents_that_make_no_sense_are_named_with_their_file(content: Any) -> None:
-    with pytest.raises(InvalidSetting, match=r"\[capabilities\.solve\] in /home/me/helmsman\.toml"):
-        preferred_agents([file(content)], "solve")
+    with pytest.raises(InvalidSetting, match=r"\[capabilities\.debug\] in /home/me/helmsman\.toml"):
+        preferred_agents([file(content)], "debug")
