@@ -1,7 +1,8 @@
-"""Run a command with coverage measured in hubs and keepers too.
+"""Run a command with coverage measured in hubs, keepers, workers of a fleet and stand-ins for agents too.
 
 They take nothing of the environment of whoever starts them, by which coverage measures other processes. So the virtual
 environment has it done for as long as the command runs: python scripts/with_hubs_measured.py COMMAND …
+All of them end by `os._exit`, before which coverage has to be told to save.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 HUB = "helmsman.cli.hub_process"
-MEASURED = (HUB, "helmsman.agents.keeper.process")
+MEASURED = (
+    *(HUB, "helmsman.agents.keeper.process"),
+    *("fake_acp_agent_program.py", "helmsman.testing.mcp_test_server"),  # agents start these, or are these
+)
+WORKER = ["-m", "helmsman", "worker"]
 # Before `a1_coverage.pth`, which coverage installs and which measures where it finds these variables.
 BEFORE_COVERAGE = Path(sysconfig.get_path("purelib")) / "a0_measured_hubs.pth"
 THIS_IS_MEASURED = "this is measured"
@@ -23,7 +28,7 @@ THIS_IS_MEASURED = "this is measured"
 
 def main() -> int:
     BEFORE_COVERAGE.write_text(
-        f"import sys; any(word.endswith({MEASURED}) for word in sys.orig_argv)"
+        f"import sys; (any(word.endswith({MEASURED}) for word in sys.orig_argv) or sys.orig_argv[1:4] == {WORKER})"
         f" and __import__('runpy').run_path({__file__!r}, run_name={THIS_IS_MEASURED!r})\n"
     )
     try:
@@ -33,6 +38,8 @@ def main() -> int:
 
 
 def be_measured() -> None:
+    if not os.access(ROOT, os.W_OK):
+        return  # in a sandbox: what is measured there can be kept nowhere
     os.environ["COVERAGE_PROCESS_START"] = str(ROOT / "pyproject.toml")
     os.environ["COVERAGE_FILE"] = str(ROOT / ".coverage")
     leave, started = os._exit, os.getpid()

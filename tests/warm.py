@@ -5,7 +5,7 @@ door. It hands its streams, its environment and its directory to a fork, passes 
 ends; a door that is killed takes its fork along. `run` does the same without a process in between.
 
 A fork differs from `python -m helmsman` in where its modules come from and in its process id. It is a process and a session
-of its own, and measured where the command would be.
+of its own, and measured where the server is: whatever environment the test gives it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _CODE = struct.Struct("i")
 _SERVE = "--serve"
 _ON_TERMINAL = "--on-its-terminal"
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGWINCH")
+
+_MEASURED_AS = "COVERAGE_PROCESS_CONFIG"
+"""The variable by which coverage tells the processes that a measured one starts how to measure themselves."""
 
 _server: Path | None = None
 """Where commands are taken, while there is a server."""
@@ -122,17 +125,13 @@ def _import_everything(codex: str) -> None:
             importlib.import_module(module.name)
     if codex:  # it is asked what it can do once, and not by every fork
         anyio.run(partial(find_codex, explicit=Path(codex)))
-    if _is_measured():
+    if _MEASURED_AS in os.environ:
         import coverage
 
         if (measuring := coverage.Coverage.current()) is not None:  # what modules do when imported is done here
             measuring.stop()
             measuring.save()
     gc.freeze()
-
-
-def _is_measured() -> bool:
-    return any(name.startswith("COVERAGE_PROCESS") for name in os.environ)
 
 
 def _run_and_tell(connection: socket.socket) -> None:
@@ -184,6 +183,7 @@ def _be(command: dict[str, Any], streams: Sequence[int]) -> None:
 
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.chdir(command["directory"])
+    measured_as = os.environ.get(_MEASURED_AS)
     os.environ.clear()
     os.environ.update(command["env"])
     sys.stdin, sys.stdout, sys.stderr = (
@@ -195,10 +195,8 @@ def _be(command: dict[str, Any], streams: Sequence[int]) -> None:
         )
     )
     sys.argv = ["helmsman", *command["arguments"]]
-    if _is_measured():
-        import coverage
-
-        coverage.process_startup(force=True)
+    if measured_as is not None:
+        _measure(measured_as)
     try:
         runpy.run_module("helmsman", run_name="__main__", alter_sys=True)
         code: object = None
@@ -232,9 +230,9 @@ def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
     high = [fcntl.fcntl(one, fcntl.F_DUPFD, 100) for one in (nothing, nothing, *descriptors)]
     for number, descriptor in enumerate(high):
         os.dup2(descriptor, number)
-    if _is_measured():
+    if (measured_as := os.environ.get(_MEASURED_AS)) is not None:
         # The hub is a fork of this process.
-        os.register_at_fork(after_in_child=partial(_measure, os.environ["COVERAGE_PROCESS_CONFIG"]))
+        os.register_at_fork(after_in_child=partial(_measure, measured_as))
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -245,19 +243,23 @@ def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
         os._exit(1)
 
 
-def _measure(config: str) -> None:
-    """Measure this process to its end, which is sudden: a hub takes nothing apart."""
+def _measure(measured_as: str) -> None:
+    """Measure this process to its end, also where that is sudden: hubs and workers take nothing apart.
+
+    Its environment is as it was, so that what it starts is measured where the test wants that.
+    """
     import coverage
 
-    os.environ["COVERAGE_PROCESS_CONFIG"] = config
-    measuring = coverage.process_startup(force=True)
-    del os.environ["COVERAGE_PROCESS_CONFIG"]
-    end = os._exit
+    before = os.environ.get(_MEASURED_AS)
+    os.environ[_MEASURED_AS] = measured_as
+    measuring, started, end = coverage.process_startup(force=True), os.getpid(), os._exit
+    if before is None:
+        del os.environ[_MEASURED_AS]
 
     def end_measured(status: int) -> NoReturn:
-        assert measuring is not None
-        measuring.stop()
-        measuring.save()
+        if measuring is not None and os.getpid() == started:
+            measuring.stop()
+            measuring.save()
         end(status)
 
     os._exit = end_measured

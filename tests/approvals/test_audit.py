@@ -237,3 +237,17 @@ def test_whatever_a_question_holds_is_written_as_one_line_of_json(
     audit.record(ask(command=command, directory=paths), decision=text, by=AnsweredBy("rule", text), reason=text)
     audit.record(ask("patch_approval", paths=paths), decision=text, by=AnsweredBy("rule", text))
     assert len(entries(audit.path)) == 2
+
+
+class _Untold:
+    def __str__(self) -> str:
+        raise RuntimeError("nobody can say what this is")
+
+
+def test_what_cannot_even_be_written_down_stands_in_nobodys_way(
+    audit: AuditLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit.record(ask(command=_Untold()), decision="approve", by=PERSON)
+    assert "could not be written to the audit log" in caplog.text
+    audit.record(ask(command="ls"), decision="approve", by=PERSON)
+    assert [entry["what"] for entry in entries(audit.path)] == [{"command": "ls"}]

@@ -196,7 +196,21 @@ def test_a_rule_somebody_wrote_is_not_removed(place: Place) -> None:
     assert place.user_file.read_bytes() == before
 
 
+def test_a_rule_in_a_file_that_somebody_wrote_anew_is_left_for_them_to_remove(place: Place) -> None:
+    book = place.book()
+    book.add(made(place)[0])
+    file = place.state / "rules.toml"
+    text = file.read_text(encoding="utf-8") + "[mine]\nkept = true\n"
+    file.write_text(text, encoding="utf-8")
+    (shown,) = book.listed(None)
+    with pytest.raises(InvalidSetting, match="Remove rule 1 there by hand"):
+        book.remove(shown.id)
+    assert file.read_text(encoding="utf-8") == text
+
+
 def test_what_cannot_be_cut_out_cleanly_is_left_alone() -> None:
+    quoted = '[[rules]]\ntext = """\n[[rules]]\n"""\n[["rules"]]\n'
+    assert [without_rule(quoted, number) for number in (1, 2)] == [None, None]
     rule = '[[rules]]\neffect = "allow"\ntext = """\n[[rules]]\n"""\n'
     assert without_rule(rule, 1) is None
     assert without_rule('rules = [{ effect = "deny" }]\n', 1) is None

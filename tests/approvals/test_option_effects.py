@@ -197,6 +197,11 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["docker run --mount type=bind,source=/ x"],
         ["docker run -v /x:/host y"],
     ),
+    "docker run nginx": (
+        ["docker run nginx:1.27", "docker run -d nginx:latest sh"],
+        ["docker run $X"],
+        ["docker run redis:7", "docker run redis nginx"],
+    ),
     "docker system prune": (
         ["docker system prune -af", "docker -D system prune"],
         ["docker $X"],
@@ -222,6 +227,14 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["terraform apply $X"],
         ["terraform apply"],
     ),
+    "git": (["git status", "git -C x frob", "/usr/bin/git annex add"], [], ["ls git"]),
+    "git push": (
+        ["git -c alias.a=push a"],
+        # More aliases of aliases than are followed.
+        ["git -c alias.a=b -c alias.b=c -c alias.c=d -c alias.d=push a"],
+        ["git -c alias.a=status a"],
+    ),
+    "terraform apply -destroy": (["terraform apply --destroy"], ["terraform apply -d"], ["terraform apply"]),
     "sudo": (["sudo -u x ls", "/usr/bin/sudo ls", "ls | sudo tee x"], [], ["ls sudo"]),
     "ssh prod": (
         ["ssh me@prod ls", "ssh -p 22 prod", "ssh ssh://me@prod:22"],
@@ -251,6 +264,7 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
         ],
         ["mytool deploy", "mytool deploy --staging", "mytool status -p"],
     ),
+    "mytool deploy": (["mytool --region eu deploy"], [], ["mytool status deploy"]),
     "mytool -rf": (["mytool -fr", "mytool -r x -f"], ["mytool -r --force"], ["mytool -r", "mytool rf"]),
 }  # fmt: skip
 
@@ -330,6 +344,11 @@ def test_words_far_behind_a_program_are_found() -> None:
     assert effect(f"git push origin {many} -f", Rule(effect="allow", command=("git", "push")), rule) == "deny"
     shown = f"sudo git push origin {many} -f"
     assert effect(shown, allowed_as_a_whole(shown), rule) in ("ask", "deny")
+
+
+def test_of_more_commands_than_are_compared_nobody_says_that_none_is_meant() -> None:
+    shown = "sudo sh -c $X " + "git status " * 300
+    assert effect(shown, allowed_as_a_whole(shown), Rule(effect="deny", command=("git", "push", "--force"))) == "ask"
 
 
 @pytest.mark.needs_git

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -26,7 +28,6 @@ from helmsman.testing.postgres import Postgres, postgres_programs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
-    from pathlib import Path
 
     from helmsman.model.inputs import StartOptions
     from helmsman.tasks.model import Task
@@ -60,22 +61,33 @@ def drop(connection: psycopg.Connection[Any], name: str) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """One for all tests, which have databases of their own. What stops it starts it again."""
+@contextmanager
+def a_postgres(**more: bool) -> Iterator[Postgres]:
+    """Where root runs the tests, Postgres is somebody else, and must reach its files.
+
+    So they are not below pytest's directory: whoever runs pytest next, beside this one, closes that to all others.
+    """
     if postgres_programs() is None:
         pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
-    with Postgres(tmp_path_factory.mktemp("postgres"), options=QUIET) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="helmsman-postgres-") as directory,
+        Postgres(Path(directory), options=QUIET, **more) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """One for all tests, which have databases of their own. What stops it starts it again."""
+    with a_postgres() as server:
         set_up(server)
         yield server
 
 
 @pytest.fixture
-def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
+def own_postgres() -> Iterator[Postgres]:
     """One that a test may kill."""
-    if postgres_programs() is None:
-        pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
-    with Postgres(tmp_path, options=QUIET) as server:
+    with a_postgres() as server:
         set_up(server)
         yield server
 

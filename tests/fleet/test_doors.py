@@ -18,6 +18,7 @@ from helmsman.mcp.server import offered_tools
 from helmsman.model.options import Placement, TurnLimits
 from helmsman.settings import load_settings
 from helmsman.testing import hang, run, say
+from tests import warm
 
 if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
@@ -42,8 +43,9 @@ def door_env(fleet: Fleet, name: str = "laptop") -> dict[str, str]:
 
 async def helmsman(env: dict[str, str], *arguments: str, codes: tuple[int, ...] = (0,), cwd: Path | None = None) -> str:
     def call() -> str:
-        command = [sys.executable, "-m", "helmsman", *arguments]
-        done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(
+            warm.command(*arguments), env=env, cwd=cwd, capture_output=True, text=True, timeout=SECONDS
+        )
         assert done.returncode in codes, done.stdout + done.stderr
         return done.stdout
 

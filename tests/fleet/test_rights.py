@@ -18,14 +18,14 @@ from helmsman.errors import FleetNotReady, FleetUnavailable
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.database import checked_url
 from helmsman.testing import run, say
-from helmsman.testing.postgres import Postgres, postgres_programs
-from tests.fleet.conftest import QUIET, SECONDS, drop
+from tests.fleet.conftest import SECONDS, a_postgres, drop
 from tests.fleet.test_doors import door_env, helmsman
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from helmsman.testing import ScriptedModel
+    from helmsman.testing.postgres import Postgres
     from tests.fleet.conftest import Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
@@ -37,11 +37,9 @@ def init(url: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
+def own_postgres() -> Iterator[Postgres]:
     """With TLS, and to be reached as from another machine."""
-    if postgres_programs() is None:
-        pytest.skip("There is no Postgres: install Debian's postgresql, or pgserver.")
-    with Postgres(tmp_path, options=QUIET, tls=True, everywhere=True) as server:
+    with a_postgres(tls=True, everywhere=True) as server:
         yield server
 
 

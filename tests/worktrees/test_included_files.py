@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from helmsman import worktrees
@@ -80,6 +81,24 @@ def test_too_much_is_not_copied_and_said(main: Path, state_dir: Path) -> None:
     tree, note = _create(main, state_dir)
     assert tree.included == ("small.local",)
     assert "Not copied: large.local (more than 64 MB or 2000 files are not copied)." in note
+
+
+def test_only_ordinary_files_are_copied_and_the_list_of_them_is_bounded(main: Path, state_dir: Path) -> None:
+    _named(main, "*.local")
+    os.mkfifo(main / "pipe.local")
+    (main / "small.local").write_text("small\n", encoding="utf-8")
+    tree, _ = _create(main, state_dir)
+    assert tree.included == ("small.local",)
+    _named(main, *(f"{number}.local" for number in range(100_000)))
+    tree, note = _create(main, state_dir)
+    assert tree.included == ()
+    assert ".worktreeinclude is larger than" in note
+
+
+def test_what_is_named_and_is_not_there_is_not_missed(main: Path, state_dir: Path) -> None:
+    _named(main, "*.local")
+    tree, note = _create(main, state_dir)
+    assert (tree.included, note) == ((), "")
 
 
 def test_what_was_copied_is_never_part_of_the_diff_nor_brought_over(main: Path, state_dir: Path) -> None:

@@ -230,6 +230,50 @@ def test_what_is_too_large_is_named(main: Path, state_dir: Path) -> None:
         assert "history" in packer.pack()[0].notes[0]
 
 
+def test_many_files_are_too_large_together(main: Path, state_dir: Path) -> None:
+    for name in ("a.bin", "b.bin"):
+        (main / name).write_bytes(os.urandom(MB))
+    both = Limits(total=MB, file=MB)
+    with pytest.raises(WorkspaceTooLarge, match=r"in all.*workspace_limit_mb"), packing(main, state_dir, both):
+        pass
+
+
+def test_where_there_is_no_tree_to_send_it_is_said_what_is_missing(main: Path, state_dir: Path, tmp_path: Path) -> None:
+    plain, bare, empty = (tmp_path / name for name in ("plain", "bare", "empty"))
+    plain.mkdir()
+    said(tmp_path, "clone", "--quiet", "--bare", str(main), str(bare))
+    said(tmp_path, "init", "--quiet", str(empty))
+    for directory, why in (
+        (plain, "not in the working tree of a git repository"),
+        (bare, "a bare repository"),
+        (empty, "has no commit yet, and so cannot travel. Commit first"),
+    ):
+        with pytest.raises(InvalidInput, match=why), packing(directory, state_dir, LIMITS):
+            pass
+
+
+def test_where_nothing_was_done_nothing_comes_back(main: Path, state_dir: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    found, away = sent(main, state_dir, there)
+    tree = worktrees.create(found.directory, there)
+    result = pack_result(tree, tmp_path / "bundle", LIMITS)
+    assert (result.commit, result.base, (tmp_path / "bundle").exists()) == (away.base, away.base, False)
+    back = take_result(away, result.commit, None)
+    assert diff_of_result(back).files == ()
+    with pytest.raises(WorktreeError, match="is not whole"):
+        take_result(away, "0" * 40, None)
+    worktrees.discard(tree)
+
+
+def test_a_repository_that_is_gone_gets_nothing_back(main: Path, state_dir: Path, tmp_path: Path) -> None:
+    _, away = sent(main, state_dir, tmp_path / "there")
+    main.rename(tmp_path / "moved")
+    with pytest.raises(WorktreeError, match="is gone, so nothing can be brought back"):
+        take_result(away, away.base, None)
+    with pytest.raises(WorktreeError, match="is gone or has no commit at HEAD"):
+        apply_result(away)
+
+
 def test_no_program_of_the_repository_is_run(main: Path, state_dir: Path, tmp_path: Path, trap: Path) -> None:
     there = tmp_path / "there"
     (main / ".gitattributes").write_text("* diff=trap merge=trap\n", encoding="utf-8")

@@ -1,0 +1,180 @@
+"""What is asked of an agent of the Agent Client Protocol and what it asks in words, and why a turn of it failed."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.errors import EngineRefused, InvalidInput, InvalidSetting, SessionIdle
+from helmsman.model.options import TurnInput
+from helmsman.model.questions import Choice
+from helmsman.testing.fake_acp_agent import asks, refuses, says
+from tests.agents.acp.test_acp_engine import Fake, begin, engine_of, fake, options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.model.options import SessionOptions
+    from helmsman.testing.fake_acp_agent import FakeAcpAgent
+
+pytestmark = pytest.mark.anyio
+
+__all__ = ["fake", "options"]  # fixtures
+
+
+# --- what users write of it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("agents = 3", r"agents in .* is no table\. Write \[agents\.NAME\]"),
+        ("[agents]\nmine = 3", r"agents\.mine in .* is no table"),
+        ("[agents.mine]\ntitle = 'Mine'", r"agents\.mine\.command in .* must be a list of words"),
+        ("[agents.mine]\ncommand = 'mine --acp'", r"agents\.mine\.command in .* must be a list of words"),
+        ("[agents.mine]\ncommand = ['mine', '']", r"agents\.mine\.command in .* must be a list of words"),
+        ("[agents.mine]\ncommand = ['mine']\ntitle = 3", r"agents\.mine\.title in .* must be a text"),
+        ("[agents.mine]\ncommand = ['mine']\nmode = ''", r"agents\.mine\.mode in .* must be a text"),
+        ("[agents.mine]\ncommand = ['mine']\nwritable = 'x'", r"agents\.mine\.writable in .* must be a list of dir"),
+        ("[agents.mine]\ncommand = ['mine']\nwritable = ['x']", r"agents\.mine\.writable in .* must be a list of dir"),
+    ],
+)
+def test_what_makes_no_sense_of_an_agent_of_ones_own_is_named_with_its_file(
+    text: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "helmsman.toml"
+    file.write_text(text, encoding="utf-8")
+    env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    with pytest.raises(InvalidSetting, match=said) as told:
+        Helmsman(load_settings({}, env, tmp_path, user_file=file), env=env, inside=True)
+    assert str(file) in told.value.message
+
+
+# --- questions in words ----------------------------------------------------------------------------------------------
+
+_QUESTIONS = {
+    "qwenQuestions": [
+        {
+            "question": "Which colour?",
+            "options": [{"label": "red", "description": "as roses are"}, {"label": "blue"}, {"label": ""}],
+        },
+        {"header": "Why?"},
+    ]
+}
+
+
+async def test_what_is_asked_in_words_is_answered_in_words(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("paint", asks("other", "ask", _meta=_QUESTIONS, allowed=[says("I see")]))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "paint it")
+        question = await session.question()
+        assert question.type == "user_input"
+        first, second = question.prompts
+        assert (first.text, first.options, first.descriptions) == (
+            "Which colour?",
+            ("red", "blue"),
+            {"red": "as roses are"},
+        )
+        assert (second.text, second.options, second.free_text) == ("Why?", (), True)
+        await engine.answer(question, (Choice("blue"), Choice("for the sea")))
+        assert (await session.end()).outcome == "completed"
+    (answer,) = [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one]
+    assert answer["answers"] == {"0": "blue", "1": "for the sea"}
+    assert answer["outcome"] == {"outcome": "selected", "optionId": "yes"}
+
+
+async def test_words_are_no_way_around_a_question_about_a_command(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("run", asks("execute", "rm x", rawInput={"command": "rm x"}, _meta=_QUESTIONS))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "run it")
+        question = await session.question()
+        assert (question.type, question.details["command"]) == ("command_approval", "rm x")
+        await engine.answer(question, (Choice("abort"),))
+        assert (await session.end()).outcome == "interrupted"
+
+
+async def test_nobody_is_steered_where_nothing_runs(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        for session_id in (session.session_id, "unknown"):
+            with pytest.raises(SessionIdle, match="Send it as a new message"):
+                await engine.steer(session_id, "faster")
+
+
+# --- prompts ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_picture_goes_with_the_prompt_and_one_that_cannot_be_read_is_named(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.greets(agentCapabilities={"loadSession": True, "promptCapabilities": {"image": True}})
+    fake.on("look", says("a dot"))
+    picture, gone = tmp_path / "dot.jpeg", tmp_path / "gone.png"
+    picture.write_bytes(b"not really a picture")
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "look")
+        await session.end()
+        await engine.run_turn(session.session_id, options, TurnInput(text="look here", images=(picture,)))
+        await session.end(2)
+        with pytest.raises(InvalidInput, match=r"gone\.png cannot be read.*Name one that can"):
+            await engine.run_turn(session.session_id, options, TurnInput(text="look", images=(gone,)))
+    _, shown = fake.asked_for("session/prompt")[-1]["prompt"]
+    assert shown == {
+        "type": "image",
+        "mimeType": "image/jpeg",
+        "data": base64.b64encode(b"not really a picture").decode(),
+    }
+
+
+class _WithModels(Fake):
+    model_by = "set_model"
+
+
+async def test_a_session_does_not_begin_on_another_model_than_was_asked_for(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    async with engine_of(fake, tmp_path, _WithModels()) as engine:
+        with pytest.raises(EngineRefused, match="set_model"):
+            await engine.open(replace(options, model="large"))
+    (asked,) = fake.asked_for("session/set_model")
+    assert asked["modelId"] == "large"
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+async def test_why_a_turn_failed_is_a_stable_code_however_the_agent_says_it(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    said = [
+        (refuses(-32000, "Authentication required"), ("unauthorized", False, None)),
+        (refuses(429, "slow down"), ("rate_limit_exceeded", True, 429)),
+        (refuses(-32603, "upstream said 503"), ("internal_server_error", True, 503)),
+        (refuses(-32603, "it said", details="status 400"), ("bad_request", False, 400)),
+        (refuses(-32603, "no idea", errorKind="rate_limit"), ("rate_limit", True, None)),
+        (refuses(-32603, "no idea"), ("agent_error", False, None)),
+    ]
+    for number, (step, _) in enumerate(said):
+        fake.on(f"fail {number}", step)
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "fail 0")
+        for number, (_, told) in enumerate(said):
+            if number:
+                await engine.run_turn(session.session_id, options, TurnInput(text=f"fail {number}"))
+            end = await session.end(number + 1)
+            assert end.outcome == "failed"
+            assert end.failure is not None
+            assert (end.failure.code, end.failure.retryable, end.failure.http_status) == told

@@ -1,0 +1,186 @@
+"""What agents report is read with distrust, and what a repository or a user says of checks and agents is read as meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.agents.protocol import Finding
+from helmsman.capabilities.asked_reviews import ask_for_review, read_answer
+from helmsman.capabilities.outcomes.agent_reports import (
+    entries_of,
+    places_of,
+    quoted,
+    read_report,
+    share_of,
+    text_of,
+    texts_of,
+)
+from helmsman.capabilities.outcomes.choosing import TABLE, preferred_agents
+from helmsman.capabilities.outcomes.failures import not_checked
+from helmsman.capabilities.outcomes.finding_checks import find_check
+from helmsman.capabilities.outcomes.findings import Reviewed, merge_findings
+from helmsman.errors import HelmsmanError, InvalidSetting
+from helmsman.settings import ConfigFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "report", "said"),
+    [
+        (lambda report: text_of(report, "why"), {}, "`why` of the report is not a text"),
+        (lambda report: text_of(report, "why"), {"why": "  "}, "`why` of the report is not a text"),
+        (lambda report: texts_of(report, "why"), {"why": ["a", 3]}, "`why` of the report is not a list of texts"),
+        (lambda report: entries_of(report, "steps"), {"steps": []}, "`steps` of the report is not a list with entries"),
+        (lambda report: entries_of(report, "steps"), {"steps": [1]}, "An entry of `steps` is no object"),
+        (lambda report: entries_of(report, "steps"), {"steps": [{}] * 9999}, "is not a list with entries"),
+        (lambda report: places_of(report, "at"), {"at": [{"file": "a", "startLine": "3"}]}, "is not a whole number"),
+        (lambda report: places_of(report, "at"), {"at": [{"file": "a", "endLine": True}]}, "is not a whole number"),
+        (lambda report: share_of(report, "sure"), {"sure": 2}, "`sure` is not a number from 0 to 1"),
+        (lambda report: share_of(report, "sure"), {"sure": True}, "`sure` is not a number from 0 to 1"),
+    ],
+)
+def test_a_report_that_is_not_what_was_asked_for_says_what_is_wrong_with_it(
+    read: Callable[[dict[str, Any]], object], report: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(HelmsmanError, match=said):
+        read(report)
+
+
+def test_what_is_left_out_of_a_report_is_nothing() -> None:
+    assert (texts_of({}, "why"), share_of({}, "sure"), share_of({"sure": 1}, "sure")) == ([], None, 1.0)
+
+
+@pytest.mark.parametrize("said", ["I did it.", "```json\n[1]\n```", '```json\n{"a": }\n```', "[" * 100_000])
+def test_a_message_without_a_report_is_none(said: str) -> None:
+    with pytest.raises(HelmsmanError, match="block of JSON"):
+        read_report(said)
+
+
+def test_the_last_block_of_a_message_is_the_report() -> None:
+    assert read_report('```json\n{"a": 1}\n```\nor rather\n```json\n{"a": 2}\n```') == {"a": 2}
+    assert read_report('{"a": 3}') == {"a": 3}
+
+
+def test_nothing_that_is_quoted_ends_its_quotation() -> None:
+    shown = quoted("a\n````\nb", "diff")
+    assert "\n`````diff\n" in shown
+    assert shown.endswith("\n`````")
+
+
+# --- reviews ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said", ["Looks good!", '{"findings": 3}', "[]", '```json\n{"findings": []}\n```\n```json\n{"findings": []}\n```']
+)
+def test_a_reviewer_who_answers_something_else_is_not_taken_for_one_who_found_nothing(said: str) -> None:
+    with pytest.raises(HelmsmanError, match="did not answer with findings") as told:
+        read_answer(said, "T1")
+    assert told.value.details["session_id"] == "T1"
+
+
+def test_what_a_finding_says_is_taken_only_where_it_makes_sense() -> None:
+    finding = {"body": 3, "priority": 9, "confidence": 7, "file": "", "startLine": "x", "endLine": None}
+    report = read_answer(json.dumps({"findings": [finding, "odd"], "confidence": True}), "T1")
+    first, second = report.findings
+    assert (first.title, first.body, first.priority, first.confidence) == ("(without a title)", "", None, None)
+    assert (first.file, first.start_line, second.start_line) == (None, 0, None)
+    assert (report.confidence, report.verdict) == (None, None)
+
+
+def test_of_a_diff_that_is_too_long_the_files_that_are_left_out_are_named() -> None:
+    diff = "".join(
+        f"diff --git a/f{number} b/f{number}\n--- a/f{number}\n+++ b/f{number}\n@@ -1 +1 @@\n-a\n+{'b' * 20_000}\n"
+        for number in range(400)
+    )
+    asked = ask_for_review(Path("/src"), "Review it.", diff, "Look at the numbers.")
+    assert asked.startswith("Review it. Look at the numbers.\n")
+    assert len(asked) < len(diff) / 2
+    last = asked.strip().splitlines()[-1]
+    assert last.startswith("(The diff is longer than that. Read these files yourself: f")
+    assert last.endswith("more, which are not reviewed)")
+    cut = next(number for number in range(400) if f"diff --git a/f{number} " not in asked)
+    assert f" f{cut}, " in last or f": f{cut}, " in last
+
+
+def test_findings_of_several_are_one_where_they_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n", encoding="utf-8")
+    reviewed = Reviewed(root=str(tmp_path), shown=None, before=None)
+    whole = Finding(title="No tests", body="", file="a.py")
+    same = Finding(title="no  tests!", body="There are none.", file="a.py", priority=1)
+    other = Finding(title="Something else entirely", body="x", file="a.py", start_line=1, end_line=1)
+    merged = merge_findings({"codex": [whole], "claude": [same, other]}, reviewed)
+    assert [(one.by, one.finding.title) for one in merged] == [
+        (("codex", "claude"), "no  tests!"),
+        (("claude",), "Something else entirely"),
+    ]
+
+
+@pytest.mark.parametrize("kept", [None, {}, {"root": "/src"}, 3])
+def test_what_was_not_written_down_of_a_review_is_not_made_up(kept: Any) -> None:
+    assert Reviewed.of(kept) is None
+
+
+def test_what_was_reviewed_is_the_same_after_it_was_written_down() -> None:
+    reviewed = Reviewed(root="/src", shown=None, before={"a": "b"})
+    assert Reviewed.of(json.loads(json.dumps(reviewed.as_dict()))) == reviewed
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_is_no_file_that_says_how_to_check(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("test:\n", encoding="utf-8")
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "Makefile").symlink_to(tmp_path / "elsewhere")
+    assert find_check(tmp_path / "repo") is None
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "output", "why"),
+    [
+        (None, "", "its time was up"),
+        (127, "whatever", "a program could not be run"),
+        (5, "", "no tests were run"),
+        (0, "Ran 0 tests in 0.1s", "no tests were run"),
+        (0, "1 passed", None),
+        (1, "FAILED test_a.py::test_b - assert 1 == 2", None),
+        (5, "FAILED test_a.py::test_b - assert 1 == 2", None),
+    ],
+)
+def test_a_check_that_checked_nothing_is_told_from_one_that_failed(
+    exit_code: int | None, output: str, why: str | None
+) -> None:
+    found = not_checked(exit_code, output)
+    assert (None if found is None else found.why) == why
+
+
+# --- whom the user prefers -------------------------------------------------------------------------------------------
+
+
+def file(content: dict[str, Any], *, trusted: bool = True) -> ConfigFile:
+    return ConfigFile(path=Path("/home/me/helmsman.toml"), content={TABLE: content}, trusted=trusted)
+
+
+def test_the_users_own_file_says_which_agents_are_for_what_and_a_projects_does_not() -> None:
+    mine, theirs = (
+        file({"debug": {"agents": ["claude", "codex"]}}),
+        file({"debug": {"agents": ["evil"]}}, trusted=False),
+    )
+    assert preferred_agents([theirs, mine], "debug") == ("claude", "codex")
+    assert preferred_agents([theirs, mine], "review") == ()
+    assert preferred_agents([theirs], "debug") == ()
+
+
+@pytest.mark.parametrize("content", [3, {"debug": 3}, {"debug": {"agents": "codex"}}, {"debug": {"agents": [3]}}])
+def test_agents_that_make_no_sense_are_named_with_their_file(content: Any) -> None:
+    with pytest.raises(InvalidSetting, match=r"\[capabilities\.debug\] in /home/me/helmsman\.toml"):
+        preferred_agents([file(content)], "debug")
