@@ -57,11 +57,9 @@ def canonical_program(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable[str] = ()) -> Answer:
-    """Whether the command is one that the rule's words mean; both begin with a `canonical_program`."""
+    """Whether the command is one that the rule's words mean; both begin with the same program, if that is known."""
     if command[0] == COMPUTED:
         return "perhaps"
-    if rule[0] != command[0]:
-        return "no"
     wanted, given = _read_rule(rule), _read(command)
     begin = VARIABLES.get(command[0], command[0].upper() + "_")
     given.unclear |= any(name.startswith(begin) for name in variables)

@@ -281,9 +281,6 @@ class AcpEngine(Engine):
                 ) from error
         if options.model is not None and self._profile.model_by == "set_model":
             await session.ask("session/set_model", {"sessionId": session.id, "modelId": options.model})
-        elif options.model is not None and self._profile.model_by == "set_config_option":
-            params = {"sessionId": session.id, "configId": "model", "value": options.model}
-            await session.ask("session/set_config_option", params)
         session.options, session.access, session.was_left = options, access, False
 
     # --- processes ---------------------------------------------------------------------------------------------------
@@ -501,9 +498,6 @@ class AcpEngine(Engine):
             case "when asked":
                 turn.later.append(text)
                 session.note(turn)
-            case "request":
-                content = [{"type": "text", "text": text}]
-                await session.ask("_session/steering", {"sessionId": session_id, "prompt": content})
             case _:
                 await super().steer(session_id, text)
 

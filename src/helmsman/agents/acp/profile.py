@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.options import SessionOptions
 
-Steering = Literal["no", "second prompt", "when asked", "request"]
-"""How a message gets into a running turn: not at all; as a second prompt; when the agent asks for it; by a request."""
+Steering = Literal["no", "second prompt", "when asked"]
+"""How a message gets into a running turn: not at all; as a second prompt; when the agent asks for it."""
 
 Counting = Literal["nothing", "turn", "process", "files"]
 """What the token counts in the answer to a prompt are of: of nothing, of the turn, or of all that the process has done. Some
@@ -81,7 +81,7 @@ class Profile:
     """The mode in which it asks before it writes or runs anything but harmless commands."""
     reading_mode: str | None = None
     """The mode in which it changes nothing."""
-    model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"
+    model_by: Literal["set_model", "environment", "nothing"] = "nothing"
     """How its model is chosen."""
     steering: Steering = "no"
     counting: Counting = "nothing"

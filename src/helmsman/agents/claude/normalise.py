@@ -122,10 +122,6 @@ class TurnReader:
             self._open.pop(item.id)
             yield ItemEnded(session_id=self._session_id, turn_id=self._turn_id, item=replace(item, status="failed"))
 
-    def item(self, item_id: str | None) -> Item | None:
-        """An item that is open."""
-        return self._open.get(item_id or "")
-
     # --- messages and thoughts ---------------------------------------------------------------------------------------
 
     def _read_piece(self, event: Mapping[str, Any], agent_id: str | None, where: dict[str, Any]) -> Iterator[Event]:
