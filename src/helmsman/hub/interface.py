@@ -424,7 +424,7 @@ class _Program:
             if not isinstance(part, Session):
                 raise TypeError(f"{type(part).__name__} cannot be told to another process")
             sessions.append(part.id)
-            self._watch(part)  # a turn may have ended before its program gets a copy, and has been waited for all the same
+            self._watch(part)  # its turn may have ended before the program gets a copy
             return {"$": SESSION, "id": part.id}
 
         return {"value": encoded(value, stand_in), "sessions": sessions}
