@@ -1,8 +1,8 @@
-"""Run a command with coverage measured in hubs, keepers, workers of a fleet and stand-ins for agents too.
+"""Run a command with coverage measured in hubs, keepers, workers of a fleet and MCP servers of tests too.
 
 They take nothing of the environment of whoever starts them, by which coverage measures other processes. So the virtual
 environment has it done for as long as the command runs: python scripts/with_hubs_measured.py COMMAND …
-All of them end by `os._exit`, before which coverage has to be told to save.
+Most of them end by `os._exit`, before which coverage has to be told to save.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 HUB = "helmsman.cli.hub_process"
-MEASURED = (
-    *(HUB, "helmsman.agents.keeper.process"),
-    *("fake_acp_agent_program.py", "helmsman.testing.mcp_test_server"),  # agents start these, or are these
-)
+MEASURED = (HUB, "helmsman.agents.keeper.process", "helmsman.testing.mcp_test_server")
 WORKER = ["-m", "helmsman", "worker"]
 # Before `a1_coverage.pth`, which coverage installs and which measures where it finds these variables.
 BEFORE_COVERAGE = Path(sysconfig.get_path("purelib")) / "a0_measured_hubs.pth"

@@ -246,6 +246,7 @@ class _Program:
         self._running: dict[int, anyio.CancelScope] = {}
         self._reading: dict[int, anyio.CancelScope] = {}
         self._followed: dict[str, _Followed] = {}
+        self._watched: set[str] = set()
         self._watching = ExitStack()
         """As long as it is there, it hears what comes of the sessions that it follows."""
         self._is_catching_up = False
@@ -423,6 +424,7 @@ class _Program:
             if not isinstance(part, Session):
                 raise TypeError(f"{type(part).__name__} cannot be told to another process")
             sessions.append(part.id)
+            self._watch(part)  # its turn may have ended before the program gets a copy
             return {"$": SESSION, "id": part.id}
 
         return {"value": encoded(value, stand_in), "sessions": sessions}
@@ -442,13 +444,17 @@ class _Program:
 
     def _copy(self, session: Session) -> Any:
         """The whole of a session, or what the program has missed of it."""
-        if session.id not in self._followed and self._peer.closed is None:
-            self._watching.enter_context(session.watched())
+        self._watch(session)
         known = self._followed.setdefault(session.id, _Followed())
         copy = copy_of(session, since=known.cursor)
         known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(encoded(copy.facts)), False
         self._watch_clocks(session)
         return encoded(copy)
+
+    def _watch(self, session: Session) -> None:
+        if session.id not in self._watched and self._peer.closed is None:
+            self._watched.add(session.id)
+            self._watching.enter_context(session.watched())
 
     def _watch_clocks(self, session: Session) -> None:
         """Tell the program when the time that a question has left is another than it seemed."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.agents.protocol import Finding
-from helmsman.capabilities.asked_reviews import ask_for_review, read_answer
 from helmsman.capabilities.outcomes.agent_reports import (
     entries_of,
     places_of,
@@ -19,10 +18,11 @@ from helmsman.capabilities.outcomes.agent_reports import (
     text_of,
     texts_of,
 )
+from helmsman.capabilities.outcomes.check_discovery import find_check
 from helmsman.capabilities.outcomes.choosing import TABLE, preferred_agents
 from helmsman.capabilities.outcomes.failures import not_checked
-from helmsman.capabilities.outcomes.finding_checks import find_check
 from helmsman.capabilities.outcomes.findings import Reviewed, merge_findings
+from helmsman.capabilities.prompted_reviews import ask_for_review, read_answer
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.settings import ConfigFile
 
