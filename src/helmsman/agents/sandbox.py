@@ -143,8 +143,8 @@ def clear_up(state_dir: Path, name: str) -> None:
 def _clear_scratches() -> None:
     """Take away the temporary files of what was last started long ago. Blocks."""
     long_ago = time.time() - _SCRATCH_SECONDS
-    with suppress(OSError):
-        for entry in os.scandir(scratch_of("")):
+    with suppress(OSError), os.scandir(scratch_of("")) as entries:  # others clear up, too
+        for entry in entries:
             if entry.stat(follow_symlinks=False).st_mtime < long_ago:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
