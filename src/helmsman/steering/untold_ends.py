@@ -58,18 +58,23 @@ class UntoldEnds(ABC):
         """Whether it is looked first how the running turn of a session has ended whose engine is gone, and told then."""
         if not session.state.is_running or session.state.turn_id is None or not self._shared.is_at_work:
             return False
+        if session.own_question is not None:
+            return False  # its end is known, and somebody is asked how it goes on
         if session.engine is not None and isinstance(session.engine.lost, EngineHangs):
             return False  # whoever gave it up has waited already
         self._shared.tasks.start_soon(self._tell_end, session, gone)
         return True
 
     async def _tell_end(self, session: Session, gone: EngineGone) -> None:
+        task_id = self._ledger.running_task(session.id)
         try:
             turn = await self._recorded(session)
         except Exception:  # or nobody would be told at all
             log.exception("how the last turn of session %s has ended is not known", session.id)
             turn = None
-        for event in () if turn is None else _end_of(session, turn):
+        if self._ledger.running_task(session.id) != task_id:
+            return  # it was ended meanwhile, and another one may run in another engine
+        for event in () if turn is None or not session.state.is_running else _end_of(session, turn):
             self.take(session, event)
         self.take(session, gone)
 
