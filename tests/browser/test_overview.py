@@ -179,8 +179,9 @@ async def test_a_new_session_knows_what_is_configured_and_takes_images(
     await page.until_text(".agent_message", "Seen.")
     assert "data:image/png" in str(model.requests[-1].body)
 
-    # The next message takes images as well.
+    # The next message takes images as well; a running turn would not.
     model.on("compare", say("The same."))
+    await page.until_text(".composer [type=submit]", "Send")
     await page.get(f"({drop.replace('dialog form', '.composer')})('dot.png', 'image/png', '{PIXEL}')")
     await page.until("document.querySelector('.composer .pictures img') !== null")
     await page.click(".composer textarea")
