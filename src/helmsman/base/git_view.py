@@ -189,7 +189,7 @@ def _link(target: Path, link: Path) -> None:
 # Where a git repository begins, seen from a directory inside it.
 
 
-def repository_root(directory: Path) -> Path | None:
+def repository_root(directory: Path | str) -> Path | None:
     """The root of the repository around a directory, or None outside of any. Never raises.
 
     A `.git` counts when it is a file (a worktree, a submodule) or has a HEAD: sandboxes leave empty ones behind.

@@ -17,6 +17,7 @@ import anyio.from_thread
 import anyio.to_thread
 
 from helmsman.base.files import is_inside
+from helmsman.base.git_view import repository_root
 from helmsman.errors import HelmsmanError
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES
 from helmsman.worktrees.records import lent_to
@@ -117,7 +118,9 @@ class Snapshots:
         writes = options.writes or WRITES.get(sandbox or "")
         asks = options.asks or ASKS.get(session.state.approval_policy or "")
         only_reads = writes == "nothing" and asks == "never"  # one that may ask writes what is approved
-        return settings.snapshots and not is_elsewhere and not session.planning and not only_reads
+        if not settings.snapshots or is_elsewhere or session.planning or only_reads or session.directory is None:
+            return False
+        return repository_root(session.directory) is not None  # outside of git there are none: no thread need find out
 
     async def _run(self, session: Session, take: Callable[[], None]) -> None:
         try:
