@@ -7,6 +7,7 @@ become different meanwhile is then told as events, so that whoever reads them mi
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,8 +80,10 @@ def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
     if not ahead:
         return facts
     began = facts["turn_began_at"]
+    if began is not None:
+        began = min(began + ahead, time.monotonic())  # clocks are compared over a line that takes its time
     deadlines = {question_id: left.shifted(ahead) for question_id, left in facts.get("deadlines", {}).items()}
-    return {**facts, "turn_began_at": None if began is None else began + ahead, "deadlines": deadlines}
+    return {**facts, "turn_began_at": began, "deadlines": deadlines}
 
 
 def apply_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> None:

@@ -60,6 +60,8 @@ class UntoldEnds(ABC):
             return False
         if session.own_question is not None:
             return False  # its end is known, and somebody is asked how it goes on
+        if session.questions:
+            return False  # a turn that asks has not ended, and nobody is there any more to hear the answer
         if session.engine is not None and isinstance(session.engine.lost, EngineHangs):
             return False  # whoever gave it up has waited already
         self._shared.tasks.start_soon(self._tell_end, session, gone)
