@@ -27,6 +27,7 @@ _MAX_DEPTH: Final = 100
 
 
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset, Mapping)
+_PLAIN: Final = frozenset({bool, int, float})
 
 
 def redact(text: str) -> str:
@@ -107,6 +108,8 @@ def _redact_value(value: Any, inside: tuple[int, ...]) -> Any:
     """`inside` are the containers around the value, by identity: a structure may contain itself."""
     if isinstance(value, str):
         return redact(value)
+    if value is None or type(value) in _PLAIN:  # at once: what an abstract class takes in is found out slowly
+        return value
     if isinstance(value, bytes):
         return redact(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     if not isinstance(value, _CONTAINERS):

@@ -36,11 +36,11 @@ class LoginCheck:
         """
         if options.profile is not None or any(key.split(".")[0].startswith(_PROVIDER) for key in options.config):
             return
-        known = await self._configuration.configuration(options.cwd)
-        if known.get("profile") is not None or known.get(_PROVIDER) not in (None, _OPENAI):
-            return
         state = files_state(self._files)
         if state == self._fine and time.monotonic() < self._until:
+            return
+        known = await self._configuration.configuration(options.cwd)
+        if known.get("profile") is not None or known.get(_PROVIDER) not in (None, _OPENAI):
             return
         try:
             account = await self._api.account()
