@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 30
 _LOOK_AGAIN: Final = 0.03
+_LOOK_AT_LEAST: Final = 0.15
 _START_SECONDS: Final = 60
 _END_SECONDS: Final = 10
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -204,11 +205,13 @@ class Page:
 
     async def until(self, script: str, seconds: float = SECONDS) -> Any:
         """The value of an expression, once it is something."""
+        pause = _LOOK_AGAIN
         with anyio.move_on_after(seconds):
             while True:
                 if value := await self.get(script):
                     return value
-                await anyio.sleep(_LOOK_AGAIN)
+                await anyio.sleep(pause)
+                pause = min(pause * 1.3, _LOOK_AT_LEAST)  # each look takes the browser's time
         raise PageError(
             f"This did not become true: {script}\nThe page says: {await self.text('body')}\n{self.problems}"
         )
