@@ -49,13 +49,13 @@ class InvalidInput(HelmsmanError):
 
 
 class NeedsAsyncio(HelmsmanError):
-    """The library is used without an event loop of asyncio: under trio, or outside of any."""
+    """The library is used without an asyncio event loop: under trio, or with no event loop at all."""
 
     code = "needs_asyncio"
 
 
 class NotOpen(HelmsmanError):
-    """Something is asked of a Helmsman that was not opened, or was closed."""
+    """The `Helmsman` was not opened yet, or was closed."""
 
     code = "not_open"
 
@@ -70,13 +70,13 @@ class CodexNotFound(HelmsmanError):
 
 
 class AgentNotFound(HelmsmanError):
-    """The program of another agent than Codex could not be found, or cannot be used. Details: `agent`."""
+    """The program of an agent other than Codex could not be found, or cannot be used. Details: `agent`."""
 
     code = "agent_not_found"
 
 
 class NotLoggedIn(HelmsmanError):
-    """The agent is not logged in, and its model needs that; nothing was started."""
+    """The agent is not logged in, and its model needs a login; nothing was started."""
 
     code = "not_logged_in"
 
@@ -118,7 +118,7 @@ class EngineTimeout(EngineError):
 
 
 class EngineProtocolError(EngineError):
-    """Codex sent something that cannot be understood, such as a message beyond the size limit."""
+    """Codex sent something that Helmsman cannot parse, such as a message beyond the size limit."""
 
     code = "engine_protocol_error"
 
@@ -130,7 +130,7 @@ class EngineRefused(EngineError):
 
 
 class PolicyWidened(EngineError):
-    """Codex applied a wider sandbox or a laxer approval policy than was asked for, so nothing was run."""
+    """Codex applied a wider sandbox or a laxer approval policy than was requested, so nothing was run."""
 
     code = "policy_widened"
 
@@ -165,46 +165,46 @@ class SessionLocked(HelmsmanError):
 
 
 class CannotMove(HelmsmanError):
-    """A session that another machine began cannot go on here."""
+    """A session that was started on another machine cannot continue here."""
 
     code = "cannot_move"
 
 
 class TooManySessions(HelmsmanError):
-    """As many turns are running as are allowed at once."""
+    """The maximum number of turns is already running."""
 
     code = "too_many_sessions"
     retryable = True
 
 
 class RateLimitLow(HelmsmanError):
-    """Less of the account's rate limit is left than the caller wants to have. Details: `remaining_percent`, `resets_at`."""
+    """Less of the account's rate limit is left than the caller requires. Details: `remaining_percent`, `resets_at`."""
 
     code = "rate_limit_low"
     retryable = True
 
 
 class BudgetExceeded(HelmsmanError):
-    """A budget of the settings is used up, and nobody has granted more."""
+    """A budget in the settings is used up, and nobody has granted more."""
 
     code = "budget_exceeded"
 
 
 class CheckRefused(HelmsmanError):
-    """A check of the repository was to be run, and nobody has allowed it."""
+    """A check of the repository has to run, and nobody has allowed it."""
 
     code = "check_refused"
 
 
 class TurnTimedOut(HelmsmanError):
-    """Nothing came from the model for longer than this turn may be silent, so it was interrupted."""
+    """The model was silent for longer than this turn allows, so the turn was interrupted."""
 
     code = "turn_timed_out"
     retryable = True
 
 
 class Unanswered(HelmsmanError):
-    """A task that nobody was there for asked something, and nobody answered in time."""
+    """An unattended task asked a question, and nobody answered in time."""
 
     code = "unanswered"
 
@@ -243,54 +243,54 @@ class ScheduleNotFound(HelmsmanError):
 
 
 class ClientAway(HelmsmanError):
-    """No client is connected that has the environment this was asked from; it waits for one."""
+    """No client with the environment this was requested from is connected; the work waits for one."""
 
     code = "client_away"
     retryable = True
 
 
 class HostUnreachable(HelmsmanError):
-    """Another machine cannot be reached by SSH, or its hub does not serve us; the message says why."""
+    """Another machine cannot be reached over SSH, or its hub refuses the connection; the message says why."""
 
     code = "host_unreachable"
     retryable = True
 
 
 class RegistryUnavailable(HelmsmanError):
-    """The task registry cannot be read or written now; nothing of what was asked has been done."""
+    """The task registry cannot be read or written now; nothing was done."""
 
     code = "registry_unavailable"
     retryable = True
 
 
 class RegistryTooNew(RegistryUnavailable):
-    """A newer Helmsman has made the task registry, and this one does not understand it."""
+    """A newer Helmsman wrote the task registry, and this one does not understand it."""
 
     code = "registry_too_new"
     retryable = False
 
 
 class FleetUnavailable(HelmsmanError):
-    """The database of the fleet cannot be reached; what runs on its machines goes on."""
+    """The fleet's database cannot be reached; work on its machines continues."""
 
     code = "fleet_unavailable"
     retryable = True
 
 
 class FleetNotReady(HelmsmanError):
-    """The database has no tables of a fleet, or tables that this version cannot use, or it is not safe to use."""
+    """The database has no fleet tables, or tables that this version cannot use, or it is not safe to use."""
 
     code = "fleet_not_ready"
 
 
 class FleetRefused(HelmsmanError):
-    """No machine of the fleet can do what is asked for; nothing was begun."""
+    """No machine of the fleet can do this; nothing was started."""
 
     code = "fleet_refused"
 
 
 class OutcomeUnknown(HelmsmanError):
-    """It was begun by a process that ended before it could tell what came of it; it is not done a second time."""
+    """The process that started this ended before it could report the outcome; it is not done a second time."""
 
     code = "unknown_outcome"
 
@@ -299,7 +299,7 @@ class OutcomeUnknown(HelmsmanError):
 
 
 class StepError(HelmsmanError):
-    """A step did not give its result. Details: `session_id`, `attempts`, `cause_code`."""
+    """A step did not produce a result. Details: `session_id`, `attempts`, `cause_code`."""
 
     code = "step_error"
 
@@ -324,7 +324,7 @@ class StepInterrupted(StepError):
 
 
 class StepOutputInvalid(StepError):
-    """The final message is not JSON, or does not fit the output schema. Details: `text`."""
+    """The final message is not JSON, or does not match the output schema. Details: `text`."""
 
     code = "step_output_invalid"
 
@@ -339,7 +339,7 @@ class ReviewUnreadable(HelmsmanError):
 
 
 class CloudError(HelmsmanError):
-    """`codex cloud` failed in a way that has no error of its own. Details: `exit_code`, `said`."""
+    """`codex cloud` failed in a way that has no specific error. Details: `exit_code`, `said`."""
 
     code = "cloud_error"
 
@@ -358,38 +358,38 @@ class CloudUnreachable(CloudError):
 
 
 class CloudRateLimited(CloudError):
-    """The cloud takes no more requests for now."""
+    """The cloud accepts no more requests for now."""
 
     code = "cloud_rate_limited"
     retryable = True
 
 
 class CloudTaskNotFound(CloudError):
-    """The cloud has no such task, or no longer."""
+    """The cloud does not have this task, or no longer has it."""
 
     code = "cloud_task_not_found"
 
 
 class CloudEnvironmentMissing(CloudError):
-    """No environment was named, or the cloud does not know it, or knows several by that name."""
+    """No environment was given, the cloud does not know it, or several have that name."""
 
     code = "cloud_environment_missing"
 
 
 class CloudNoDiff(CloudError):
-    """There is no diff to show: the task is not finished, or failed, or changed nothing, or has no such attempt."""
+    """There is no diff to show: the task is not finished, failed, changed nothing, or has no such attempt."""
 
     code = "cloud_no_diff"
 
 
 class CloudSubmitUncertain(CloudError):
-    """A submit broke off after the request was sent: the task may exist. To be looked up, not tried again blindly."""
+    """A submit failed after the request was sent, so the task may exist. Check the list before you try again."""
 
     code = "cloud_submit_uncertain"
 
 
 class CloudOutputUnreadable(CloudError):
-    """`codex cloud` printed something that cannot be understood. Details: `output`."""
+    """`codex cloud` printed something that Helmsman cannot parse. Details: `output`."""
 
     code = "cloud_output_unreadable"
 
@@ -398,7 +398,7 @@ class CloudOutputUnreadable(CloudError):
 
 
 class DirtyTree(HelmsmanError):
-    """The working tree has changes that are not committed; nothing was touched. Details: `files`."""
+    """The working tree has uncommitted changes; nothing was touched. Details: `files`."""
 
     code = "dirty_tree"
 
@@ -414,7 +414,7 @@ class DiffChanged(HelmsmanError):
 
 
 class ApplyConflict(HelmsmanError):
-    """A change does not fit onto the working tree; nothing was touched.
+    """A change does not apply to the working tree; nothing was touched.
 
     Details: `conflicts` (the files), and `said`, or for a worktree `reasons` and `hunks` by file.
     """
@@ -429,7 +429,7 @@ class WorktreeError(HelmsmanError):
 
 
 class WorkspaceIncomplete(WorktreeError):
-    """A workspace came without what it builds on, and that is not here. Send all of it.
+    """A workspace arrived without the commits it builds on, and they are not here. Send all of it.
 
     Details: `missing`, commits.
     """
@@ -438,7 +438,7 @@ class WorkspaceIncomplete(WorktreeError):
 
 
 class WorkspaceTooLarge(WorktreeError):
-    """A working tree is more than may travel to another machine; nothing was sent.
+    """A working tree is too large to send to another machine; nothing was sent.
 
     Details: `files`, the largest, each with `path` and `bytes`, and `limit`, in bytes.
     """
@@ -447,7 +447,7 @@ class WorkspaceTooLarge(WorktreeError):
 
 
 class CannotRewind(HelmsmanError):
-    """A session cannot be taken back; nothing was touched.
+    """A session cannot be rewound; nothing was touched.
 
     Details: `reason` (`no_git`, `no_snapshot`, `shared_tree`, `no_rewind`), and with it `turns` or `sessions`.
     """
@@ -456,7 +456,7 @@ class CannotRewind(HelmsmanError):
 
 
 class ConfirmationNeeded(HelmsmanError):
-    """What was asked for loses something, and nobody said yes to that; nothing was done."""
+    """The request would lose something, and nobody confirmed it; nothing was done."""
 
     code = "confirmation_needed"
 
@@ -465,13 +465,13 @@ class ConfirmationNeeded(HelmsmanError):
 
 
 class ConfigurationUnusable(HelmsmanError):
-    """A client's file cannot be read or written, or is not what it should be; nothing was changed."""
+    """A client's file cannot be read or written, or its content is invalid; nothing was changed."""
 
     code = "configuration_unusable"
 
 
 class ConfigurationChanged(HelmsmanError):
-    """Somebody else changed a client's file in between; nothing was written."""
+    """Somebody else changed a client's file in the meantime; nothing was written."""
 
     code = "configuration_changed"
     retryable = True

@@ -92,7 +92,7 @@ def test_every_error_has_its_exit_code(error: errors.HelmsmanError, code: int) -
 @pytest.mark.anyio
 async def test_errors_name_the_commands_of_the_shell(bare_cli: Cli) -> None:
     done = await bare_cli.run("tasks", "show", "nope")
-    assert done.stderr == "Error: There is no task nope. `helmsman tasks` shows those there are.\n"
+    assert done.stderr == "Error: There is no task nope. `helmsman tasks` lists them.\n"
 
 
 @pytest.mark.parametrize("said", [*_FLAGS])

@@ -29,7 +29,7 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     assert shown.stdout.partition("Denied in")[0] in everywhere.stdout  # what is left of the time has passed meanwhile
     (task,) = (await cli.run("tasks", "--json")).json[0]["tasks"]
     assert f"helmsman respond {session_id[-8:]}" in (await cli.run("tasks", "show", task["taskId"])).stderr
-    assert "`helmsman list` shows those there are" in (await cli.run("status")).stderr
+    assert "`helmsman list` lists them" in (await cli.run("status")).stderr
     unnamed = await cli.run("respond", session_id, "approve")
     assert (unnamed.exit_code, "id comes before the answer" in unnamed.stderr) == (2, True)
     assert (await cli.run("respond", session_id, command[2], "perhaps")).exit_code == 2
@@ -44,8 +44,8 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     assert "answered already: approved at the command line" in again.json[0]["error"]["message"]
     nothing = await cli.run("respond", session_id)
     assert nothing.exit_code == 0
-    assert "asks nothing" in nothing.stderr
-    assert "No session asks anything" in (await cli.run("respond")).stderr
+    assert "has no open question" in nothing.stderr
+    assert "There are no open questions" in (await cli.run("respond")).stderr
 
 
 async def test_always_shows_its_rule_and_asks(cli: Cli, left_behind: LeaveBehind, settings: Settings) -> None:

@@ -30,7 +30,7 @@ async def test_a_turn_is_left_with_a_key_and_found_again(detached_cli: Cli, mode
         program.press("Then more\t")
         await program.shows("Queued: Then more")
         program.press("\x04")
-        await program.shows("It goes on without you. Come back with helmsman watch")
+        await program.shows("It keeps running without you. Come back with helmsman watch")
         assert await program.exit_code() == 0
     (session,) = (await detached_cli.run("list", "--json")).json[0]["sessions"]
     status = (await detached_cli.run("status", session["sessionId"], "--json")).json[0]
@@ -50,7 +50,7 @@ async def test_a_question_that_is_left_stays_open(detached_cli: Cli, model: Scri
         await program.shows("stop the turn")
         program.press("\x1c")
         await program.shows("Left unanswered.")
-        await program.shows("It goes on without you. Come back with helmsman watch")
+        await program.shows("It keeps running without you. Come back with helmsman watch")
         assert await program.exit_code() == 0
     (session,) = (await detached_cli.run("list", "--json")).json[0]["sessions"]
     assert (await detached_cli.run("status", session["sessionId"])).exit_code == 5
@@ -111,7 +111,7 @@ async def test_who_goes_while_a_question_is_on_the_screen_has_answered_nothing(
         await program.shows("? Codex asks to run a command")
         if how == "left":
             program.press("\x1c")
-            await program.shows("It goes on without you")
+            await program.shows("It keeps running without you")
         else:
             os.kill(program.process.pid, signal.SIGHUP if how == "hung up" else signal.SIGKILL)
         await program.exit_code()

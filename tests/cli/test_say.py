@@ -48,7 +48,7 @@ async def test_a_message_is_sent_and_the_turn_goes_on_alone(
             while "epsilon" not in (await cli.run("tasks", "--status", "pending")).stdout:
                 pass
             stopped = await cli.run("interrupt", session_id)
-            assert "is interrupted. 1 queued message taken back." in stopped.stderr
+            assert "is interrupted. 1 queued message dropped." in stopped.stderr
 
         tasks.start_soon(interrupt)
         taken_back = await cli.run("say", session_id, "epsilon", "--queue")

@@ -96,7 +96,7 @@ async def test_q_and_ctrl_c_leave_and_stop_nothing_and_esc_twice_stops(cli: Cli,
         async with cli.on_terminal("watch", session_id) as program:
             await program.shows("› Enter steers, Tab queues, q leaves")
             program.press(key)
-            await program.shows("It goes on without you. Come back with helmsman watch")
+            await program.shows("It keeps running without you. Come back with helmsman watch")
             assert await program.exit_code() == code
     async with cli.on_terminal("watch", session_id) as program:
         await program.shows("q leaves")

@@ -117,7 +117,7 @@ async def test_a_command_of_claude_code_is_refused(
             assert not any("Traceback" in words for words in said), said
             assert session.state.is_running, "nobody has stopped it"
             if sandbox == "danger-full-access":
-                assert all("The hub does nothing for this process" in words for words in said[1:]), said
+                assert all("The hub does not serve this process" in words for words in said[1:]), said
         (git_repo / "go").touch()
         refused = ("", "[Errno 104] Connection reset by peer", "[Errno 13] Permission denied")
         assert await written(git_repo / "answer") in refused

@@ -249,7 +249,7 @@ async def test_a_refused_process_may_look_and_changes_nothing(served: Place) -> 
     assert (looked.code, "There are no sessions" in looked.stderr) == (0, True)
     changed = await done([sys.executable, "-c", sandboxed, "archive", "0" * 36, "--json"], served)
     assert changed.code == 1
-    assert "The hub does nothing for this process" in json.loads(changed.stdout)["error"]["message"]
+    assert "The hub does not serve this process" in json.loads(changed.stdout)["error"]["message"]
 
 
 async def test_a_program_that_only_starts_a_command_is_no_agent(served: Place) -> None:

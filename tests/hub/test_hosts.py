@@ -155,7 +155,7 @@ async def test_commands_are_run_there_once(known: Place, place: Place, model: Sc
     assert "agent" in of_agent.stderr
     refused = await done(whole("--host", NAME, "doctor"), known)
     assert refused.code == 2
-    assert "Log in on build" in refused.stderr
+    assert "Log in to build" in refused.stderr
 
 
 async def test_a_program_goes_on_when_the_line_breaks_and_when_the_hub_there_dies(

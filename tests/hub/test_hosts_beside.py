@@ -73,7 +73,7 @@ async def test_questions_there_are_shown_and_answered_here_by_the_id_that_is_sho
     with anyio.fail_after(SECONDS):
         while shown(await done(whole("status", session["sessionId"], "--json"), known))["status"] != "done":
             await anyio.sleep(0.1)
-    assert "No session asks" in (await done(whole("questions"), known)).stderr
+    assert "There are no open questions" in (await done(whole("questions"), known)).stderr
     nobody = await done(there("status", "nobody00"), known)
     assert f"`helmsman --host {NAME} list`" in nobody.stderr
 

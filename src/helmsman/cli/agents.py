@@ -32,11 +32,11 @@ _COLUMNS: Final = (
 @cli_command("agents", "List the agents and what each can do.", "helmsman agents", "helmsman agents --json")
 def command(as_json: bool) -> None:
     """List the agents Helmsman can steer, the default one first: which version of each is here, the file or variable with
-    its login, where it is, what holds it to what a session may write, and what it cannot do.
+    its login, where it is, what confines it, and what it cannot do.
 
-    Each is tried in the sandbox that is to hold it. Only the usual places of a login are looked at: an agent without one may
-    have it elsewhere, as in a keychain. Not on a terminal, the columns are separated by tabs: name, version, login, path,
-    what holds it, what it cannot do. --json also says which agents can do what one cannot. For an agent that is not
+    Each is tested in the sandbox that will confine it. Logins are looked for in the usual places only: an agent without one
+    may have it elsewhere, such as in a keychain. Not on a terminal, the columns are separated by tabs: name, version, login,
+    path, what confines it, what it cannot do. --json also says which agents can do what one cannot. For an agent that is not
     installed, it says how to get it.
     """
     with at_work("Trying each agent in its sandbox", as_json=as_json):

@@ -99,7 +99,7 @@ Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, â€
 """,
 )
 @click.version_option(__version__, message="helmsman %(version)s")
-@click.option("--host", "name", metavar="NAME", help="Have it done on this machine of yours (`helmsman hosts`).")
+@click.option("--host", "name", metavar="NAME", help="Run the command on this machine of yours (`helmsman hosts`).")
 @click.pass_context
 def app(context: click.Context, name: str | None) -> int | None:
     """Steer coding agents (Codex, Claude Code, Gemini and others): start work, follow it, answer its questions, stop it."""
@@ -107,7 +107,7 @@ def app(context: click.Context, name: str | None) -> int | None:
     if name is not None:
         if command not in _ELSEWHERE:
             what = f"`helmsman {command}`" if command else "This"
-            raise click.UsageError(f"{what} is for the machine it runs on. Log in on {name} by ssh and run it there.")
+            raise click.UsageError(f"{what} is for the machine it runs on. Log in to {name} with ssh and run it there.")
         context.with_resource(hosted(OtherMachine(name)))
     if command is not None:
         return None

@@ -49,8 +49,8 @@ def command(
     the one around the current directory: all of it, or nothing.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The changes are shown
-    first, and what you said yes to is what is applied. They are then uncommitted in your tree. A tree that has
-    uncommitted changes already is left alone; so is one that the changes do not fit. The worktree stays until `helmsman
+    first, and exactly what you approve is applied. They are then uncommitted in your tree. A tree that already has
+    uncommitted changes is left alone; so is one that the changes do not apply to. The worktree stays until `helmsman
     discard`.
     """
     refuse_brought(session)

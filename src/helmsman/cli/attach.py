@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 )
 @session_argument
 def command(session: str, as_json: bool) -> int | None:
-    """Open a session in its agent's own terminal program, while Helmsman goes on with it.
+    """Open a session in its agent's own terminal program, while Helmsman keeps running it.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them). Both see everything, either can answer, and the
     first answer counts. Leaving the program stops nothing; pressing Esc or Ctrl-C in it while a turn runs stops that turn.

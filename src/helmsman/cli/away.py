@@ -55,6 +55,6 @@ def with_away(known: Away, do: Callable[[AwayWork, str], Awaitable[ResultT]]) ->
     """Do something with what is known of a session there."""
     session_id = known.session_id
     if session_id is None:
-        raise InvalidInput(f"Nothing was begun with what was sent to {known.host}, as far as is known here.")
+        raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {known.host}.")
     with hosted(TreeElsewhere(known.host)):
         return with_helmsman(lambda helm: do(helm.workspaces, session_id))

@@ -49,7 +49,7 @@ async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
         except HelmsmanError as error:
             checks.append(Check(agent.title, "warning", f"{found}. {error.message}"))
         else:
-            checks.append(Check(agent.title, "ok", f"{found}; it is held by {held}"))
+            checks.append(Check(agent.title, "ok", f"{found}; it is confined by {held}"))
     return checks
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from helmsman.clients.record import Record
     from helmsman.settings import Settings
 
-CONSENT_HELP: Final = """The change is shown first. --yes makes it; without it you are asked, and where there is no
-terminal to ask on nothing is changed and the exit code is 2 (1 if you say no)."""
+CONSENT_HELP: Final = """The change is shown first. --yes makes it; without it you are asked, and if there is no
+terminal to ask on, nothing is changed and the exit code is 2 (1 if you say no)."""
 
 
 client_argument: Final = click.argument("client", type=click.Choice(list(CLIENTS)))

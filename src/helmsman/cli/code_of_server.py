@@ -31,8 +31,8 @@ def code_of_server(base: str, token: str) -> str:
         challenge, proof = str(answer["challenge"]), str(answer["proof"])
         if not is_proof(proof, server_proof(token, nonce, challenge, where)):
             raise InvalidInput(
-                f"Who listens at {base} is not your Helmsman, or not directly: its proof is wrong. Nothing secret was sent. "
-                "Give the address that `helmsman serve --transport http` printed, with the same HELMSMAN_STATE_DIR."
+                f"The server at {base} is not your Helmsman, or not directly reached: its proof is wrong. Nothing secret "
+                "was sent. Use the address that `helmsman serve --transport http` printed, with the same HELMSMAN_STATE_DIR."
             )
         proof = client_proof(token, nonce, challenge, where)
         answer, _ = _post(base, CODE_PATH, nonce=nonce, challenge=challenge, proof=proof)

@@ -242,8 +242,8 @@ def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
         return Check("Detaching", "ok", survives)
     if not can_tell_sandboxed():
         detail = (
-            f"work goes on without you, but not in a sandbox with network access: commands of Codex {binary.version} could "
-            "reach the engine, as this system does not tell them apart."
+            f"work continues without you, but not in a sandbox with network access: commands of Codex {binary.version} "
+            "could reach the engine, as this system does not tell them apart."
         )
         fix = f"Get Codex {Feature.GUARDED_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 for such sessions."
         return Check("Detaching", "warning", detail, fix)

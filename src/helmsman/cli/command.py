@@ -29,7 +29,7 @@ class Named(click.types.StringParamType):
         self._listed_by = listed_by
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        return f"`{self._listed_by}` shows those there are."
+        return f"`{self._listed_by}` lists them."
 
 
 def cli_command(
@@ -127,5 +127,5 @@ def _pass_on(context: click.Context, group: click.Group) -> None:
     ]
     for parameter in given:
         if parameter.opts not in taken:
-            raise click.UsageError(f"{parameter.opts[0]} is for the list. Put it behind `helmsman {group.name} list`.")
+            raise click.UsageError(f"{parameter.opts[0]} is for the list. Put it after `helmsman {group.name} list`.")
     context.default_map = {called.name or "": {one.name: context.params[one.name or ""] for one in given}}

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _SECONDS: Final = 900
 
 
-@cli_command("compact", "Replace a session's history by a summary.", "helmsman compact 3b2d5c8e")
+@cli_command("compact", "Replace a session's history with a summary.", "helmsman compact 3b2d5c8e")
 @session_argument
 def command(session: str, as_json: bool) -> int:
-    """Let the agent replace the history of a long session by a summary, and wait until it has.
+    """Let the agent replace the history of a long session with a summary, and wait until it has.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them).
     """

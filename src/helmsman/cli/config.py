@@ -29,7 +29,7 @@ _directory_option = click.option(
 
 @cli_group("config", "Read and change Codex's configuration.", "helmsman config", "helmsman config set model=gpt-5.5")
 def command(as_json: bool) -> None:
-    """Show Codex's configuration as it holds here. The same as `helmsman config get`."""
+    """Show Codex's configuration as it applies here. The same as `helmsman config get`."""
     _show(None, ".", as_json=as_json)
 
 
@@ -43,7 +43,7 @@ def command(as_json: bool) -> None:
 @click.argument("key", required=False)
 @_directory_option
 def _get(key: str | None, directory: str, as_json: bool) -> int:
-    """Show what Codex's configuration says for work in a directory: all that is set, or one KEY with where it comes from.
+    """Show Codex's configuration for work in a directory: everything that is set, or one KEY and where it comes from.
 
     The exit code is 1 for a key that nothing sets. Values that look like secrets are not shown.
     """
@@ -63,8 +63,8 @@ def _get(key: str | None, directory: str, as_json: bool) -> int:
 def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json: bool) -> int:
     """Change keys of your own Codex configuration, all of them or none. What would change is shown first, and you are asked.
 
-    VALUE is read as TOML where it is TOML, as `codex -c KEY=VALUE` does. Codex itself writes the file, and refuses what
-    makes no sense. If the file has changed since it was shown, nothing is written.
+    VALUE is read as TOML if it is TOML, as in `codex -c KEY=VALUE`. Codex itself writes the file, and refuses invalid
+    values. If the file has changed since it was shown, nothing is written.
     """
     from helmsman.agents.configured import ConfigEdit
 

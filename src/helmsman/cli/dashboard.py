@@ -45,7 +45,7 @@ def command(port: int | None, no_open: bool, server: str | None, as_json: bool, 
     """Show sessions, tasks and questions in the browser, live; approve, deny, steer and start from there.
 
     The code it prints works once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
-    server, at /mcp. Ctrl-C ends it; what an agent is doing in an engine of its own goes on.
+    server, at /mcp. Ctrl-C ends it; agents in their own engines keep working.
     """
     from helmsman.cli.http_front import serve_in_hub
     from helmsman.httpd.listening import MCP_PATH, listen

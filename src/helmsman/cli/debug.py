@@ -23,7 +23,7 @@ def command(request: str, test: str | None, **options: Any) -> int:
     """Have a failure reproduced, its cause found and fixed, in a git worktree; REQUEST says what fails (`-` reads it from
     stdin).
 
-    Helmsman runs the check itself: before, where it must show that failure, and after, where it must pass. What does not
-    verify goes back to the agent with the evidence, three times at most, and is never applied.
+    Helmsman runs the check itself: before the change, when it must show that failure, and after it, when it must pass. A
+    change that does not verify goes back to the agent with the evidence, at most three times, and is never applied.
     """
     return run_outcome("debug", request, more=None if test is None else {"test": test}, **options)

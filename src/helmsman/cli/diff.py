@@ -35,9 +35,9 @@ def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> Non
     """Show what a session changed, as one unified diff.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. What a worktree session
-    changed is known exactly. Of any other session it is what its last turn edited or, where that is not known, all that its
-    directory has uncommitted, whoever changed it; a line on stderr says which. On a terminal it goes through your pager for
-    git; anywhere else it is exact to the byte, for `git apply`.
+    changed is known exactly. For any other session it is what its last turn edited or, if that is not known, everything
+    uncommitted in its directory, whoever changed it; a line on stderr says which. On a terminal it goes through your git
+    pager; anywhere else it is exact to the byte, for `git apply`.
     """
 
     async def show(helm: Helmsman) -> None:

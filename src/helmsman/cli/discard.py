@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 @changes_argument
 @yes_option
 def command(session: str, agreed: bool, as_json: bool) -> None:
-    """Drop the worktree of a session, with its branch and all in it that was not applied. It does not come back.
+    """Drop the worktree of a session, with its branch and everything in it that was not applied. This cannot be undone.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The session itself stays.
-    Refused while it is still at work. At a terminal you are asked first. Where there is none, --yes is needed if there is
-    work in the worktree that is nowhere else.
+    Refused while it is still working. On a terminal you are asked first. Without one, --yes is needed if the worktree has
+    work that exists nowhere else.
     """
     away = away_session(session)
     host().begin_change("repeatable")
@@ -76,7 +76,7 @@ def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> 
     ]
     what = "what is in there cannot be read" if losing.unreadable else ", ".join(filter(None, parts))
     agree(
-        f"This work is nowhere else and does not come back: {what}. Drop it?",
+        f"This work exists nowhere else and cannot be recovered: {what}. Drop it?",
         agreed=agreed,
         as_json=as_json,
         otherwise=f"The worktree of session {session_id} has work that is nowhere else and would be lost: {what}.",

@@ -268,7 +268,8 @@ class HumanDisplay(Display):
         error = outcome.error
         if outcome.goes_on and outcome.session is not None:
             back = Text.assemble(
-                "It goes on without you. Come back with ", (f"helmsman watch {short_id(outcome.session.id)}", "bold")
+                "It keeps running without you. Come back with ",
+                (f"helmsman watch {short_id(outcome.session.id)}", "bold"),
             )
             self._screen.print([*lines, Text(), *fold(self._console, back)])
             return
@@ -303,7 +304,7 @@ class HumanDisplay(Display):
         parts = [Text(tokens(session.usage), "dim")]
         later = None if error is None else error.details.get("goes_on")
         if later is not None:
-            parts.append(Text.assemble(("go on now with ", "dim"), f"helmsman tasks resume {later}"))
+            parts.append(Text.assemble(("resume now with ", "dim"), f"helmsman tasks resume {later}"))
         elif self._lasting:
             parts.append(Text.assemble(("continue with ", "dim"), f'helmsman run --session {session.id} "…"'))
         return [line for part in parts for line in fold(self._console, part)]

@@ -35,20 +35,20 @@ _FIELDS: Final = ("id", "version", "status", "running", "waiting", "pid", "start
     "helmsman engines stop --all",
 )
 def command(as_json: bool) -> None:
-    """List and stop the engines that go on working when the process that started them has ended.
+    """List and stop the engines that keep working after the process that started them has ended.
 
-    One engine of Codex has all its sessions, one of another agent has one. An engine that nobody uses and that runs nothing
-    ends by itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
+    One Codex engine holds all its sessions, an engine of another agent holds one. An engine that nobody uses and that runs
+    nothing ends by itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
     """
     _list_engines(as_json=as_json)
 
 
-@cli_command("list", "List the engines that run.", "helmsman engines list --json", group=command)
+@cli_command("list", "List the running engines.", "helmsman engines list --json", group=command)
 def _list(as_json: bool) -> None:
-    """List the engines that run, oldest first.
+    """List the running engines, oldest first.
 
-    Not on a terminal, the columns are separated by tabs: id, version, status, turns at work, turns that wait for an answer,
-    process id, start, where it is (of Codex its home, else the session's directory), agent.
+    Not on a terminal, the columns are separated by tabs: id, version, status, turns running, turns waiting for an answer,
+    process id, start, where it is (Codex's home, or the session's directory), agent.
     """
     _list_engines(as_json=as_json)
 
@@ -69,7 +69,7 @@ def _list_engines(*, as_json: bool) -> None:
 
 @cli_command(
     "stop",
-    "Stop an engine and all that runs in it.",
+    "Stop an engine and everything in it.",
     "helmsman engines stop 3f2a9c1e",
     "helmsman engines stop --all",
     group=command,
@@ -78,9 +78,9 @@ def _list_engines(*, as_json: bool) -> None:
 @click.option("--all", "every", is_flag=True, help="Stop all of them.")
 @yes_option
 def _stop(engine_id: str | None, every: bool, agreed: bool, as_json: bool) -> None:
-    """Stop an engine and all that runs in it: its turns are interrupted; their sessions can go on later.
+    """Stop an engine and everything in it: its turns are interrupted; their sessions can be continued later.
 
-    At a terminal you are asked first if turns are running.
+    On a terminal you are asked first if turns are running.
     """
     from helmsman.agents.registry import engine_overviews, stop_engine
 

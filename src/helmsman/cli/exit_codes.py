@@ -66,8 +66,8 @@ _FLAGS: Final = {
     "Leave worktree out": "Leave out --worktree",
     "the option worktree": "--worktree",
     "Take back the conversation alone": "Take back the conversation alone (--conversation)",
-    "List the sessions to see which there are": "`helmsman list` shows those there are",
-    "List the tasks to see which there are": "`helmsman tasks` shows those there are",
+    "List the sessions to see which there are": "`helmsman list` lists them",
+    "List the tasks to see which there are": "`helmsman tasks` lists them",
 }
 
 

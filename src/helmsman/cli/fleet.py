@@ -50,7 +50,7 @@ def fleet_url() -> str:
     return url
 
 
-@cli_group("fleet", "Several machines as one, on a Postgres.", "helmsman fleet init postgresql://me@db.example/fleet")
+@cli_group("fleet", "Several machines as one, on Postgres.", "helmsman fleet init postgresql://me@db.example/fleet")
 def command(as_json: bool) -> None:
     """Several machines as one: `fleet init` once, `helmsman worker` on each machine, HELMSMAN_FLEET_URL for everybody."""
     click.echo(click.get_current_context().get_help())
@@ -58,15 +58,15 @@ def command(as_json: bool) -> None:
 
 @cli_command(
     "init",
-    "Make a database ready for a fleet.",
+    "Prepare a database for a fleet.",
     "helmsman fleet init postgresql://me@db.example/fleet",
     group=command,
 )
 @click.argument("url", required=False)
 def _init(url: str | None, as_json: bool) -> int:
-    """Make a Postgres database ready for a fleet, or bring it up to date; workers may go on meanwhile.
+    """Prepare a Postgres database for a fleet, or update it; workers can keep running.
 
-    Without URL it is that of HELMSMAN_FLEET_URL.
+    Without URL, HELMSMAN_FLEET_URL is used.
     """
     with_fleet()
     import anyio
@@ -98,9 +98,9 @@ def _ask(do: Callable[[FleetClient], Awaitable[ResultT]]) -> ResultT:
     return anyio.run(ask)
 
 
-@cli_command("status", "Show the machines of the fleet, and what waits.", "helmsman fleet status", group=command)
+@cli_command("status", "Show the machines of the fleet, and what is waiting.", "helmsman fleet status", group=command)
 def _status(as_json: bool) -> int:
-    """Show the machines of the fleet with their load, and how many tasks wait in which queue."""
+    """Show the machines of the fleet with their load, and how many tasks are waiting in each queue."""
 
     async def look(client: FleetClient) -> tuple[Sequence[Machine], Mapping[str, int]]:
         return await client.machines(), await client.waiting()
@@ -122,16 +122,16 @@ def _status(as_json: bool) -> int:
     return ExitCode.OK
 
 
-@cli_command("drain", "Have a machine take nothing more.", "helmsman fleet drain build-1", group=command)
+@cli_command("drain", "Stop a machine from taking new work.", "helmsman fleet drain build-1", group=command)
 @click.argument("machine")
 def _drain(machine: str, as_json: bool) -> int:
-    """Have a machine take nothing more. Its worker ends when what it runs has ended."""
+    """Stop a machine from taking new work. Its worker exits when nothing is running there."""
     if not _ask(lambda client: client.drain(machine)):
         raise InvalidInput(f"There is no machine {machine} in the fleet. `helmsman fleet status` shows them.")
     if as_json:
         print_json({"machine": machine, "isDraining": True})
     else:
-        click.echo(f"{machine} takes nothing more, and ends when nothing runs there.", err=True)
+        click.echo(f"{machine} takes no new work. Its worker exits when nothing is running there.", err=True)
     return ExitCode.OK
 
 
@@ -174,7 +174,7 @@ def _budget(amounts: tuple[str, ...], as_json: bool) -> int:
 
 @cli_command("doctor", "Check the fleet.", "helmsman fleet doctor", group=command)
 def _doctor(as_json: bool) -> int:
-    """Look at the database, the machines and what waits. The exit code is 1 if something is wrong."""
+    """Check the database, the machines and the queues. The exit code is 1 if something is wrong."""
 
     async def look(client: FleetClient) -> list[tuple[str, str, str]]:
         from helmsman.fleet.setup import check_database

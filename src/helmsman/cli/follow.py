@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LEAVE_SECONDS: Final = 3.0
 """How long Codex may take to go when one leaves at once. Then we go alone, and it ends when its input closes."""
 
-_LEFT: Final = "Stopped before the turn had ended. Continue the session to go on."
+_LEFT: Final = "Stopped before the turn had ended. Continue the session to finish it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class _Follower:
             self._scope = None
             if not_sent is None:
                 return followed(session)
-            self._display.remark(f"Not sent: {queued.text}\n{not_sent.note or 'It was taken back.'}")
+            self._display.remark(f"Not sent: {queued.text}\n{not_sent.note or 'It was dropped.'}")
             if line is not None:
                 line.put(queued.text, after=True)
         if line is None or not (self._talk.stay or line.was_used or line.text.strip()):

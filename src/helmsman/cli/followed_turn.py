@@ -64,11 +64,13 @@ def _ended(session: Session) -> StepResult:
 
     if session.state.is_running:
         raise StepFailed(
-            "The process that ran this turn has ended, and the turn with it. Send the session a message to go on.",
+            "The process that ran this turn has ended, and the turn with it. Send the session a message to continue.",
             session_id=session.id,
         )
     if session.status == "interrupted":
-        raise StepInterrupted("The turn was interrupted. Send the session a message to go on.", session_id=session.id)
+        raise StepInterrupted(
+            "The turn was interrupted. Send the session a message to continue.", session_id=session.id
+        )
     if session.error is not None:
         kind = StepTimedOut if session.error.code == TurnTimedOut.code else StepFailed
         raise kind(session.error.message, session_id=session.id, cause_code=session.error.code)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     help="The last turn it shares: its number, counted from 1, or its id.  [default: the last]",
 )
 def command(session: str, message: str | None, from_turn: str | None, as_json: bool) -> int:
-    """Make a new session that shares the history of another, and run MESSAGE in it where one is given.
+    """Make a new session that shares the history of another, and run MESSAGE in it, if given.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them). Without a message the new id goes to stdout; with
-    one the turn is shown as by `helmsman run`, and its final message goes to stdout.
+    one the turn is shown as in `helmsman run`, and its final message goes to stdout.
     """
     settings = settings_of_command()
     if message is not None:

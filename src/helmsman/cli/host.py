@@ -108,7 +108,7 @@ class Host:
             HelmsmanError: It must not be.
         """
         if self._refused:
-            raise HelmsmanError(f"The hub does nothing for this process: {self._refused}. Nothing was done.")
+            raise HelmsmanError(f"The hub does not serve this process: {self._refused}. Nothing was done.")
 
 
 class OtherMachine(Host):

@@ -31,15 +31,15 @@ _LOCK_SECONDS: Final = 10.0
 
 @cli_group(
     "hosts",
-    "Work on other machines, by SSH.",
+    "Work on other machines, over SSH.",
     "helmsman hosts add build ssh://me@build",
     "helmsman hosts check",
     "helmsman --host build list",
 )
 def command(as_json: bool) -> None:
-    """List the machines that `helmsman --host NAME` can work on: their own Helmsman does it there, and SSH is the way.
+    """List the machines that `helmsman --host NAME` can work on: over SSH, with the Helmsman installed there.
 
-    They are kept beside your own helmsman.toml, for you alone; a repository cannot add one.
+    They are stored next to your own helmsman.toml, for you only; a repository cannot add one.
     """
     _list_hosts(as_json=as_json)
 
@@ -60,7 +60,7 @@ def _list_hosts(*, as_json: bool) -> None:
 
 @cli_command(
     "add",
-    "Make a machine known.",
+    "Add a machine.",
     "helmsman hosts add build ssh://me@build",
     "helmsman hosts add lab ssh://lab:2222 --command /opt/helmsman/bin/helmsman",
     group=command,
@@ -68,12 +68,12 @@ def _list_hosts(*, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("address")
 @click.option("--command", "program", metavar="PATH", default="", help="Where helmsman is there, if not on the PATH.")
-@click.option("--no-check", is_flag=True, help="Add it also if it cannot be reached now.")
+@click.option("--no-check", is_flag=True, help="Add it even if it cannot be reached now.")
 def _add(name: str, address: str, program: str, no_check: bool, as_json: bool) -> int:
-    """Make a machine known by a NAME. ADDRESS is ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT.
+    """Add a machine under a NAME. ADDRESS is ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT.
 
-    Your own ssh configuration holds, so HOST may be one of its names. It has to let you in without asking: with a key.
-    The machine is looked at at once (`helmsman hosts check`), and added if Helmsman answers there.
+    Your own ssh configuration applies, so HOST may be one of its names. The login must work without a prompt: with a key.
+    The machine is checked at once (`helmsman hosts check`), and added if Helmsman answers there.
     """
     try:
         host = checked_host(name, address, program)
@@ -83,7 +83,7 @@ def _add(name: str, address: str, program: str, no_check: bool, as_json: bool) -
     if report is not None and not report["ok"]:
         _show([report], as_json=as_json)
         if not as_json:
-            click.echo("It was not added. --no-check adds it all the same.", err=True)
+            click.echo("It was not added. --no-check adds it anyway.", err=True)
         return ExitCode.FAILED
     _change(lambda hosts: hosts.update({name: host}))
     if report is None:
@@ -93,13 +93,13 @@ def _add(name: str, address: str, program: str, no_check: bool, as_json: bool) -
     return ExitCode.OK
 
 
-@cli_command("remove", "Forget a machine.", "helmsman hosts remove build", group=command)
+@cli_command("remove", "Remove a machine.", "helmsman hosts remove build", group=command)
 @click.argument("name")
 def _remove(name: str, as_json: bool) -> None:
-    """Forget a machine. What runs there goes on."""
+    """Remove a machine. Work there continues."""
     hosts = _known()
     if name not in hosts:
-        raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` shows those there are.")
+        raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` lists them.")
     _change(lambda hosts: hosts.pop(name, None))
     print_result(f"Removed {name}.", {"removed": name}, as_json=as_json)
 
@@ -116,7 +116,7 @@ def _check(name: str | None, as_json: bool) -> int:
     """Check whether a machine, or each of them, answers: which Helmsman is there, which agents, and their logins."""
     hosts = _known()
     if name is not None and name not in hosts:
-        raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` shows those there are.")
+        raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` lists them.")
     chosen = sorted(hosts.values()) if name is None else [hosts[name]]
     reports = [_checked(host) for host in chosen]
     _show(reports, as_json=as_json)

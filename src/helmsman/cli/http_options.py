@@ -25,7 +25,7 @@ def listening_options(callers: str, *, before: str = "") -> Callable[[Callable[.
             "--allow-host", metavar="NAME", multiple=True, help=text(f"another host name that {callers} may use.")
         ),
         click.option(
-            "--tls-cert", metavar="FILE", help=text("a TLS certificate; needed on other interfaces than loopback.")
+            "--tls-cert", metavar="FILE", help=text("a TLS certificate; needed on interfaces other than loopback.")
         ),
         click.option("--tls-key", metavar="FILE", help=text("the certificate's key.")),
         click.option("--allow-plain-http", is_flag=True, help=text("listen on another interface without TLS anyway.")),

@@ -30,7 +30,7 @@ def command(as_json: bool) -> None:
     """Look at the hub: the process that holds all sessions, one for each user and state directory.
 
     It starts with the first client and ends by itself when nobody is connected and nothing runs (HELMSMAN_HUB_IDLE_MS).
-    Clients do not notice when it ends: the next one goes on where it was.
+    Clients do not notice when it ends: the next one continues where it left off.
     """
     _show(as_json=as_json)
 
@@ -133,9 +133,9 @@ def _uninstall(as_json: bool) -> None:
 @cli_command("stop", "Stop the hub.", "helmsman hub stop", group=command)
 @yes_option
 def _stop(agreed: bool, as_json: bool) -> None:
-    """Stop the hub. Turns go on in their engines; a client that asks for something starts the next hub.
+    """Stop the hub. Turns keep running in their engines; the next client request starts the next hub.
 
-    At a terminal you are asked first if something is running.
+    On a terminal you are asked first if something is running.
     """
     _end("stop", agreed=agreed, as_json=as_json)
 
@@ -143,7 +143,7 @@ def _stop(agreed: bool, as_json: bool) -> None:
 @cli_command("restart", "Stop the hub and let the next one take over.", "helmsman hub restart", group=command)
 @yes_option
 def _restart(agreed: bool, as_json: bool) -> None:
-    """Stop the hub and let the next one take over, at once where clients are connected. Turns go on in their engines."""
+    """Stop the hub and let the next one take over, at once if clients are connected. Turns keep running in their engines."""
     _end("restart", agreed=agreed, as_json=as_json)
 
 
@@ -154,8 +154,8 @@ def _end(how: str, *, agreed: bool, as_json: bool) -> None:
     hub = ask_hub(state_dir, "status")
     if hub is not None and hub["sessionsAtWork"]:
         count = counted(hub["sessionsAtWork"], "session")
-        fate = "Turns go on in their engines, and their questions and queued messages wait for the next hub."
-        agree(f"{count} at work. {fate} Stop the hub?", agreed=agreed, as_json=as_json, otherwise=None)
+        fate = "Turns keep running in their engines, and their questions and queued messages wait for the next hub."
+        agree(f"{count} running. {fate} Stop the hub?", agreed=agreed, as_json=as_json, otherwise=None)
     stopped: dict[str, Any] | None = ask_hub(state_dir, how) if hub is not None else None
     if as_json:
         print_json({"stopped": None if stopped is None else stopped["pid"]})
@@ -166,14 +166,14 @@ def _end(how: str, *, agreed: bool, as_json: bool) -> None:
 
 @cli_command(
     "connect",
-    "Connect another machine with the hub.",
+    "Connect another machine to the hub.",
     "ssh build helmsman hub connect",
     group=command,
     has_json=False,
 )
 @click.argument("state", metavar="[STATE]", required=False)
 def _connect(state: str | None) -> int:
-    """Connect stdin and stdout with the hub: what `helmsman --host` runs here from another machine, by ssh.
+    """Connect stdin and stdout to the hub: what `helmsman --host` runs here from another machine, over ssh.
 
     It is not for people. STATE is a state directory, in hex.
     """

@@ -193,7 +193,7 @@ class InputLine:
                 "Enter": "put the message into the running turn",
                 "Tab": "queue it for when the turn has ended",
                 "Esc Esc": "stop the turn",
-                "Ctrl-C": f"clear it; empty: {'leave, it goes on' if self._typing.leaves else 'stop the turn'}",
+                "Ctrl-C": f"clear it; empty: {'leave, it keeps running' if self._typing.leaves else 'stop the turn'}",
                 "Ctrl-D": "leave it running" + (" (or q)" if self._typing.leaves else ""),
             }
         else:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help=f"""Add Helmsman to the configuration of an MCP client, or point an entry of the old `codex mcp-server` to it.
 
 An old entry keeps its name, environment and time limit and runs the same two tools (toolset compat), unless --tools
-says otherwise. All else in the file stays as it is. Afterwards the entry is tried out.
+says otherwise. Nothing else in the file changes. Afterwards the entry is tested.
 
 {client_files.CONSENT_HELP}
 """,

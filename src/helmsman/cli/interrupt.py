@@ -19,7 +19,7 @@ def command(session: str, as_json: bool) -> None:
     """Stop the running turn of a session, its sub-agents and the commands it left running, and wait until they have stopped.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them). In an idle session only
-    commands it left running are stopped. Messages that are queued for it are taken back.
+    commands it left running are stopped. Queued messages are dropped.
     """
     host().begin_change("repeatable")
 
@@ -28,6 +28,6 @@ def command(session: str, as_json: bool) -> None:
         return (await helm.interrupt(session_id)).status, queued
 
     session_id, (status, queued) = on_session(session, stop)
-    taken_back = f" {counted(queued, 'queued message')} taken back." if queued else ""
-    sentence = f"Session {session_id} {standing(status)}.{taken_back}"
+    dropped = f" {counted(queued, 'queued message')} dropped." if queued else ""
+    sentence = f"Session {session_id} {standing(status)}.{dropped}"
     print_result(sentence, {"sessionId": session_id, "status": status}, as_json=as_json)

@@ -47,7 +47,7 @@ _LOG: Final = (
     "helmsman notify log --limit 50",
 )
 def command(as_json: bool) -> None:
-    """Who is notified when something waits or ends and nobody is looking. Without a command: list the ways and their state.
+    """Notices when something needs you or ends while you are not looking. Without a command: list the ways and their state.
 
     Set them up under `[notify]` in your own helmsman.toml.
     """
@@ -66,7 +66,7 @@ def command(as_json: bool) -> None:
         for one in ways
     ]
     shown = {"ways": [way_as_dict(one) for one in ways]}
-    nobody = f"Nobody is told of anything. Add [[notify.to]] to {own_file()} (docs/notices.md)."
+    nobody = f"Nobody is notified of anything. Add [[notify.to]] to {own_file()} (docs/notices.md)."
     print_list(shown, rows, _WAYS, lambda _: rows, nothing=nobody, as_json=as_json)
 
 
@@ -105,7 +105,7 @@ def _print(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
         for one in deliveries
     ]
     shown = {"notices": [delivery_as_dict(one) for one in deliveries]}
-    print_list(shown, rows, _LOG, lambda _: rows, nothing="Nothing was told yet.", as_json=as_json)
+    print_list(shown, rows, _LOG, lambda _: rows, nothing="No notices yet.", as_json=as_json)
 
 
 def _local(time: datetime) -> str:

@@ -57,4 +57,4 @@ async def ask_others(
 def print_unreachable(away: dict[str, str]) -> None:
     """Say which machines what is shown is not from."""
     for name, why in sorted(away.items()):
-        click.echo(f"{name} is away, so nothing of it is shown: {one_line(why)[:500]}", err=True)
+        click.echo(f"{name} is away, so nothing from there is shown: {one_line(why)[:500]}", err=True)

@@ -64,7 +64,7 @@ _OPTIONS: Final = (
         help="How long all of it may take.",
     ),
     click.option(
-        "--check", metavar="COMMAND", help="What tells whether it works.  [default: as the repository has it]"
+        "--check", metavar="COMMAND", help="The command that tells whether it works.  [default: the repository's]"
     ),
     click.option(
         "--candidates",
@@ -357,7 +357,7 @@ class HumanJobView(JobView):
 
     def left(self, task: Task, *, goes_on: bool) -> None:
         if goes_on:
-            self._print(f"It goes on without you. Come back with helmsman tasks wait {task.id}")
+            self._print(f"It keeps running without you. Come back with helmsman tasks wait {task.id}")
 
     def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
         self._screen.close()

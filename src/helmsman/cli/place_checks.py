@@ -40,7 +40,7 @@ _SLOW: Final = 1.0
 """From here on one notices it at every start of a session."""
 
 _STALE: Final = {
-    "orphaned": "has lost its keeper, and nobody would end it",
+    "orphaned": "has lost its keeper, so nothing would end it",
     "not answering": "does not answer",
 }
 
@@ -123,9 +123,7 @@ def check_tasks(state_dir: Path) -> Check:
         said = str(error)
     if said != "ok":
         detail = f"the task registry {path} is damaged ({said})."
-        fix = (
-            "Run `helmsman tasks`: it keeps the damaged file beside it and begins a new one; sessions are not touched."
-        )
+        fix = "Run `helmsman tasks`: it sets the damaged file aside and starts a new one; sessions are not affected."
         return Check("Tasks", "failed", detail, fix)
     try:
         with closing(Registry(path)) as registry:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 @click.option(
     "--verify",
     is_flag=True,
-    help="Hold the plan to the repository, carry it out in a worktree, and check each step.",
+    help="Check the plan against the repository, carry it out in a worktree, and check each step.",
 )
-@click.option("--check", metavar="COMMAND", help="With --verify: what tells whether it works.")
+@click.option("--check", metavar="COMMAND", help="With --verify: the command that tells whether it works.")
 @click.option(
     "--apply",
     type=click.Choice(get_args(Apply)),
@@ -70,8 +70,8 @@ def command(
     Until you approve, it can only read, whatever the sandbox. Approve and it works with the options given
     here; revise and say what should be different; or stop (exit code 130). Before you are asked, Helmsman checks
     that nothing was changed and that the files the plan names exist. Without a terminal to ask on, the plan goes to
-    stdout and nothing is done. With --verify it is a job: every file the plan names is there or new, and each step is done
-    and checked by itself.
+    stdout and nothing is done. With --verify it is a job: every file the plan names must exist or be marked as new, and each
+    step is done and checked separately.
     """
     if verify:
         job: dict[str, Any] = {"check": check, "apply": apply or "ask", "candidates": candidates or 1}

@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     "helmsman questions --json | jq .sessions",
 )
 def command(as_json: bool) -> int:
-    """Go through everything that sessions ask, whoever started them, the one that waits longest first; then what is asked
-    on your other machines (`helmsman hosts`).
+    """Go through the open questions of all sessions, oldest first, no matter who started them; then those on your other
+    machines (`helmsman hosts`).
 
-    Each question is put to you as `helmsman run` puts it. Ctrl-D leaves one unanswered and goes on to the next, Ctrl-C
-    leaves them all. Not on a terminal they are shown with the commands that answer them, as `helmsman respond` does. The
-    exit code is 5 if something is still asked.
+    Each question looks as in `helmsman run`. Ctrl-D skips one, Ctrl-C leaves. Without a terminal they are listed with the
+    commands that answer them, as in `helmsman respond`. The exit code is 5 if any are still open.
     """
     if not can_ask(as_json=as_json):
         return show_all(as_json=as_json)
@@ -62,7 +61,7 @@ async def _answer_all(helm: Helmsman) -> int:
             print_unreachable(away)
             left = sum(max(1, len(one.session.questions)) for one in asking)
             if not left and not seen:
-                click.echo("No session asks anything.", err=True)
+                click.echo("There are no open questions.", err=True)
             for one in asking:
                 if one.session.elsewhere is not None:
                     click.echo(visible(one.session.elsewhere), err=True)

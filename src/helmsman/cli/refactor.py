@@ -21,10 +21,10 @@ from helmsman.cli.outcomes import outcome_options, run_outcome
     "--scope", metavar="PATH", multiple=True, help="Only this file or directory may change. Repeatable.  [default: all]"
 )
 def command(request: str, scope: tuple[str, ...], **options: Any) -> int:
-    """Have code made better without changing what it does, in a git worktree; REQUEST says what is to become better (`-`
+    """Have code made better without changing what it does, in a git worktree; REQUEST says what to improve (`-`
     reads it from stdin).
 
-    Helmsman runs the check itself, before and after, checks that nothing outside of the scope was touched, and tells what
+    Helmsman runs the check itself, before and after, checks that nothing outside the scope was touched, and reports what
     changed in the public interface.
     """
     return run_outcome("refactor", request, more={"scope": list(scope)} if scope else None, **options)

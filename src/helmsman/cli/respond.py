@@ -46,9 +46,9 @@ def command(session: str | None, question: str | None, answers: tuple[str, ...],
     """Answer a question of a session, or show what it asks when no answer is given; without a session, what all of them ask.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); QUESTION is the question's id, and there is one
-    ANSWER for each of its parts: an option, with a reason after a colon if you like, or a text where any will do. Showing
-    a question that is open gives exit code 5. `approve_always` shows the rule it would make and asks; where there is no
-    terminal to ask on, it needs --yes.
+    ANSWER for each of its parts: an option, with a reason after a colon if you like, or free text if it has no options.
+    Showing an open question gives exit code 5. `approve_always` shows the rule it would make and asks; without a
+    terminal, it needs --yes.
     """
     if session is None:
         return show_all(as_json=as_json)
@@ -114,7 +114,8 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     elif not questions:
         asking.require_here()
         click.echo(
-            f"Session {session_id} asks nothing. See what it does: helmsman status {short_id(session_id)}", err=True
+            f"Session {session_id} has no open question. See what it is doing: helmsman status {short_id(session_id)}",
+            err=True,
         )
     else:
         console = result_console()
@@ -145,7 +146,7 @@ def show_all(*, as_json: bool) -> int:
         print_json({"sessions": shown})
         return ExitCode.ASKED if asking else ExitCode.OK
     if not asking:
-        click.echo("No session asks anything.", err=True)
+        click.echo("There are no open questions.", err=True)
     console = result_console()
     for one in asking:
         console.print(Text.assemble((one.id, "bold"), f"  {one_line(one.instruction)[:200]}"), soft_wrap=True)

@@ -50,7 +50,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 )
 @click.option("--base", metavar="BRANCH", help="Review everything that differs from this branch.")
 @click.option("--commit", metavar="COMMIT", help="Review one commit.")
-@click.option("--instructions", metavar="TEXT", help="What to look at; on its own, all there is to review.")
+@click.option("--instructions", metavar="TEXT", help="What to look at; without another target, the whole review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
 @click.option(
     *("--agent", "agents"),
@@ -65,7 +65,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 )
 @click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
-@click.option("--unenforced", is_flag=True, help="Let an agent review that no sandbox can hold to reading.")
+@click.option("--unenforced", is_flag=True, help="Allow an agent that no sandbox can keep read-only.")
 @click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option(
     "--session",

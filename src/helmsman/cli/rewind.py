@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--to", metavar="TURN", help="Before this turn: its number from 1 on, or its id.  [default: the last]")
 @click.option("--files", "only_files", is_flag=True, help="Only the files.")
 @click.option("--conversation", "only_conversation", is_flag=True, help="Only what the agent knows.")
-@click.option("--undo", is_flag=True, help="Take back the last rewind of the session.")
+@click.option("--undo", is_flag=True, help="Revert the last rewind of the session.")
 @click.option("--show", "only_show", is_flag=True, help="Only show what would be lost.")
 @click.option("--digest", metavar="DIGEST", help="Do not ask: do what was shown with this digest, and nothing else.")
 @yes_option
@@ -46,12 +46,12 @@ def command(
     agreed: bool,
     as_json: bool,
 ) -> None:
-    """Take a session back to before one of its turns: files are what they were then, and the agent knows nothing of that
-    turn and those after it.
+    """Take a session back to before one of its turns: files are as they were then, and the agent forgets that turn and
+    those after it.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). What would be lost is shown first, files
-    that you changed yourself after the last turn among it; where there is no terminal to ask on, this needs --yes.
-    Ignored files, commits and what is staged stay as they are. --undo takes it back.
+    SESSION is a session's id or a part of it (`helmsman list` shows them). What would be lost is shown first, including
+    files that you changed yourself after the last turn; without a terminal to ask on, this needs --yes.
+    Ignored files, commits and what is staged stay as they are. --undo reverts it.
     """
     if (only_files and only_conversation) or (undo and (to or only_files or only_conversation)):
         raise InvalidInput("--files, --conversation and --undo exclude each other. Choose one.")

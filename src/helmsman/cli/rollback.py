@@ -24,10 +24,10 @@ from helmsman.cli.session_ids import full_session_id
 )
 @yes_option
 def command(session: str, turns: int, agreed: bool, as_json: bool) -> None:
-    """Forget the last turns of a session: the agent knows nothing of them any more. Files stay as those turns left them.
+    """Forget the last turns of a session: the agent no longer knows about them. Files stay as those turns left them.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). Turns do not come back, so you are asked first;
-    where there is no terminal to ask on, this needs --yes.
+    SESSION is a session's id or a part of it (`helmsman list` shows them). This cannot be undone, so you are asked first;
+    without a terminal to ask on, it needs --yes.
     """
     host().begin_change("once")
     session_id = with_helmsman(lambda helm: full_session_id(helm, session))

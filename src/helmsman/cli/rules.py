@@ -83,7 +83,7 @@ def _list_rules(directory: Path, *, as_json: bool) -> None:
     if problem is not None:
         click.echo(f"Nothing is allowed by rule now: {visible(problem)}", err=True)
     elif not listed and not switch:
-        click.echo("There are no rules. Whatever an agent asks, you are asked.", err=True)
+        click.echo("There are no rules. You are asked every question.", err=True)
 
 
 @cli_command(
@@ -97,7 +97,7 @@ def _list_rules(directory: Path, *, as_json: bool) -> None:
 @click.option("--inside", is_flag=True, help="As if it were proved to stay in the sandbox.  [default: it may leave]")
 @_directory_option
 def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
-    """Say what would happen if an agent asked to run COMMAND (one argument, as one would type it), and which rule decides.
+    """Say what would happen if an agent asked to run COMMAND (one argument, as you would type it), and which rule decides.
 
     Nothing is run.
     """
@@ -124,9 +124,9 @@ def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
 @yes_option
 @_directory_option
 def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
-    """Take back a rule that was given with "always". ID is as `helmsman rules` shows it; any unique beginning will do.
+    """Take back a rule that was given with "always". ID is as `helmsman rules` shows it; any unique prefix works.
 
-    A rule that you wrote yourself is not touched: you are told where it stands.
+    A rule that you wrote yourself is not touched: you get its location.
     """
     host().begin_change("once")
     book = _book()
@@ -138,7 +138,7 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
     if not rule.permanent:
         raise InvalidInput(f"Rule {rule.id} is in a file that somebody wrote. Remove it there: {_place(rule)}.")
     if as_json and not agreed:
-        raise InvalidInput("Nothing was removed. Give --yes beside --json, since nobody can be asked.")
+        raise InvalidInput("Nothing was removed. Add --yes to --json, since there is nobody to ask.")
     if not as_json:
         click.echo(_shown(rule), err=True)
     if not agreed and not confirmed("Remove this rule?"):

@@ -139,12 +139,12 @@ def command(
 ) -> int:
     """Run one step of an agent and show it as it happens.
 
-    PROMPT is what to do; `-` reads it from stdin, and on a terminal it may be left out and typed. Its questions are asked on
+    PROMPT is what to do; `-` reads it from stdin, and on a terminal you can leave it out and type it. Questions are asked on
     the terminal; without one they are denied. The final message goes to stdout and everything else to stderr, so the answer
     can be piped. It is a session like any other: the dashboard shows it, `helmsman watch` comes back to it. On a terminal
-    you can type while it works: Enter puts your message into the turn, Tab queues it, Esc twice or Ctrl-C stops the turn,
-    Ctrl-D leaves it running, `?` shows the keys. Once you have typed, or with -i, it stays after the turn for the next
-    message.
+    you can type while it works: Enter sends your message into the turn, Tab queues it, Esc twice or Ctrl-C stops the turn,
+    Ctrl-D leaves it running, `?` shows the keys. Once you have typed, or with -i, it stays open after the turn for the
+    next message.
     """
     from helmsman.terminal import has_terminal
 
@@ -164,7 +164,7 @@ def command(
     if on_limit is not None:
         arguments["on_limit"] = on_limit
     if prompt is None and (as_json or detach or not has_terminal()):
-        raise click.UsageError("Missing argument 'PROMPT': what is to be done. Only on a terminal it can be typed.")
+        raise click.UsageError("Missing argument 'PROMPT': what to do. It can be left out only on a terminal.")
     text = None if prompt is None else prompt_text(prompt)
     place = host().place(directory) if go_on else None
     if (bound or engine is not None) and host().is_elsewhere:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="From now on: when it asks first."
 )
-@click.option("--unenforced", is_flag=True, help="With --agent: start it even where no sandbox can hold it.")
+@click.option("--unenforced", is_flag=True, help="With --agent: start it even if no sandbox can confine it.")
 @click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
@@ -65,13 +65,13 @@ def command(
     wait: bool,
     as_json: bool,
 ) -> int:
-    """Send a session its next message: one of Helmsman's, of an earlier run, or one a person made in the terminal.
+    """Send the next message to a session: Helmsman's own, one from an earlier run, or one made in the agent's terminal.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin. Returns at once
-    and the turn goes on; where it cannot go on without this process, or with --wait, it is followed to its end, and the
-    exit code is that of the turn. While a turn is running it is an error, unless --steer puts the message into that turn or
-    --queue waits for its end. With --agent another agent goes on in the same directory or worktree, in a new session that is
-    told what was said and done so far. It may do no more than this one, unless --sandbox or --approval-policy says so.
+    and the turn keeps running. With --wait, or if the turn needs this process, it is followed to its end, and the exit code
+    is that of the turn. While a turn is running it is an error, unless --steer sends the message into that turn or --queue
+    waits for its end. With --agent another agent continues in the same directory or worktree, in a new session that gets a
+    summary of what was said and done. It may do no more than this one, unless --sandbox or --approval-policy says so.
     """
     if wait:
         host().require_own_process()
@@ -84,14 +84,16 @@ def command(
         known = await helm.session(await full_session_id(helm, session))
         if (before := done_before()) is not None:
             if before.status in ("canceled", "failed", "unknown"):
-                raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
+                raise OutcomeUnknown(
+                    f"The hub that should have sent this has died, and {before.id} is {before.status}."
+                )
             return print_sent(known, await helm.session(before.session_id or known.id), before.id)
         if when_busy is not None:
             known.require_here()
         with names_ways_out(known.id):
             sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", **options)
         if when_busy == "queue" and (not_sent := await until_sent(helm, sent, sent.task_id)) is not None:
-            reason = not_sent.note or "It was taken back."
+            reason = not_sent.note or "It was dropped."
             shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}
             print_result(f"Not sent. {reason}", shown, as_json=as_json)
             return ExitCode.INTERRUPTED

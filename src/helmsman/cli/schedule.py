@@ -50,7 +50,7 @@ _schedule_argument: Final = click.argument(
 def command(as_json: bool) -> None:
     """Run work on a schedule and see how it went. Without a command: list the schedules.
 
-    Schedules run for as long as the hub does, which stays while there are any; `helmsman hub install` has it start with
+    Schedules run as long as the hub does, which keeps running while there are any; `helmsman hub install` starts it with
     the machine. A run is a task like any other: `helmsman tasks` shows it, and its session.
     """
     _list_schedules(as_json=as_json)
@@ -103,7 +103,7 @@ def _list_schedules(*, as_json: bool) -> None:
     type=click.Choice(["run", "skip"]),
     default="run",
     show_default=True,
-    help="What to do about a time at which the machine was asleep.",
+    help="What to do about a run missed while the machine was asleep.",
 )
 @click.option("--overlap", is_flag=True, help="Start even if the previous run is still going.")
 @click.option("-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one.")
@@ -118,7 +118,7 @@ def _list_schedules(*, as_json: bool) -> None:
 @click.option(
     "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When it asks before it acts."
 )
-@click.option("--unenforced", is_flag=True, help="Start an agent even where no sandbox can hold it.")
+@click.option("--unenforced", is_flag=True, help="Start an agent even if no sandbox can confine it.")
 @click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
 @click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request.")
 @click.option("--profile", metavar="NAME", help="A profile of your Codex configuration.")
@@ -137,8 +137,8 @@ def _add(
 ) -> None:
     """Add a schedule. Give exactly one of --cron, --every and --at.
 
-    A run has the hub's environment, not this shell's: what an agent needs of yours has to be in its own configuration. Its
-    questions wait 24 hours for somebody; then the run fails as `unanswered`.
+    A run has the hub's environment, not this shell's: anything of yours that the agent needs has to be in its own
+    configuration. Its questions wait 24 hours for somebody; then the run fails as `unanswered`.
     """
     from helmsman.shapes.schedules import schedule_as_dict
 
@@ -210,8 +210,8 @@ def _pause(reference: str, as_json: bool) -> None:
 @cli_command("resume", "Resume a paused schedule.", "helmsman schedule resume S-3f2a9c1e", group=command)
 @_schedule_argument
 def _resume(reference: str, as_json: bool) -> None:
-    """Resume a paused schedule from its next time on; runs it missed are not made up for."""
-    _change(lambda schedules: schedules.resume(reference), "{id} goes on; it begins {next}.", as_json=as_json)
+    """Resume a paused schedule from its next time on; missed runs are not made up."""
+    _change(lambda schedules: schedules.resume(reference), "{id} is resumed; the next run is {next}.", as_json=as_json)
 
 
 @cli_command("remove", "Remove a schedule.", "helmsman schedule remove S-3f2a9c1e", group=command)

@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Find sessions by words in their transcripts: prompts, answers, commands, changed files. Newest first.
 
-    A session has to have all the words; the beginning of a word will do, and words in quotes have to stand together. The
+    A session must contain all the words. A word also matches as a prefix, and quotes match a phrase. The
     first search reads all sessions and may take a while; later ones read what is new.
 
     Not on a terminal, the columns are separated by tabs: id, time, directory, agent, summary, excerpt.

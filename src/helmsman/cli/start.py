@@ -32,8 +32,8 @@ def command(
 ) -> int:
     """Start a session and return at once; it keeps running, and its questions wait for an answer.
 
-    PROMPT is what to do; `-` reads it from stdin. The same as `helmsman run --detach`. Come back with `helmsman watch`,
-    or look with `helmsman status` and in the dashboard.
+    PROMPT is what to do; `-` reads it from stdin. The same as `helmsman run --detach`. Follow it with `helmsman watch`,
+    or check `helmsman status` or the dashboard.
     """
     placement = take_placement(options)
     arguments = step_arguments(**options) | ({"worktree": True} if worktree else {}) | placement

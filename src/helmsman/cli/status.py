@@ -93,7 +93,7 @@ def _held(session: Session, status: StatusOutput) -> str | None:
     """What holds the agent: of Codex, whose sandbox is its own, only that nothing does."""
     if status.enforced is None or (status.enforced and status.agent == DEFAULT_AGENT):
         return None
-    return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing holds what is approved"
+    return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing limits what is approved"
 
 
 def _recent(console: Console, session: Session, count: int) -> list[Text]:

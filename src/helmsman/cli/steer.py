@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @session_argument
 @click.argument("message")
 def command(session: str, message: str, as_json: bool) -> None:
-    """Put a message into the running turn of a session; the agent reads it after the step it is at.
+    """Send a message into the running turn of a session; the agent reads it after its current step.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin.
     """

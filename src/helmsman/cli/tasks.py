@@ -152,7 +152,7 @@ def _list_tasks(
 @cli_command("show", "Show the state of a task.", "helmsman tasks show fix-parser", group=command)
 @_task_argument
 def _show(reference: str, as_json: bool) -> None:
-    """Show the state of a task: status, progress, result, tokens. The cloud is asked about a task that is there."""
+    """Show the state of a task: status, progress, result, tokens. For a cloud task, the cloud is asked."""
     _print_task(with_helmsman(lambda helm: helm.tasks.get(reference)), as_json=as_json)
 
 
@@ -168,7 +168,10 @@ Exit codes: 0 it completed, 1 it failed, was cancelled, or nobody knows, 4 the t
 )
 @_task_argument
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait at most this long.  [default: as it takes]"
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Wait at most this long.  [default: as long as it takes]",
 )
 def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     """Wait until a task has ended or asks something, and show its state then. Ctrl-C ends the wait, not the task."""
@@ -180,7 +183,7 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     goes_on = task.is_running and not task.input_required
     _print_task(task, as_json=as_json, timedOut=goes_on)
     if goes_on and not as_json:
-        click.echo("The time is up, and the task goes on. Wait again to see its end.", err=True)
+        click.echo("The time is up, and the task is still running. Wait again to see its end.", err=True)
     return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
 
 
@@ -263,7 +266,7 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
 def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> int:
     """Show the result of a task: the final message on stdout, or with --diff the change; all else on stderr.
 
-    The exit code is 0 only for a task that completed, and with --diff only where its change is known.
+    The exit code is 0 only for a task that completed, and with --diff only if its change is known.
     """
 
     async def read(helm: Helmsman) -> TaskResults:
@@ -373,7 +376,7 @@ def _apply(
 ) -> None:
     """Bring what a cloud task changed into a working tree, unstaged: all of it, or nothing.
 
-    The change is shown first, and what you said yes to is what is applied. Refused where the tree has uncommitted
+    The change is shown first, and exactly what you approve is applied. Refused if the tree has uncommitted
     changes. What a local task changed is in its directory already.
     """
     from helmsman.model.inputs import directory as existing_directory

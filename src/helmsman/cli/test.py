@@ -19,7 +19,7 @@ from helmsman.cli.outcomes import outcome_options, run_outcome
 @outcome_options
 @click.option("--base", metavar="COMMIT", help="A commit whose code the new tests are to fail with.")
 def command(request: str, base: str | None, **options: Any) -> int:
-    """Have tests written, in a git worktree; REQUEST says what is to be tested (`-` reads it from stdin).
+    """Have tests written, in a git worktree; REQUEST says what to test (`-` reads it from stdin).
 
     Helmsman runs them itself, three times, and then against the code of --base, and small mutations of the code under test:
     at least one has to fail.

@@ -36,9 +36,7 @@ _NUMBERS: Final = tuple(Column(name, justify="right") for name in ("TURNS", "INP
     "helmsman usage --agent claude --by day",
     "helmsman usage --by session --limit 10 --json",
 )
-@click.option(
-    "--since", metavar="TIME", help="Only since then: 24h, 7d, 2w ago, or a date.  [default: all there ever was]"
-)
+@click.option("--since", metavar="TIME", help="Only since then: 24h, 7d, 2w ago, or a date.  [default: everything]")
 @click.option(
     "--by", "group_by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What to sum up by."
 )
@@ -50,12 +48,12 @@ _NUMBERS: Final = tuple(Column(name, justify="right") for name in ("TURNS", "INP
 def command(
     since: str | None, group_by: str, agent: str | None, limit: int | None, no_pager: bool, as_json: bool
 ) -> None:
-    """Show the tokens that agents have spent on this machine, with their cost where they tell it or a price is known.
+    """Show the tokens that agents have spent on this machine, with their cost if they report it or a price is known.
 
-    All sessions count, also those made in the terminal. A cost that an agent does not tell is worked out from the API's list
-    prices, whatever your subscription covers. Set a price for another model in helmsman.toml ([prices."name"]). Below the
-    table is how much of your budgets is used today ([budget]). Not on a terminal, the columns are separated by tabs: key,
-    sessions, turns, input, cached input, output, reasoning output, cost, and with `--by session` what it is about.
+    All sessions count, including those made in the terminal. A cost that an agent does not report is computed from the API's
+    list prices, whatever your subscription covers. Set a price for another model in helmsman.toml ([prices."name"]). Below
+    the table is how much of your budgets is used today ([budget]). Not on a terminal, the columns are separated by tabs:
+    key, sessions, turns, input, cached input, output, reasoning output, cost, and with `--by session` what it is about.
     """
     from helmsman.capabilities.usage_report import merged
     from helmsman.shapes.rendering import budget_as_dict

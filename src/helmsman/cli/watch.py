@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
-_LEFT: Final = "You left before the turn had ended. `helmsman status` shows how it goes on."
+_LEFT: Final = "You left before the turn had ended. `helmsman status` shows its progress."
 
 
 @cli_command("watch", "Follow a session live.", "helmsman watch 3b2d5c8e", "helmsman watch 3b2d5c8e --json | jq .type")
 @session_argument
 @interactive_option
 def command(session: str, interactive: bool, as_json: bool) -> int:
-    """Follow a session live until its turn ends, whoever began it, and answer its questions on the terminal.
+    """Follow a session live until its turn ends, no matter who started it, and answer its questions on the terminal.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them). What you type goes into the turn (Enter) or is
-    queued behind it (Tab); Esc twice stops the turn, `q` and Ctrl-C leave and stop nothing. Without a terminal its questions
+    queued after it (Tab); Esc twice stops the turn, `q` and Ctrl-C leave and stop nothing. Without a terminal its questions
     are left to others. The exit code is that of the turn.
     """
 

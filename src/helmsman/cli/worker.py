@@ -32,7 +32,7 @@ _LOG: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @cli_command(
     "worker",
-    "Make this machine one of a fleet.",
+    "Add this machine to a fleet.",
     "helmsman worker",
     "helmsman worker --name build-1 --capacity 8 --label gpu",
     has_json=False,
@@ -51,13 +51,13 @@ _LOG: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     default=30,
     show_default=True,
     metavar="SECONDS",
-    help="After so long without a sign of life the others have its work.",
+    help="After this long without a sign of life, the others take its work.",
 )
 def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tuple[str, ...], lease: float) -> int:
     """Take tasks of the fleet that HELMSMAN_FLEET_URL names, and run them on this machine.
 
-    Stopped (SIGTERM, Ctrl-C) it hands what runs over to the others. Exit code 75: the others took it for dead, and have its
-    work; start it again.
+    When stopped (SIGTERM, Ctrl-C), it hands its running work over to the others. Exit code 75: the others considered it dead
+    and took its work; start it again.
     """
     with_fleet()
     import anyio
@@ -126,7 +126,7 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
                     exit_after(_DIE_SECONDS, DECLARED_DEAD)
                     raise
         except DeclaredDead:
-            click.echo("The fleet took this machine for dead, and others have its work. Start it again.", err=True)
+            click.echo("The fleet considered this machine dead, and others took its work. Start it again.", err=True)
             return DECLARED_DEAD
         await worker.hand_over()
     return exit_code

@@ -40,8 +40,8 @@ _NOTHING_LEFT: Final = "No worktree is left over. `helmsman worktrees` lists the
 def command(no_pager: bool, as_json: bool) -> None:
     """List the git worktrees that sessions work in, oldest first.
 
-    A process that ends leaves its worktrees, because there may be work in them that nobody has looked at. Look with
-    `helmsman diff`, then `helmsman apply` or `helmsman discard`; or prune those in which nothing was changed.
+    A process that ends leaves its worktrees, because they may contain work that nobody has looked at. Look with
+    `helmsman diff`, then `helmsman apply` or `helmsman discard`; or prune those without changes.
     """
     _list_worktrees(no_pager=no_pager, as_json=as_json)
 
@@ -89,7 +89,7 @@ def _leftovers(no_pager: bool, as_json: bool) -> None:
 def _prune(force: bool, agreed: bool, as_json: bool) -> None:
     """Drop leftover worktrees without changes.
 
-    With --force work is lost, so you are asked first; where there is no terminal to ask on, that needs --yes.
+    With --force work is lost, so you are asked first; without a terminal to ask on, that needs --yes.
     """
     host().begin_change("once")
     found = with_helmsman(lambda helm: helm.extras.changes.leftovers())
@@ -111,7 +111,7 @@ def _agree(changed: list[Leftover], *, agreed: bool, as_json: bool) -> None:
     if not agreed and can_ask(as_json=as_json):
         _print({}, [(one.worktree, _content(one)) for one in changed], nothing="", no_pager=True, as_json=False)
     what = f"What was changed in {counted(len(changed), 'worktree')}"
-    question = f"{what} does not come back. Drop {'it' if len(changed) == 1 else 'them'}?"
+    question = f"{what} cannot be recovered. Drop {'it' if len(changed) == 1 else 'them'}?"
     agree(question, agreed=agreed, as_json=as_json, otherwise=f"{what} would be lost.")
 
 

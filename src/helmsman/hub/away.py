@@ -185,7 +185,7 @@ class AwayWork:
     async def _fetched(self, away: Away) -> tuple[Away, tuple[str, ...]]:
         """With what there is of it now."""
         if away.session_id is None:
-            raise InvalidInput(f"Nothing was begun with what was sent to {away.host}, as far as is known here.")
+            raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {away.host}.")
         result: Result = await self._call("result", away.session_id)
         if result.base != away.base:
             raise WorktreeError(f"What {away.host} has is not what was sent there. Look at it there: helmsman --host.")
