@@ -48,7 +48,7 @@ test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the 
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
 	$(BIN)/pytest -m "not matrix and not long and not rare" -n $(WORKERS) --dist worksteal $(TEST)
 
-test-all: fetch ## Run what CI runs: the long tests too, and those of all Codex versions, most on three of them; the rest is left to `make matrix`
+test-all: fetch ## Run what CI runs: the long tests too, and those of all Codex versions, most on two of them; the rest is left to `make matrix`
 	$(MAKE) test TEST='-m "not rare" --few-versions $(TEST)'
 
 cover: fetch ## Run what CI runs and measure branch coverage, in hubs, keepers and workers too (at least 92 %)

@@ -71,7 +71,7 @@ async def test_what_does_not_verify_has_its_own_exit_code_and_programs_get_it_al
     assert result["report"]["before"]["passed"] is False, "it was run, as a rule allows it"
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_job_is_left_alone_listed_and_stopped(buggy: Cli, model: ScriptedModel) -> None:
     model.otherwise(always(hang()))
     started = await buggy.run("test", "calc", "--check", CHECK, "--detach", "--json")
@@ -89,7 +89,7 @@ async def test_without_a_terminal_nothing_of_the_repository_runs_unasked(buggy: 
     assert "✗" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_review_is_verified_and_its_findings_make_the_exit_code(buggy: Cli, model: ScriptedModel) -> None:
     (buggy.directory / "calc.py").write_text(BROKEN.replace("2 * a", "3 * a"), encoding="utf-8")
     place = {"absolute_file_path": str(buggy.directory / "calc.py"), "line_range": {"start": 6, "end": 6}}

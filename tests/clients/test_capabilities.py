@@ -73,6 +73,7 @@ async def test_debug(serving: Serving, model: ScriptedModel, tmp_path: Path) -> 
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
 
 
+@pytest.mark.rare
 async def test_refactor_and_test(serving: Serving, model: ScriptedModel, tmp_path: Path) -> None:
     root = repository(tmp_path / "repo", {"calc.py": FIXED, "test_calc.py": TESTS})
     model.on("simpler", edit("calc.py", "    return 2 * a", "    return add(a, a)"), say("double uses add"))
@@ -103,6 +104,7 @@ async def test_review(serving: Serving, model: ScriptedModel, tmp_path: Path) ->
     assert [one["title"] for one in report["rejected"]] == ["Invented"]
 
 
+@pytest.mark.rare
 async def test_plan(serving: Serving, model: ScriptedModel, tmp_path: Path) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
     step = {"title": "Fix the sum", "details": "", "files": [{"file": "calc.py"}], "check": None}

@@ -29,14 +29,17 @@ async def over_http(clients: NodeClients, serving: Serving, script: str, **plan:
         return await clients.tell(script, **where, **plan)
 
 
-@pytest.mark.parametrize("way", [over_pipes, over_http])
+WAYS = [pytest.param(over_pipes, marks=pytest.mark.rare), over_http]  # `test_killed_hubs` has all of them on pipes
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_the_whole_story_with_version_1(node_clients: NodeClients, serving: Serving, way: Any) -> None:
     told = await way(node_clients, serving, "typescript_1.mjs")
     check(told, serving.directory)
     assert told["server"]["name"] == "helmsman"
 
 
-@pytest.mark.parametrize("way", [over_pipes, over_http])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("era", "protocol"), ERAS)
 async def test_the_whole_story_with_version_2(
     node_clients: NodeClients, serving: Serving, way: Any, era: str, protocol: str
@@ -46,12 +49,12 @@ async def test_the_whole_story_with_version_2(
     assert told["protocol"] == protocol
 
 
-@pytest.mark.parametrize("way", [over_pipes, over_http])
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_person_answers_in_a_form_of_version_1(node_clients: NodeClients, serving: Serving, way: Any) -> None:
     check(await way(node_clients, serving, "typescript_1.mjs", elicits=True), serving.directory, asked_in_form=True)
 
 
-@pytest.mark.parametrize("way", [over_pipes, over_http])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("era", "protocol"), ERAS)
 async def test_a_person_answers_in_a_form_of_version_2(
     node_clients: NodeClients, serving: Serving, way: Any, era: str, protocol: str

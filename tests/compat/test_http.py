@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.rare,
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to end a server by"),
 ]

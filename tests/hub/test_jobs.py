@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.long,
+    pytest.mark.rare,
     pytest.mark.needs_git,
     pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here."),
 ]

@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=[0o022, 0o007], ids=oct)
+@pytest.fixture(params=[pytest.param(0o022, marks=pytest.mark.rare), 0o007], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     before = os.umask(request.param)
     yield request.param

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.rare
 
 OPTIONS = ("-p", "helmsman.testing.plugin", "-p", "no:cacheprovider", "-p", "no:xdist")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from helmsman.worktrees import Worktree
 
-pytestmark = [pytest.mark.long, pytest.mark.needs_git]
+pytestmark = [pytest.mark.rare, pytest.mark.needs_git]
 
 
 def whole_story(directory: Path, state_dir: Path) -> Worktree:
