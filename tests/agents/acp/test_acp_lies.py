@@ -95,7 +95,7 @@ def test_no_answer_means_anything_but_what_it_says() -> None:
     params = {"toolCall": call, "options": OPTIONS}
     question = read_question(params, {}, ASKING)
     assert (question.type, question.details["command"]) == ("command_approval", "rm x")
-    assert write_answer(params, (Choice("blue"),)) == refusing(params)
+    assert write_answer(params, question, (Choice("blue"),)) == refusing(params)
     both = [{**option, "optionId": "same"} for option in OPTIONS]
     assert refusing({"options": both}) == {"outcome": {"outcome": "cancelled"}}
     assert read_question({**params, "options": both}, {}, ASKING).prompts[0].options == ("deny", "abort")

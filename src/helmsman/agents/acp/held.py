@@ -482,7 +482,7 @@ class HeldSession:
             self._ask(turn, untold)
         for waiting in [one for one in self.questions.values() if one.call_id == call_id]:
             shown, now = waiting.question, self._read(turn, waiting, waiting.times + 1)
-            if shown is not None and (now.type, now.details) != (shown.type, shown.details):
+            if shown is not None and _said(now) != _said(shown):
                 waiting.times += 1
                 waiting.question = now
                 del self.questions[shown.id]
@@ -521,10 +521,10 @@ class HeldSession:
             QuestionNotOpen: It was answered, or its turn has ended.
         """
         waiting = self.questions.pop(question.id, None)
-        if waiting is None or self.process is None:
+        if waiting is None or waiting.question is None or self.process is None:
             raise not_open(question)
         turn, request = self.turn, waiting.request
-        result = permissions.write_answer(request.params, choices)
+        result = permissions.write_answer(request.params, waiting.question, choices)
         granted = result not in (permissions.CANCELLED, permissions.refusing(request.params))
         if turn is not None and not granted:
             turn.decline(request)
@@ -551,6 +551,11 @@ class HeldSession:
         self._router.deliver(
             QuestionClosed(session_id=self.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
         )
+
+
+def _said(question: Question) -> tuple[object, ...]:
+    """All that whoever answers it is shown."""
+    return question.type, question.prompts, question.details
 
 
 def not_open(question: Question) -> QuestionNotOpen:
