@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from helmsman import Helmsman, load_settings
@@ -440,3 +441,20 @@ async def test_a_cost_that_is_told_as_a_sum_is_the_turns_own_and_of_a_loaded_ses
         loaded = Followed(engine, session.session_id)
         assert await told(engine, loaded, "second", 1) == []
         assert await told(engine, loaded, "third", 2) == [0.5]
+
+
+async def test_a_message_to_a_session_whose_process_is_just_being_ended_is_not_lost(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path) as engine, anyio.create_task_group() as tasks:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        held = engine._sessions[session.session_id]
+        tasks.start_soon(engine._stop, held)  # as one that was idle for long
+        while not held.leaving:
+            await anyio.lowlevel.checkpoint()
+        assert held.process is not None
+        await engine.run_turn(session.session_id, options, TurnInput(text="hello again"))
+        assert (await session.end(2)).outcome == "completed"
+    assert len(fake.asked_for("session/load")) == 1

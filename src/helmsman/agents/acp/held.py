@@ -137,6 +137,11 @@ class HeldSession:
         """Whether something holds the process to what the session may write."""
         return self.confinement is not None
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether its process is there for a moment only, and nothing is to be begun in it."""
+        return self.stopped or self.leaving
+
     def opened(self) -> Opened:
         """As whoever asked for it is told."""
         options = self.options
