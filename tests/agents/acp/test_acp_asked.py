@@ -14,14 +14,13 @@ from helmsman.errors import EngineRefused, InvalidInput, InvalidSetting, Session
 from helmsman.model.events import ItemUpdated, QuestionAsked
 from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
-from helmsman.testing.fake_acp_agent import asks, refuses, says, updates
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, refuses, says, updates
 from tests.agents.acp.test_acp_engine import Fake, begin, engine_of, fake, options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.model.options import SessionOptions
-    from helmsman.testing.fake_acp_agent import FakeAcpAgent
 
 pytestmark = pytest.mark.anyio
 
@@ -191,6 +190,27 @@ async def test_a_picture_goes_with_the_prompt_and_one_that_cannot_be_read_is_nam
 
 class _WithModels(Fake):
     model_by = "set_model"
+
+
+class _Reading(_WithModels):
+    reading_mode = "read"
+
+
+async def test_a_mode_that_was_set_for_a_turn_that_was_refused_does_not_stay(
+    options: SessionOptions, tmp_path: Path
+) -> None:
+    fake = FakeAcpAgent(tmp_path / "fake", modes=("ask", "read"))
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path, _Reading()) as engine:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        with pytest.raises(EngineRefused, match="set_model"):
+            await engine.run_turn(
+                session.session_id, replace(options, writes="nothing", model="unknown"), TurnInput(text="hello")
+            )
+        await engine.run_turn(session.session_id, options, TurnInput(text="hello"))
+        await session.end(2)
+    assert [one["modeId"] for one in fake.asked_for("session/set_mode")] == ["ask", "read", "ask"]
 
 
 async def test_a_session_does_not_begin_on_another_model_than_was_asked_for(

@@ -115,7 +115,7 @@ class HeldSession:
         self.left_turn: str | None = None
         """The turn that an earlier owner has left, for as long as nobody has asked for it; it may have ended."""
         self.was_left = False
-        """Whether it is not known by what options its process was started."""
+        """Whether it is not known by what options its process was started, or is set up now."""
         self.questions: dict[str, OpenRequest] = {}
         self.untold: dict[str, OpenRequest] = {}
         """What is asked of calls of which the agent has not said yet what the tool is given."""
@@ -170,6 +170,7 @@ class HeldSession:
             EngineStartFailed: It does not take the mode that is needed for it to ask.
         """
         access = self._profile.access(options)
+        self.was_left = True  # if not all of it is taken, the next turn sets it again, whatever its options
         if access.mode is not None:
             await self._set("session/set_mode", "the mode", access.mode, modeId=access.mode)
         for name, value in self._profile.asking_options.items():
