@@ -93,8 +93,11 @@ class UntoldEnds(ABC):
             await anyio.sleep(_RECORD_POLL)
 
     async def _is_there(self, engine: Engine | None, agent: str) -> bool:
-        """Whether an engine that we have lost still runs; one that ends with us has ended."""
-        if engine is None or engine.id is None:
+        """Whether an engine that we have lost still runs; one that ends with us has ended.
+
+        Of one that is not lost, it is the session's own process that has ended.
+        """
+        if engine is None or engine.id is None or engine.lost is None:
             return False
         return await anyio.to_thread.run_sync(self.agents[agent].engine_is_alive, self.settings, engine.id)
 
