@@ -1,4 +1,4 @@
-"""A turn whose engine is gone is over: at once where nobody can write down any more how it ended."""
+"""A turn whose engine is gone is over: at once where nobody can write down any more how it ended, and when we close."""
 
 from __future__ import annotations
 
@@ -45,3 +45,17 @@ async def test_the_end_of_one_process_is_told_at_once_though_others_of_its_engin
             await session.wait()
         assert session.error is not None
         assert session.error.message == "It crashed."
+
+
+async def test_it_is_told_also_if_we_close_before_anybody_knows_how_the_turn_has_ended(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path)
+        agent.engines[-1].die()
+        await anyio.sleep(0.2)
+        assert session.state.is_running  # it is looked for its end
+    assert session.error is not None
+    async with Helmsman(settings, agents=[agent]) as helm:
+        (task,) = (await helm.tasks.list())[0]
+        assert task.status == "failed"
