@@ -140,3 +140,15 @@ async def test_others_can_be_started_while_one_is_waited_for_and_it_goes_when_it
         waiting.join(30)
     MountPoints(sandbox.home.parent).clear()  # by whomever
     assert not [*repo.iterdir()]
+
+
+async def test_what_is_mounted_is_known_by_whatever_name_its_place_was_given(sandbox: Sandbox, tmp_path: Path) -> None:
+    repo, link = tmp_path / "repo", tmp_path / "link"
+    repo.mkdir()
+    link.symlink_to(repo)
+    with running(sandbox, "one", link):
+        abandon(sandbox, "one")
+        MountPoints(sandbox.home.parent).clear()
+        assert (repo / ".codex").is_dir()  # it runs, and is to go on holding
+    MountPoints(sandbox.home.parent).clear()
+    assert not [*repo.iterdir()]

@@ -52,7 +52,7 @@ class MountPoints:
 
     def expect(self, name: str, paths: Iterable[Path]) -> None:
         """A sandbox of this name is about to be started: it makes those of these directories that are not there."""
-        named = [str(path) for path in paths]
+        named = [str(path.parent.resolve() / path.name) for path in paths]  # as the kernel says where a mount is
         self._place.mkdir(mode=0o700, exist_ok=True)
         with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
             others = frozenset[str]().union(*(expected.paths for expected in self._read()))
