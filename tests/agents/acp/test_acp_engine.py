@@ -12,6 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.agents.acp.confined import clear_away
 from helmsman.agents.acp.engine import open_acp_engine
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.base.processes import with_variable
@@ -458,3 +459,19 @@ async def test_a_message_to_a_session_whose_process_is_just_being_ended_is_not_l
         await engine.run_turn(session.session_id, options, TurnInput(text="hello again"))
         assert (await session.end(2)).outcome == "completed"
     assert len(fake.asked_for("session/load")) == 1
+
+
+async def test_of_homes_that_nobody_uses_only_those_are_removed_and_nothing_that_a_link_leads_to(
+    tmp_path: Path,
+) -> None:
+    places, other = tmp_path / "agents", tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("mine", encoding="utf-8")
+    os.utime(other, (0, 0))
+    homes = places / "homes"
+    (homes / "old" / "home").mkdir(parents=True)
+    os.utime(homes / "old", (0, 0))
+    (homes / "link").symlink_to(other)
+    clear_away(places)
+    assert not (homes / "old").exists()
+    assert (other / "file").exists()
