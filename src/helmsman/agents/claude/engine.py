@@ -507,8 +507,10 @@ class ClaudeEngine(Engine):
         while session.process is running:
             left = session.last_used + IDLE_SECONDS - anyio.current_time()
             if session.turn is None and left <= 0:
-                await self._end_process(session)
-                return
+                async with session.starting:  # who begins a turn now waits for its end, and has another one
+                    if session.is_idle_in(running):
+                        await self._end_process(session)
+                        return
             await anyio.sleep(IDLE_SECONDS if session.turn is not None else left)
 
     async def _end_process(self, session: LiveSession) -> None:
