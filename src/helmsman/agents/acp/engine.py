@@ -402,7 +402,9 @@ class AcpEngine(Engine):
             self._router.engine_gone(Failure(code=self._lost.code, message=self._lost.message, retryable=True))
 
     async def _leave(self, session: HeldSession) -> None:
-        if session.turn is None and session.left_turn is None:
+        if session.stopped and session.turn is not None:
+            session.end(session.turn)  # it is not for the next hub to find out that it does not ask
+        if session.stopped or (session.turn is None and session.left_turn is None):
             await self._stop(session)
         else:
             session.scope.cancel()
