@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from helmsman import load_settings
@@ -55,6 +58,13 @@ def end(sandbox: Sandbox, name: str) -> None:
     clear_up(sandbox.home.parent, f"{name}-{os.getpid()}")
 
 
+def abandon(sandbox: Sandbox, name: str) -> Path:
+    """As if whoever has started it were gone."""
+    (noted,) = (path for path in (sandbox.home.parent / "mount-points").iterdir() if path.name.startswith(name))
+    noted.write_text(noted.read_text(encoding="utf-8").replace(f"[{os.getpid()},", "[1,"), encoding="utf-8")
+    return noted
+
+
 async def test_of_a_sandbox_that_was_killed_nothing_is_left_but_what_was_there_before(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -89,10 +99,56 @@ async def test_what_a_killed_helmsman_has_left_goes_at_the_next_chance(sandbox: 
     repo = tmp_path / "repo"
     repo.mkdir()
     with running(sandbox, "one", repo):
-        (noted,) = (path for path in (sandbox.home.parent / "mount-points").iterdir() if path.name.startswith("one"))
-        noted.write_text(noted.read_text(encoding="utf-8").replace(f"[{os.getpid()},", "[1,"), encoding="utf-8")
+        noted = abandon(sandbox, "one")
         MountPoints(sandbox.home.parent).clear()
         assert (repo / ".codex").is_dir()  # it outlives who started it
     MountPoints(sandbox.home.parent).clear()
     assert not [*repo.iterdir()]
     assert not noted.exists()
+
+
+async def test_nobody_waits_for_a_sandbox_that_runs_on(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.base.mount_points._GONE_SECONDS", 20.0)
+    repo, other = tmp_path / "repo", tmp_path / "other"
+    repo.mkdir()
+    other.mkdir()
+    with running(sandbox, "one", repo):
+        abandon(sandbox, "one")
+        with running(sandbox, "two", other):
+            pass
+        began = time.monotonic()
+        end(sandbox, "two")
+        assert time.monotonic() - began < 15
+        assert not [*other.iterdir()]
+
+
+async def test_others_can_be_started_while_one_is_waited_for_and_it_goes_when_it_can(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.base.mount_points._GONE_SECONDS", 5.0)
+    monkeypatch.setattr("helmsman.base.mount_points._LOCK_SECONDS", 3.0)
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    with running(sandbox, "one", repo):
+        waiting = threading.Thread(target=end, args=(sandbox, "one"))  # said too early
+        waiting.start()
+        await anyio.sleep(0.5)
+        MountPoints(sandbox.home.parent).expect("two", [tmp_path / "elsewhere"])
+        assert waiting.is_alive()
+        waiting.join(30)
+    MountPoints(sandbox.home.parent).clear()  # by whomever
+    assert not [*repo.iterdir()]
+
+
+async def test_what_is_mounted_is_known_by_whatever_name_its_place_was_given(sandbox: Sandbox, tmp_path: Path) -> None:
+    repo, link = tmp_path / "repo", tmp_path / "link"
+    repo.mkdir()
+    link.symlink_to(repo)
+    with running(sandbox, "one", link):
+        abandon(sandbox, "one")
+        MountPoints(sandbox.home.parent).clear()
+        assert (repo / ".codex").is_dir()  # it runs, and is to go on holding
+    MountPoints(sandbox.home.parent).clear()
+    assert not [*repo.iterdir()]

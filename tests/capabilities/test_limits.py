@@ -19,12 +19,13 @@ from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
 from helmsman.shapes.session_status import session_status
 from helmsman.steering.shared import Shared
 from helmsman.tasks.database import Fence
-from tests.played import PlayedAgent
+from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from helmsman.agents.protocol import Begun
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
@@ -243,6 +244,31 @@ async def limited(helm: Helmsman, agent: PlayedAgent, directory: Path) -> Sessio
     session = await helm.start("work", cwd=directory, on_limit="wait")
     agent.engines[-1].end("failed", REACHED)
     return session
+
+
+async def test_what_its_agent_never_heard_of_goes_on_in_its_session_with_the_next_hub(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlayedEngine, "id", "kept")
+    monkeypatch.setattr(PlayedEngine, "told", lambda _self, _session_id: "kept 3")
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
+    async with hub(agent, settings, 1) as (helm, _):
+        session = await helm.start("work", cwd=tmp_path, on_limit="wait")
+        agent.engines[-1].emit(UsageReported(session_id=session.id, last=Usage(10, 0, 5, 0)))
+        agent.engines[-1].end("failed", REACHED)
+        task = await until(helm, session, is_waiting)
+
+        async def never(*_: object) -> Begun:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        monkeypatch.setattr(PlayedEngine, "run_turn", never)  # as if the hub died just before
+        await helm.extras.limits.go_on(task)
+        task = await until(helm, session, lambda one: one.told is not None and one.waiting_for is None)
+        again = await helm.take_back(task)
+        assert again is not None
+        assert (again.is_waiting, again.session_id) == (True, session.id)
+        assert helm.ledger.used_before(task.id) == Usage(10, 0, 5, 0)
 
 
 async def test_a_step_whose_turn_goes_on_later_has_failed_and_names_the_task_that_does(

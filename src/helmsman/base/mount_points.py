@@ -29,7 +29,9 @@ _PLACE: Final = "mount-points"
 _LOCK: Final = ".lock"
 _LOCK_SECONDS: Final = 10.0
 _GONE_SECONDS: Final = 2.0
-_GONE_POLL: Final = 0.02
+_GONE_POLL: Final = 0.05
+_NOBODY: Final = Process(0, "")
+"""Who has started a sandbox that is over, and is still to be removed."""
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 """How the kernel writes a space, and what else would end a field."""
 
@@ -50,7 +52,7 @@ class MountPoints:
 
     def expect(self, name: str, paths: Iterable[Path]) -> None:
         """A sandbox of this name is about to be started: it makes those of these directories that are not there."""
-        named = [str(path) for path in paths]
+        named = [str(path.parent.resolve() / path.name) for path in paths]  # as the kernel says where a mount is
         self._place.mkdir(mode=0o700, exist_ok=True)
         with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
             others = frozenset[str]().union(*(expected.paths for expected in self._read()))
@@ -61,16 +63,21 @@ class MountPoints:
         """Remove what the sandboxes of these names have left, and those whose starter is gone. What fails is tried again."""
         if not self._place.is_dir():
             return
-        with suppress(OSError), file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
+        deadline = time.monotonic() + (_GONE_SECONDS if ended else 0.0)
+        with suppress(OSError):
+            awaited = self._remove(ended)
+            while awaited and time.monotonic() < deadline:  # what was killed inside may take a moment to be gone
+                time.sleep(_GONE_POLL)  # without the lock: others are about to start theirs
+                awaited &= self._remove()
+
+    def _remove(self, ended: tuple[str, ...] = ()) -> frozenset[str]:
+        """Remove what can be; what cannot yet, of those that have `ended` or, where none are named, of all."""
+        with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
             found = self._read()
             over = [one for one in found if one.file.name in ended or not one.starter.is_alive()]
             in_use = frozenset[str]().union(*(one.paths for one in found if one not in over))
             left = [path for one in over for path in one.paths if path not in in_use and os.path.lexists(path)]
             mounted = _mounted_among(left)
-            deadline = time.monotonic() + (_GONE_SECONDS if ended else 0.0)
-            while mounted and time.monotonic() < deadline:  # what was killed inside may take a moment to be gone
-                time.sleep(_GONE_POLL)
-                mounted = _mounted_among(left)
             for path in left:
                 if path not in mounted:
                     with suppress(OSError):  # somebody has put something into it
@@ -78,6 +85,10 @@ class MountPoints:
             for one in over:
                 if not one.paths & mounted:
                     one.file.unlink(missing_ok=True)
+                elif one.starter != _NOBODY:  # the next one of this name is another
+                    replace_file(one.file, json.dumps([_NOBODY, sorted(one.paths)]), durable=False)
+            asked = [one.paths for one in over if not ended or one.file.name in ended]
+            return mounted & frozenset[str]().union(*asked)
 
     def _read(self) -> list[_Expected]:
         found: list[_Expected] = []

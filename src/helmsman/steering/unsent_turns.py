@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.errors import EngineLost
+from helmsman.model.events import Usage
 from helmsman.tasks.model import ASKED, OPENED, TOLD, TaskChanges
 from helmsman.tasks.registry import Registry
 
@@ -97,6 +98,8 @@ class UnsentTurns(ABC):
             )
             await self._ledger.write()
             return await self._ledger.registry(partial(Registry.get, task_id=task.id))
+        if task.used_before != Usage():
+            self._ledger.spent_before(task.id, task.used_before)
         again = partial(
             Registry.update,
             task_id=task.id,

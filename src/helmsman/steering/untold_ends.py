@@ -74,6 +74,13 @@ class UntoldEnds(ABC):
         except Exception:  # or nobody would be told at all
             log.exception("how the last turn of session %s has ended is not known", session.id)
             turn = None
+        except anyio.get_cancelled_exc_class():
+            if self._shared.fence is None:  # else the next hub looks
+                self._take_end(session, gone, task_id, None)
+            raise
+        self._take_end(session, gone, task_id, turn)
+
+    def _take_end(self, session: Session, gone: EngineGone, task_id: str | None, turn: RecordedTurn | None) -> None:
         if self._ledger.running_task(session.id) != task_id:
             return  # it was ended meanwhile, and another one may run in another engine
         for event in () if turn is None or not session.state.is_running else _end_of(session, turn):
@@ -93,8 +100,11 @@ class UntoldEnds(ABC):
             await anyio.sleep(_RECORD_POLL)
 
     async def _is_there(self, engine: Engine | None, agent: str) -> bool:
-        """Whether an engine that we have lost still runs; one that ends with us has ended."""
-        if engine is None or engine.id is None:
+        """Whether an engine that we have lost still runs; one that ends with us has ended.
+
+        Of one that is not lost, it is the session's own process that has ended.
+        """
+        if engine is None or engine.id is None or engine.lost is None:
             return False
         return await anyio.to_thread.run_sync(self.agents[agent].engine_is_alive, self.settings, engine.id)
 

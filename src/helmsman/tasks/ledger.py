@@ -391,9 +391,9 @@ class Ledger:
             running.note_if_stopped, running.note_if_over = if_stopped, if_over
 
     def go_on_later(self, session_id: str, changes: TaskChanges) -> None:
-        """The task of the running turn is not over when that ends: it goes on with another one."""
+        """The task of the running turn is not over when that ends: it goes on with another one, in this session."""
         running = self._running[session_id]
-        running.later = changes
+        running.later = {**changes, "metadata": {**changes.get("metadata", {}), OPENED: None}}
         self._spent[running.id] = running.spent
 
     def spent_before(self, task_id: str, usage: Usage | None) -> None:

@@ -11,16 +11,16 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.errors import EngineRefused, InvalidInput, InvalidSetting, SessionIdle
+from helmsman.model.events import ItemUpdated, QuestionAsked
 from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
-from helmsman.testing.fake_acp_agent import asks, refuses, says
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, refuses, says, updates
 from tests.agents.acp.test_acp_engine import Fake, begin, engine_of, fake, options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.model.options import SessionOptions
-    from helmsman.testing.fake_acp_agent import FakeAcpAgent
 
 pytestmark = pytest.mark.anyio
 
@@ -102,6 +102,55 @@ async def test_words_are_no_way_around_a_question_about_a_command(
         assert (await session.end()).outcome == "interrupted"
 
 
+async def test_what_is_asked_in_words_stays_so_whatever_else_is_said_of_the_call(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    more = [{"toolCallId": "call-ask", "status": "in_progress", "_meta": {"toolName": "ask"}}]
+    fake.on("paint", asks("other", "ask", _meta=_QUESTIONS, meanwhile=more, allowed=[says("I see")]))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "paint it")
+        question = await session.question()
+        await session.until(lambda event: isinstance(event, ItemUpdated))
+        await engine.answer(question, (Choice("blue"), Choice("for the sea")))
+        await session.end()
+        assert len([event for event in session.events if isinstance(event, QuestionAsked)]) == 1
+
+
+async def test_a_no_to_what_became_a_command_is_no_answer_in_words(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    now = {"toolCallId": "call-ask", "kind": "execute", "title": "rm x", "rawInput": {"command": "rm x"}}
+    fake.on(
+        "paint", asks("other", "ask", _meta=_QUESTIONS, meanwhile=[now], allowed=[says("gone")], refused=[says("kept")])
+    )
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "paint it")
+        assert (await session.question()).type == "user_input"
+        question = await session.question(2)
+        assert (question.type, question.details["command"]) == ("command_approval", "rm x")
+        await engine.answer(question, (Choice("deny"),))
+        await session.end()
+    (answer,) = [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one]
+    assert answer == {"outcome": {"outcome": "selected", "optionId": "no"}}
+
+
+async def test_a_call_that_was_said_to_be_a_command_is_not_asked_about_in_words(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    begun = {"sessionUpdate": "tool_call", "toolCallId": "call-rm x", "kind": "execute", "title": "rm x"}
+    ask = asks("execute", "rm x", rawInput={"command": "rm x"}, _meta=_QUESTIONS, refused=[says("kept")])
+    del ask["ask"]["toolCall"]["kind"]  # it was said before
+    fake.on("run", updates(begun), ask)
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "run it")
+        question = await session.question()
+        assert (question.type, question.details["command"]) == ("command_approval", "rm x")
+        await engine.answer(question, (Choice("deny"),))
+        await session.end()
+    (answer,) = [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one]
+    assert answer == {"outcome": {"outcome": "selected", "optionId": "no"}}
+
+
 async def test_nobody_is_steered_where_nothing_runs(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
@@ -141,6 +190,27 @@ async def test_a_picture_goes_with_the_prompt_and_one_that_cannot_be_read_is_nam
 
 class _WithModels(Fake):
     model_by = "set_model"
+
+
+class _Reading(_WithModels):
+    reading_mode = "read"
+
+
+async def test_a_mode_that_was_set_for_a_turn_that_was_refused_does_not_stay(
+    options: SessionOptions, tmp_path: Path
+) -> None:
+    fake = FakeAcpAgent(tmp_path / "fake", modes=("ask", "read"))
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path, _Reading()) as engine:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        with pytest.raises(EngineRefused, match="set_model"):
+            await engine.run_turn(
+                session.session_id, replace(options, writes="nothing", model="unknown"), TurnInput(text="hello")
+            )
+        await engine.run_turn(session.session_id, options, TurnInput(text="hello"))
+        await session.end(2)
+    assert [one["modeId"] for one in fake.asked_for("session/set_mode")] == ["ask", "read", "ask"]
 
 
 async def test_a_session_does_not_begin_on_another_model_than_was_asked_for(

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.agents.acp.confined import clear_away
 from helmsman.agents.acp.engine import open_acp_engine
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.base.processes import with_variable
@@ -440,3 +442,36 @@ async def test_a_cost_that_is_told_as_a_sum_is_the_turns_own_and_of_a_loaded_ses
         loaded = Followed(engine, session.session_id)
         assert await told(engine, loaded, "second", 1) == []
         assert await told(engine, loaded, "third", 2) == [0.5]
+
+
+async def test_a_message_to_a_session_whose_process_is_just_being_ended_is_not_lost(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path) as engine, anyio.create_task_group() as tasks:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        held = engine._sessions[session.session_id]
+        tasks.start_soon(engine._stop, held)  # as one that was idle for long
+        while not held.leaving:
+            await anyio.lowlevel.checkpoint()
+        assert held.process is not None
+        await engine.run_turn(session.session_id, options, TurnInput(text="hello again"))
+        assert (await session.end(2)).outcome == "completed"
+    assert len(fake.asked_for("session/load")) == 1
+
+
+async def test_of_homes_that_nobody_uses_only_those_are_removed_and_nothing_that_a_link_leads_to(
+    tmp_path: Path,
+) -> None:
+    places, other = tmp_path / "agents", tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("mine", encoding="utf-8")
+    os.utime(other, (0, 0))
+    homes = places / "homes"
+    (homes / "old" / "home").mkdir(parents=True)
+    os.utime(homes / "old", (0, 0))
+    (homes / "link").symlink_to(other)
+    clear_away(places)
+    assert not (homes / "old").exists()
+    assert (other / "file").exists()

@@ -26,6 +26,7 @@ from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     EngineGone,
+    Notice,
     TurnEnded,
     Usage,
     UsageReported,
@@ -297,3 +298,14 @@ def test_pieces_are_joined_and_nothing_else() -> None:
     messages = [piece("a"), piece("b"), piece("Info: x"), piece("c"), piece("d"), piece("e", "agent_thought_chunk")]
     said = [one["params"]["update"]["content"]["text"] for one in joined(Copilot(), [*messages, {"id": 1}])[:-1]]
     assert said == ["ab", "Info: x", "cd", "e"]
+
+
+async def test_one_that_might_not_ask_any_more_is_not_left_to_the_next_hub(place: Place, tmp_path: Path) -> None:
+    place.fake = FakeAcpAgent(tmp_path / "deaf", deaf=True)
+    place.fake.on("change", updates({"sessionUpdate": "current_mode_update", "currentModeId": "wild"}), waits())
+    async with place.hub(1).open_engine(place.settings, place.env) as engine:
+        assert isinstance(engine, AcpEngine)
+        followed = await begun(engine, place.options, "change it")
+        await followed.until(lambda event: isinstance(event, Notice))
+    assert [event.outcome for event in followed.events if isinstance(event, TurnEnded)] == ["failed"]
+    await _until(lambda: not any(record.is_running for record in read_records(place.settings.state_dir)))

@@ -9,8 +9,8 @@ import pytest
 
 from helmsman.agents.acp.permissions import Asking, read_question, refusing, write_answer
 from helmsman.agents.acp.profiles import OwnAgent
-from helmsman.errors import QuestionNotOpen
-from helmsman.model.events import QuestionAsked
+from helmsman.errors import QuestionNotOpen, SessionIdle
+from helmsman.model.events import Notice, QuestionAsked
 from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates, waits
@@ -95,7 +95,7 @@ def test_no_answer_means_anything_but_what_it_says() -> None:
     params = {"toolCall": call, "options": OPTIONS}
     question = read_question(params, {}, ASKING)
     assert (question.type, question.details["command"]) == ("command_approval", "rm x")
-    assert write_answer(params, (Choice("blue"),)) == refusing(params)
+    assert write_answer(params, question, (Choice("blue"),)) == refusing(params)
     both = [{**option, "optionId": "same"} for option in OPTIONS]
     assert refusing({"options": both}) == {"outcome": {"outcome": "cancelled"}}
     assert read_question({**params, "options": both}, {}, ASKING).prompts[0].options == ("deny", "abort")
@@ -169,6 +169,21 @@ async def test_one_that_might_not_ask_any_more_is_stopped_and_asks_again_afterwa
     )
     asked_for = [one["method"] for one in fake.received if "method" in one]
     assert asked_for[-3:] == ["session/load", "session/set_mode", "session/prompt"]
+
+
+@pytest.mark.anyio
+async def test_one_that_might_not_ask_any_more_is_told_nothing_until_it_has_ended(
+    options: SessionOptions, tmp_path: Path
+) -> None:
+    fake = FakeAcpAgent(tmp_path / "deaf", deaf=True)
+    fake.on("change", updates({"sessionUpdate": "current_mode_update", "currentModeId": "wild"}), waits())
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "change it")
+        await session.until(lambda event: isinstance(event, Notice))
+        with pytest.raises(SessionIdle, match="as a new message"):
+            await engine.steer(session.session_id, "faster")
+        assert (await session.end()).outcome == "failed"
+    assert len(fake.asked_for("session/prompt")) == 1
 
 
 @pytest.mark.anyio

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,16 +12,20 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.agents.claude.pipes import ChildPipe
 from helmsman.agents.claude.questions import read_question
 from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.sandbox import remove_scratch, scratch_of
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.base.mount_points import MountPoints
 from helmsman.base.processes import kill, with_variable
 from helmsman.errors import InvalidInput
 from helmsman.testing import always, call, run, say
 from tests.agents.claude.test_story import SECONDS, ended, next_question, opened, place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from helmsman import Session
     from helmsman.model.questions import Question
     from helmsman.testing import ModelRequest, ScriptedModel
@@ -96,6 +101,62 @@ async def test_of_a_sandbox_that_is_killed_with_its_claude_nothing_is_left_in_th
         await ended(session)
     assert [path.name for path in place.repo.iterdir() if path.is_dir()] == [".git"]
     assert not [*place.home.rglob(".codex")]
+
+
+@pytest.mark.anyio
+async def test_the_next_process_of_a_session_is_started_when_the_last_one_has_been_cleared_up_after(
+    place: Place, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    expect, clear = MountPoints.expect, MountPoints.clear
+
+    def expect_and_tell(points: MountPoints, name: str, paths: Iterable[Path]) -> None:
+        order.append("started")
+        expect(points, name, paths)
+
+    def clear_slowly(points: MountPoints, *ended: str) -> None:
+        if ended:
+            time.sleep(3)
+        clear(points, *ended)
+        order.extend("cleared" for _ in ended)
+
+    monkeypatch.setattr(MountPoints, "expect", expect_and_tell)
+    monkeypatch.setattr(MountPoints, "clear", clear_slowly)
+    model.on("first", run("touch first.txt"), say("never said"))
+    model.on("then", say("here I am"))
+    async with opened(place) as helm:
+        session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
+        await next_question(session)
+        kill(with_variable("TMPDIR", str(scratch_of(session.id))))
+        await ended(session)
+        await session.say("then")
+        await ended(session)
+        assert order == ["started", "cleared", "started"]
+
+
+@pytest.mark.anyio
+async def test_a_message_to_a_session_whose_idle_process_is_just_being_ended_goes_to_the_next_one(
+    place: Place, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, end = anyio.Event(), ChildPipe.end
+
+    async def end_and_tell(pipe: ChildPipe) -> None:
+        ending.set()
+        await anyio.sleep(0.1)
+        await end(pipe)
+
+    monkeypatch.setattr(ChildPipe, "end", end_and_tell)
+    monkeypatch.setattr("helmsman.agents.claude.engine.IDLE_SECONDS", 1.0)
+    model.on("first", say("here"))
+    model.on("then", say("here I am"))
+    async with opened(place) as helm:
+        session = await helm.start("first", cwd=place.repo, agent="claude", unenforced=True)
+        await ended(session)
+        with anyio.fail_after(SECONDS):
+            await ending.wait()
+        await session.say("then")
+        await ended(session)
+        assert (session.error, session.result) == (None, "here I am")
 
 
 @pytest.mark.anyio

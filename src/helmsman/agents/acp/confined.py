@@ -43,7 +43,7 @@ class PrivateHome:
     """The home of one process in a sandbox, among these places in the state directory. Methods block, briefly."""
 
     def __init__(self, places: Path, name: str) -> None:
-        self._place = (places / _HOMES / name).resolve()
+        self._place = (places / _HOMES).resolve() / name  # itself: what a link leads to is not ours to remove
         self._state_dir = places.parent
         self.path = self._place / _HOME
 

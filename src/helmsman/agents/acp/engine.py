@@ -232,8 +232,8 @@ class AcpEngine(Engine):
     async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
         """A session in a process that was started for these options."""
         session = self._sessions.get(session_id)
-        if session is not None and session.stopped:
-            await session.gone.wait()
+        if session is not None and session.is_ending:
+            await session.gone.wait()  # of what it was told now nobody would hear
         if session is not None and session.process is not None:
             if session.turn is not None or (session.options == options and not session.was_left):
                 return session
@@ -402,7 +402,9 @@ class AcpEngine(Engine):
             self._router.engine_gone(Failure(code=self._lost.code, message=self._lost.message, retryable=True))
 
     async def _leave(self, session: HeldSession) -> None:
-        if session.turn is None and session.left_turn is None:
+        if session.stopped and session.turn is not None:
+            session.end(session.turn)  # it is not for the next hub to find out that it does not ask
+        if session.stopped or (session.turn is None and session.left_turn is None):
             await self._stop(session)
         else:
             session.scope.cancel()
@@ -478,6 +480,8 @@ class AcpEngine(Engine):
             raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
         await process.remember_own()
         self._refuse_if_running(session_id)
+        if session.process is not process or session.is_ending:
+            raise EngineLost(f"{self._profile.title} has just ended. Send the message again to start it.")
         running = await session.begin(content)
         notes = note_on(turn.text, self._profile.title)
         if turn.effort is not None:
@@ -494,7 +498,7 @@ class AcpEngine(Engine):
         self._check()
         session = self._sessions.get(session_id)
         turn = None if session is None else session.turn
-        if session is None or turn is None or session.process is None:
+        if session is None or turn is None or session.process is None or session.is_ending:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         match self._profile.steering:
             case "second prompt":

@@ -115,7 +115,7 @@ class HeldSession:
         self.left_turn: str | None = None
         """The turn that an earlier owner has left, for as long as nobody has asked for it; it may have ended."""
         self.was_left = False
-        """Whether it is not known by what options its process was started."""
+        """Whether it is not known by what options its process was started, or is set up now."""
         self.questions: dict[str, OpenRequest] = {}
         self.untold: dict[str, OpenRequest] = {}
         """What is asked of calls of which the agent has not said yet what the tool is given."""
@@ -136,6 +136,11 @@ class HeldSession:
     def is_enforced(self) -> bool:
         """Whether something holds the process to what the session may write."""
         return self.confinement is not None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its process is there for a moment only, and nothing is to be begun in it."""
+        return self.stopped or self.leaving
 
     def opened(self) -> Opened:
         """As whoever asked for it is told."""
@@ -165,6 +170,7 @@ class HeldSession:
             EngineStartFailed: It does not take the mode that is needed for it to ask.
         """
         access = self._profile.access(options)
+        self.was_left = True  # if not all of it is taken, the next turn sets it again, whatever its options
         if access.mode is not None:
             await self._set("session/set_mode", "the mode", access.mode, modeId=access.mode)
         for name, value in self._profile.asking_options.items():
@@ -482,7 +488,7 @@ class HeldSession:
             self._ask(turn, untold)
         for waiting in [one for one in self.questions.values() if one.call_id == call_id]:
             shown, now = waiting.question, self._read(turn, waiting, waiting.times + 1)
-            if shown is not None and (now.type, now.details) != (shown.type, shown.details):
+            if shown is not None and _said(now) != _said(shown):
                 waiting.times += 1
                 waiting.question = now
                 del self.questions[shown.id]
@@ -521,10 +527,10 @@ class HeldSession:
             QuestionNotOpen: It was answered, or its turn has ended.
         """
         waiting = self.questions.pop(question.id, None)
-        if waiting is None or self.process is None:
+        if waiting is None or waiting.question is None or self.process is None:
             raise not_open(question)
         turn, request = self.turn, waiting.request
-        result = permissions.write_answer(request.params, choices)
+        result = permissions.write_answer(request.params, waiting.question, choices)
         granted = result not in (permissions.CANCELLED, permissions.refusing(request.params))
         if turn is not None and not granted:
             turn.decline(request)
@@ -551,6 +557,11 @@ class HeldSession:
         self._router.deliver(
             QuestionClosed(session_id=self.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
         )
+
+
+def _said(question: Question) -> tuple[object, ...]:
+    """All that whoever answers it is shown."""
+    return question.type, question.prompts, question.details
 
 
 def not_open(question: Question) -> QuestionNotOpen:

@@ -53,11 +53,10 @@ class Asking:
 
 def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: Asking) -> Question:
     """A request for a permission as a question. `call` is all that was known of the tool call; what is said now counts."""
-    asked = user_questions(params)
     whole = AgentCall("", dict(call))
     whole.take(mapping(params.get("toolCall")))
     call = whole.fields
-    if asked:
+    if asked := user_questions(params, text(call.get("kind"))):
         return _question(params, asking, "user_input", _user_prompts(asked), {})
     directory = asking.directory
     details: dict[str, Any]
@@ -95,10 +94,15 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
     return _question(params, asking, made, (Prompt(text=f"{asking.title} asks to {says}.", options=options),), details)
 
 
-def write_answer(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
-    """The result that carries the choices to the agent; None refuses."""
-    if (asked := user_questions(params)) and choices:
-        given = {str(index): choice.value for index, choice in enumerate(choices[: len(asked)])}
+def write_answer(
+    params: Mapping[str, Any], question: Question, choices: tuple[Choice, ...] | None
+) -> Mapping[str, Any]:
+    """The result that carries the choices to the agent; None refuses.
+
+    What they mean is what they meant in the question as it was shown: the request may read otherwise.
+    """
+    if question.type == "user_input" and choices:
+        given = {str(index): choice.value for index, choice in enumerate(choices[: len(question.prompts)])}
         chosen = allowing(params)
         return CANCELLED if chosen is None else {**_selected(chosen), "answers": given}
     if choices and choices[0].value in (APPROVE, APPROVE_SESSION) and (allowed := allowing(params)) is not None:
@@ -123,10 +127,11 @@ def refusing(params: Mapping[str, Any]) -> Mapping[str, Any]:
     return CANCELLED if rejected is None else _selected(rejected)
 
 
-def user_questions(params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What the agent asks a person in words, where that is what it asks."""
+def user_questions(params: Mapping[str, Any], kind: str = "") -> list[Mapping[str, Any]]:
+    """What the agent asks a person in words, where that is what it asks. `kind` is what is known of the call's."""
     call = mapping(params.get("toolCall"))
-    meta = mapping(call.get("_meta")) if call.get("kind") not in _ACTS else {}  # a yes in disguise
+    is_act = kind in _ACTS or call.get("kind") in _ACTS  # a yes in disguise
+    meta = {} if is_act else mapping(call.get("_meta"))
     return [mapping(one) for one in sequence(meta.get("qwenQuestions")) if isinstance(one, dict)]
 
 

@@ -78,9 +78,8 @@ class AgentCall:
         for name, value in update.items():
             if value in (None, [], {}) or name == "sessionUpdate":
                 continue
-            self.fields[name] = (
-                {**self.fields.get(name, {}), **value} if name == "rawInput" and isinstance(value, dict) else value
-            )
+            is_joined = name in ("rawInput", "_meta") and isinstance(value, dict)
+            self.fields[name] = {**mapping(self.fields.get(name)), **value} if is_joined else value
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from helmsman.agents.claude.messages import COMPACT, control, prompt_message, us
 from helmsman.agents.claude.open_sessions import refuse_if_open
 from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_kept
 from helmsman.agents.claude.questions import refused, write_answer
-from helmsman.agents.claude.starting import once_cleared, ready_command
+from helmsman.agents.claude.starting import once_cleared, ready_command, until_cleared
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.kept_records import end_left
@@ -114,6 +114,8 @@ class ClaudeEngine(Engine):
         self._said_of_itself: Mapping[str, Any] = {}
         self._told_before: dict[str, str | None] = {}
         """What processes had been told that earlier hubs have left, by their sessions."""
+        self._cleared: dict[str, anyio.Event] = {}
+        """Set when nothing is left of the last process of a session."""
         self.means = means
 
     @property
@@ -396,6 +398,7 @@ class ClaudeEngine(Engine):
             if session.process.launch == launch:
                 return session.process
             await self._end_process(session)
+        await until_cleared(self._cleared, session.id)
         if self._owner is not None:
             await anyio.to_thread.run_sync(end_left, means.settings.state_dir, CLAUDE, session.id)
         await refuse_if_open(self._stored.home, session.id)
@@ -424,7 +427,7 @@ class ClaudeEngine(Engine):
         """From the start of a process to its end."""
         async with AsyncExitStack() as stack:
             state_dir = self._bring().settings.state_dir
-            gone = once_cleared(stack, state_dir, session.id, kept=self._id is not None)
+            gone = once_cleared(stack, self._cleared, state_dir, session.id, kept=self._id is not None)
             if self._owner is None or self._id is None:
                 pipe: ClaudePipe = await stack.enter_async_context(
                     open_child_pipe(self._tasks, argv, env=env, directory=launch.directory)
@@ -457,7 +460,7 @@ class ClaudeEngine(Engine):
         activity = await anyio.to_thread.run_sync(ask_keeper, record.socket)
         epoch = 0 if self._owner is None else self._owner.epoch
         async with AsyncExitStack() as stack:
-            gone = once_cleared(stack, record.state_dir, record.session_id, kept=True)
+            gone = once_cleared(stack, self._cleared, record.state_dir, record.session_id, kept=True)
             pipe = await stack.enter_async_context(open_kept_pipe(record, epoch=epoch))
             self._told_before[record.session_id] = pipe.told
             if not any(activity):
@@ -504,8 +507,10 @@ class ClaudeEngine(Engine):
         while session.process is running:
             left = session.last_used + IDLE_SECONDS - anyio.current_time()
             if session.turn is None and left <= 0:
-                await self._end_process(session)
-                return
+                async with session.starting:  # who begins a turn now waits for its end, and has another one
+                    if session.is_idle_in(running):
+                        await self._end_process(session)
+                        return
             await anyio.sleep(IDLE_SECONDS if session.turn is not None else left)
 
     async def _end_process(self, session: LiveSession) -> None:

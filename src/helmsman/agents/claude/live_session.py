@@ -112,6 +112,10 @@ class LiveSession:
         line = () if self.forked_from.line is None else ("--resume-session-at", self.forked_from.line)
         return ("--resume", self.forked_from.session_id, "--fork-session", *line, *own)
 
+    def is_idle_in(self, running: LiveProcess) -> bool:
+        """Whether this is its process, and no turn runs in it."""
+        return self.process is running and self.turn is None
+
     def refuse_if_running(self) -> None:
         if self.turn is not None:
             raise SessionBusy(f"A turn is running in session {self.id}. Wait for it, or interrupt it.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from helmsman.agents.claude.about import Means
     from helmsman.agents.claude.access import Launch
+
+_CLEARED_SECONDS: Final = 20.0
 
 
 async def ready_command(
@@ -45,10 +47,13 @@ async def ready_command(
     return await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
 
 
-def once_cleared(stack: AsyncExitStack, state_dir: Path, session_id: str, *, kept: bool) -> anyio.Event:
+def once_cleared(
+    stack: AsyncExitStack, cleared: dict[str, anyio.Event], state_dir: Path, session_id: str, *, kept: bool
+) -> anyio.Event:
     """Set at the end of a block that is about to open a session's process, when nothing is left of its sandbox either.
 
-    Its temporary files stay, for the session's next process. One that is kept may go on when the block is left.
+    Its temporary files stay, for the session's next process, which waits for this (`until_cleared`). One that is kept may go
+    on when the block is left.
     """
 
     async def clear(kind: type[BaseException] | None, *_: object) -> None:
@@ -56,7 +61,14 @@ def once_cleared(stack: AsyncExitStack, state_dir: Path, session_id: str, *, kep
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(MountPoints(state_dir).clear, session_id)
 
-    gone = anyio.Event()
+    gone = cleared[session_id] = anyio.Event()
     stack.callback(gone.set)
     stack.push_async_exit(clear)
     return gone
+
+
+async def until_cleared(cleared: Mapping[str, anyio.Event], session_id: str) -> None:
+    """Wait until nothing is left of a session's last process: what is cleared up by its name would be the next one's."""
+    if (last := cleared.get(session_id)) is not None:
+        with anyio.move_on_after(_CLEARED_SECONDS):
+            await last.wait()
