@@ -178,7 +178,7 @@ class TooManySessions(HelmsmanError):
 
 
 class RateLimitLow(HelmsmanError):
-    """Less of the account's rate limit is left than the caller requires. Details: `remaining_percent`, `resets_at`."""
+    """Less of the account's rate limit is left than required. Details: `limit`, `remaining_percent`, `resets_at`."""
 
     code = "rate_limit_low"
     retryable = True
@@ -305,7 +305,7 @@ class StepError(HelmsmanError):
 
 
 class StepFailed(StepError):
-    """The turn failed, or the agent's own final message begins with `FAILED:`."""
+    """The turn failed, left no final message, or its final message begins with `FAILED:`."""
 
     code = "step_failed"
 

@@ -171,7 +171,7 @@ async def _wait(call: CallContext, session: Session) -> types.InputRequiredResul
 
 def _result(session: Session, remarks: Sequence[str]) -> types.CallToolResult:
     if session.status == "interrupted":
-        return _failed("The turn was interrupted. Use codex-reply to go on.", session.id)
+        return _failed("The turn was interrupted. Use codex-reply to continue.", session.id)
     if session.error is not None:
         return _failed(session.error.message, session.id)
     return _answer(session.result or "", session.id, remarks)

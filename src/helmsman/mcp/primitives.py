@@ -68,7 +68,7 @@ async def _codex_local_run(call: CallContext, args: contract.LocalRunInput) -> T
 
 @tool("Run a task in a thread", ACTS, _in_words)
 async def _codex_local_exec(call: CallContext, args: contract.LocalExecInput) -> TaskAnswer:
-    """Run a task in a thread that you will go on talking to, like opening a chat. Returns once the thread exists, with its
+    """Run a task in a thread that you will keep talking to, like opening a chat. Returns once the thread exists, with its
     thread_id: give it here again, or use _codex_local_resume. Not for work that stands alone: _codex_local_run
     returns faster."""
     if args.thread_id is None:

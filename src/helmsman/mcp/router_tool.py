@@ -496,7 +496,7 @@ async def _run(
     elif planned.task_id is not None:
         named = await tasks.find(planned.task_id)
         if named.session_id is None:
-            raise SessionNotFound(f"Task {named.id} has no session to go on with. Start anew.")
+            raise SessionNotFound(f"Task {named.id} has no session to continue. Start a new one.")
         task_id = await tasks.local.follow_up(
             named.session_id,
             planned.instruction,

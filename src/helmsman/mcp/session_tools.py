@@ -31,7 +31,7 @@ def state_in_words(output: Any) -> str:
 @tool("Start Codex on a task", ACTS, state_in_words, takes_agent=contract.AgentStartInput)
 async def codex_start(call: CallContext, args: contract.StartInput) -> contract.StartOutput:
     """Hand a coding task to Codex in a new session. Returns at once with a sessionId while Codex works on; follow it
-    with codex_wait. To go on with an existing session use codex_say; to find one, codex_list."""
+    with codex_wait. To continue an existing session use codex_say; to find one, codex_list."""
     options = {"agent": CODEX} | args.options()
     return started(await call.helm.start(args.prompt, on_question=call.on_question, **options))
 

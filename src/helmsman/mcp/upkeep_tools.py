@@ -70,7 +70,7 @@ class GoalOutput(Output):
 async def codex_fork(call: CallContext, args: ForkInput) -> ForkOutput:
     """A new session with the history of another one, to its end or to an earlier turn: for trying another way without
     losing the first. Files on disk are shared and stay as they are. Returns at once; with a message, follow it with
-    codex_wait. To go on in the same session use codex_say."""
+    codex_wait. To continue in the same session use codex_say."""
     fork = await call.helm.fork(args.session_id, args.message, from_turn=args.from_turn, on_question=call.on_question)
     return ForkOutput(session_id=fork.id, forked_from=args.session_id, status=fork.status, task_id=fork.task_id)
 

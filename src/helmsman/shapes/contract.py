@@ -137,7 +137,7 @@ class StartInput(Input):
     )
     on_limit: OnLimit | None = Field(
         None,
-        description="When the account's usage limit is reached: ask, wait (go on by itself when it is there again) or fail. "
+        description="When the account's usage limit is reached: ask, wait (resume by itself when it resets) or fail. "
         "Default: as configured.",
     )
     idempotency_key: str | None = Field(

@@ -244,7 +244,7 @@ class Profile:
         if self.not_confined:
             lacking[Capability.SANDBOX] = (
                 f"None can be put around it, since {self.not_confined}. Use another agent, or say `unenforced` to start it "
-                "without: then nothing holds what is approved."
+                "without: then what you approve can write anywhere."
             )
         return Capabilities(self.name, self.title, lacking)
 
