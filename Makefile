@@ -16,16 +16,21 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(VENV)/.runtime: pyproject.toml constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[codex,fleet]"
+
+$(VENV)/.pip: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Helmsman needs Python 3.11 or newer. Name one: make PYTHON=python3.12 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[codex,fleet]"
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+$(VENV)/.runtime: $(VENV)/.pip
+	$(INSTALL)
 	@touch $@
+
+$(VENV)/.dev: $(VENV)/.pip
+	$(INSTALL) --group dev
+	@touch $(VENV)/.runtime $@
 
 setup: $(VENV)/.dev ## Make a virtual environment with everything in it
 
