@@ -80,6 +80,8 @@ class _Program:
             threading.Thread(target=self._prompt, args=(message["id"], session_id, params, turn), daemon=True).start()
             return
         answer = self._answer(method, session_id, params)
+        for update in self._scenario["before"].get(method, ()):
+            self._update(session_id, update)
         if answer is None:
             data = {"method": method}
             self._refuse(message["id"], {"code": -32601, "message": f'"Method not found": {method}', "data": data})

@@ -187,6 +187,47 @@ async def test_one_that_might_not_ask_any_more_is_told_nothing_until_it_has_ende
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"sessionUpdate": "current_mode_update", "currentModeId": "wild"},
+        {"sessionUpdate": "config_option_update", "configOptions": [{"id": "allow_all", "currentValue": "on"}]},
+    ],
+)
+async def test_what_it_says_of_its_mode_before_that_is_set_does_not_stop_it(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, before: Mapping[str, Any]
+) -> None:
+    fake.tells_before("session/set_mode", dict(before))
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path, Optional()) as engine:
+        session = await begin(engine, options, "hello")
+        assert (await session.end()).outcome == "completed"
+        assert not [event for event in session.events if isinstance(event, Notice)]
+
+
+class Reading(Fake):
+    """One with a mode in which it changes nothing."""
+
+    reading_mode = "read"
+
+
+@pytest.mark.anyio
+async def test_a_mode_that_is_told_before_it_is_said_to_be_set_is_not_set_back(
+    options: SessionOptions, tmp_path: Path
+) -> None:
+    fake = FakeAcpAgent(tmp_path / "fake", modes=("ask", "read"))
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path, Reading()) as engine:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        fake.tells_before("session/set_mode", {"sessionUpdate": "current_mode_update", "currentModeId": "read"})
+        await engine.run_turn(session.session_id, replace(options, writes="nothing"), TurnInput(text="hello"))
+        await session.end(2)
+        assert not [event for event in session.events if isinstance(event, Notice)]
+    assert [one["modeId"] for one in fake.asked_for("session/set_mode")] == ["ask", "read"]
+
+
+@pytest.mark.anyio
 async def test_a_call_that_changes_after_it_was_shown_is_asked_about_anew(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:

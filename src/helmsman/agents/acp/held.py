@@ -128,6 +128,8 @@ class HeldSession:
         self.leaving = False
         self.stopped = False
         """It is about to be ended, since it might not ask any more."""
+        self.is_being_set = False
+        """It is being told in which mode to be: what it says of that meanwhile may be from before, and changes nothing."""
         self.option_names: frozenset[str] = frozenset()
         """The settings that the agent has for it."""
         self.model: str | None = None
@@ -171,17 +173,22 @@ class HeldSession:
         """
         access = self._profile.access(options)
         self.was_left = True  # if not all of it is taken, the next turn sets it again, whatever its options
-        if access.mode is not None:
-            await self._set("session/set_mode", "the mode", access.mode, modeId=access.mode)
-        for name, value in self._profile.asking_options.items():
-            if name in self.option_names:
-                await self._set("session/set_config_option", name, value, configId=name, value=value)
+        self.is_being_set = True
+        try:
+            if access.mode is not None:
+                await self._set("session/set_mode", "the mode", access.mode, modeId=access.mode)
+            for name, value in self._profile.asking_options.items():
+                if name in self.option_names:
+                    await self._set("session/set_config_option", name, value, configId=name, value=value)
+        finally:
+            self.is_being_set = False
+        self.access = access
         if options.model is not None and self._profile.model_by == "set_model":
             await self.ask("session/set_model", {"sessionId": self.id, "modelId": options.model})
         elif options.model is not None and self._profile.model_by == "set_config_option":
             params = {"sessionId": self.id, "configId": "model", "value": options.model}
             await self.ask("session/set_config_option", params)
-        self.options, self.access, self.was_left = options, access, False
+        self.options, self.was_left = options, False
 
     async def _set(self, method: str, name: str, wanted: str, **params: str) -> None:
         try:
@@ -362,7 +369,7 @@ class HeldSession:
 
     def _on_mode(self, mode: str | None) -> None:
         wanted = self.access.mode
-        if wanted is None or mode == wanted or self.process is None:
+        if wanted is None or mode == wanted or self.process is None or self.is_being_set:
             return
         asks_then = mode in (self._profile.asking_mode, self._profile.reading_mode)
         if not asks_then and self.access.answers != "yes":
@@ -381,7 +388,7 @@ class HeldSession:
 
     def _stop_unasking(self, what: str) -> None:
         """It might not ask any more, whoever told it so: it is ended before it goes on. The next message loads it anew."""
-        if self.process is None or self.stopped:
+        if self.process is None or self.stopped or self.is_being_set:
             return
         self.stopped = True
         message = f"{self._profile.title} changed {what}, and might not ask any more. It was stopped."
