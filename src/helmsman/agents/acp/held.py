@@ -20,7 +20,7 @@ from helmsman.agents.acp.turn import AgentTurn
 from helmsman.agents.acp.updates import TurnItems
 from helmsman.agents.prompt_words import as_words
 from helmsman.agents.protocol import Opened
-from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
+from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, texts
 from helmsman.errors import EngineLost, EngineRefused, EngineStartFailed, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
@@ -309,8 +309,8 @@ class HeldSession:
         """Note what the next owner has to know of a turn, and under which terms it runs."""
         if self.process is None:
             return
-        terms = {"mode": self.access.mode, "answers": self.access.answers, "counted": self.counted.counts}
-        self.process.note(turn={**turn.noted(), **terms})
+        terms = {"mode": self.access.mode, "answers": self.access.answers, "options": sorted(self.option_names)}
+        self.process.note(turn={**turn.noted(), **terms, "counted": self.counted.counts})
 
     def recall(self, noted: Mapping[str, Any]) -> AgentTurn | None:
         """Go on with the turn that was noted, of which all that is known comes again; None if it never began.
@@ -320,6 +320,7 @@ class HeldSession:
         process, answers = self.process, noted.get("answers")
         assert process is not None
         self.access = AgentAccess(optional_text(noted.get("mode")), answers if answers in ("no", "yes") else None)
+        self.option_names = frozenset(texts(noted.get("options")))
         self.counted = Usage(*(integer(one) or 0 for one in sequence(noted.get("counted"))[:4]))
         prompts = [(one[0], int(one[1])) for one in sequence(noted.get("prompts"))]
         waiters = [process.expect(*prompt) for prompt in prompts]
