@@ -461,6 +461,17 @@ async def test_a_message_to_a_session_whose_process_is_just_being_ended_is_not_l
     assert len(fake.asked_for("session/load")) == 1
 
 
+async def test_a_session_that_two_ask_for_at_a_time_is_loaded_once(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    async with engine_of(fake, tmp_path) as engine:
+        opened = await engine.open(options)
+    async with engine_of(fake, tmp_path) as engine, anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(engine.resume, opened.session_id, options)
+    assert len(fake.asked_for("session/load")) == 1
+
+
 async def test_of_homes_that_nobody_uses_only_those_are_removed_and_nothing_that_a_link_leads_to(
     tmp_path: Path,
 ) -> None:
