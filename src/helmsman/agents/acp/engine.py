@@ -531,7 +531,6 @@ class AcpEngine(Engine):
             await turn.ended.wait()
         if session.turn is turn:  # it does not listen, for example while it waits to ask its model again
             await self._stop(session)
-            session.turn = turn
             session.end(turn)
             return
         await process.end_commands(noted)

@@ -253,6 +253,9 @@ class HeldSession:
 
     def end(self, turn: AgentTurn) -> None:
         """The turn is over: all that is open in it is closed, and it is told once."""
+        if turn.is_told:
+            return
+        turn.is_told = True
         outcome, failure = turn.outcome(self._profile.title)
         self.withdraw_all()
         self._tell(turn.items.end(completed=outcome == "completed"))
