@@ -407,6 +407,7 @@ class AcpEngine(Engine):
     async def _leave(self, session: HeldSession) -> None:
         if session.stopped and session.turn is not None:
             session.end(session.turn)  # it is not for the next hub to find out that it does not ask
+            await session.kill()
         if session.stopped or (session.turn is None and session.left_turn is None):
             await self._stop(session)
         else:

@@ -58,8 +58,8 @@ log = logging.getLogger(__name__)
 
 _QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update"})
 """Updates that change nothing Helmsman shows. One agent sends half a megabyte of commands with each session."""
-CANCEL_SECONDS: Final = 2.0
-"""How long a turn may take to stop in an agent that is ended then."""
+CANCEL_SECONDS: Final = 0.5
+"""How long a turn may take to stop in an agent that might not ask any more, before that is killed."""
 UNTOLD_SECONDS: Final = 30.0
 """How long an agent may take to say what a tool is given that it asks about; it was seen to need a moment."""
 _BEGUN: Final = "in_progress"
@@ -407,10 +407,16 @@ class HeldSession:
         with anyio.move_on_after(CANCEL_SECONDS):
             if turn is not None:
                 await turn.ended.wait()
-        if turn is not None and self.turn is turn:
-            self.end(turn)
         self.leaving = True  # all is told
+        if turn is not None and self.turn is turn:  # it goes on, and an end in order would leave it time for that
+            await self.kill()
+            self.end(turn)
         await self._end_process()
+
+    async def kill(self) -> None:
+        """End its process, which might not ask any more, and all that has started."""
+        if self.process is not None:
+            await self.process.kill()
 
     def _warn(self, message: str) -> None:
         self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
