@@ -396,6 +396,10 @@ class Ledger:
         running.later = {**changes, "metadata": {**changes.get("metadata", {}), OPENED: None}}
         self._spent[running.id] = running.spent
 
+    def goes_on(self, task_id: str) -> bool:
+        """Whether the next turn of a task is one that it goes on with."""
+        return task_id in self._spent
+
     def spent_before(self, task_id: str, usage: Usage | None) -> None:
         """What a task that goes on had used by then."""
         self._spent[task_id] = usage or Usage()
