@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents.sandbox import Confined, clear_up, find_sandbox
 from helmsman.base.mount_points import MountPoints
+from helmsman.base.processes import running_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,3 +154,19 @@ async def test_what_is_mounted_is_known_by_whatever_name_its_place_was_given(san
         assert (repo / ".codex").is_dir()  # it runs, and is to go on holding
     MountPoints(sandbox.home.parent).clear()
     assert not [*repo.iterdir()]
+
+
+async def test_what_the_next_hub_has_begun_under_the_same_name_is_not_over_with_what_this_one_had(
+    tmp_path: Path,
+) -> None:
+    repo, state, points = tmp_path / "repo", tmp_path / "state", MountPoints(tmp_path / "state")
+    repo.mkdir()
+    state.mkdir()
+    points.expect("one", [repo / ".codex"])
+    noted = state / "mount-points" / "one"
+    _, paths = json.loads(noted.read_text(encoding="utf-8"))
+    noted.write_text(json.dumps([running_process(os.getppid()), paths]), encoding="utf-8")
+    (repo / ".codex").mkdir()  # and is about to be mounted on
+    points.clear("one")
+    assert noted.exists()
+    assert (repo / ".codex").is_dir()

@@ -271,6 +271,23 @@ async def test_what_its_agent_never_heard_of_goes_on_in_its_session_with_the_nex
         assert helm.ledger.used_before(task.id) == Usage(10, 0, 5, 0)
 
 
+async def test_what_waits_is_known_to_the_next_hub_also_if_the_limit_was_reached_at_once(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlayedEngine, "id", "kept")
+    monkeypatch.setattr(PlayedEngine, "told", lambda _self, _session_id: "kept 3")
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
+    async with hub(agent, settings, 1) as (helm, _):
+        session = await helm.start("work", cwd=tmp_path, on_limit="wait")
+        (engine,) = agent.engines
+        engine.end("completed")
+        engine.at_once = lambda: engine.end("failed", REACHED)
+        await helm.say(session.id, "more work")
+        task = await until(helm, session, is_waiting)
+        assert (task.instruction, task.told) == ("more work", None)
+        assert task.spec is not None
+
+
 async def test_a_step_whose_turn_goes_on_later_has_failed_and_names_the_task_that_does(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, worktrees
-from helmsman.capabilities.repository_commands import CommandAllowance, consent_of
+from helmsman.capabilities.repository_commands import CommandAllowance, consent_of, run_command
 from helmsman.capabilities.worktree_setup import setup_command
-from helmsman.errors import InvalidSetting
+from helmsman.errors import EngineStartFailed, InvalidSetting
 from helmsman.model.events import CommandExecution
 from helmsman.testing import run, say
 from helmsman.testing.repository import git
@@ -124,6 +124,12 @@ async def test_a_failure_is_said_and_an_interrupt_ends_it(
         await slow.interrupt()
         assert slow.status == "interrupted"
         assert slow.questions == []
+
+
+async def test_a_command_that_cannot_be_started_fails_as_any_other_does(settings: Settings, tmp_path: Path) -> None:
+    anything = CommandAllowance(writes="anything")
+    with pytest.raises(EngineStartFailed, match="Cannot run /bin/sh"):
+        await run_command("ls", tmp_path, anything, settings=settings, timeout=SECONDS, more={"ODD": "\0"})
 
 
 def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.child_process import KILL
 from helmsman.agents.child_process import MARK as CHILD_MARK
 from helmsman.agents.keeper.below import MARK as KEPT_MARK
 from helmsman.agents.keeper.owner import own_child
@@ -16,7 +17,7 @@ from helmsman.agents.keeper.places import forget, private_directory, socket_path
 from helmsman.agents.keeper.starting import start_keeper
 from helmsman.agents.kept_records import KEPT, read_record
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.base.processes import Process, descendants, started_before, started_now, with_variable
+from helmsman.base.processes import Process, descendants, kill, started_before, started_now, with_variable
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
@@ -154,6 +155,12 @@ class BelowChild:
     def now(self) -> frozenset[Process]:
         return _below(self._child.pid, CHILD_MARK, self._child.mark)
 
+    def kill_all(self) -> None:
+        """Kill it and all that runs below it, at once."""
+        found = self.now()
+        self._child.signal(KILL)
+        kill(found)
+
     def note_own(self) -> Own:
         """What there is while it has nothing to do."""
         return Own.by_age() or Own(seen=self.now())
@@ -167,6 +174,10 @@ class BelowKept:
 
     def now(self) -> frozenset[Process]:
         return _below(self._record.keeper.pid, KEPT_MARK, str(self._record.directory)) - {self._record.child}
+
+    def kill_all(self) -> None:
+        """Kill it and all that runs below it, at once; its keeper says that it is gone."""
+        kill(self.now() | {self._record.child})
 
     def note_own(self) -> Own:
         """What there is while it has nothing to do. Written down for the next owner."""

@@ -60,7 +60,10 @@ class MountPoints:
             replace_file(self._place / name, json.dumps([Process.me(), made]), durable=False)
 
     def clear(self, *ended: str) -> None:
-        """Remove what the sandboxes of these names have left, and those whose starter is gone. What fails is tried again."""
+        """Remove what our sandboxes of these names have left, and those whose starter is gone. What fails is tried again.
+
+        One of such a name that somebody else has started, as the next hub may for the same session, has not ended.
+        """
         if not self._place.is_dir():
             return
         deadline = time.monotonic() + (_GONE_SECONDS if ended else 0.0)
@@ -73,8 +76,10 @@ class MountPoints:
     def _remove(self, ended: tuple[str, ...] = ()) -> frozenset[str]:
         """Remove what can be; what cannot yet, of those that have `ended` or, where none are named, of all."""
         with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
-            found = self._read()
-            over = [one for one in found if one.file.name in ended or not one.starter.is_alive()]
+            found, me = self._read(), Process.me()
+            over = [
+                one for one in found if (one.file.name in ended and one.starter == me) or not one.starter.is_alive()
+            ]
             in_use = frozenset[str]().union(*(one.paths for one in found if one not in over))
             left = [path for one in over for path in one.paths if path not in in_use and os.path.lexists(path)]
             mounted = _mounted_among(left)

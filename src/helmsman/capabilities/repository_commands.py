@@ -20,6 +20,7 @@ import anyio.to_thread
 from helmsman.agents.child_process import open_child
 from helmsman.agents.sandbox import Confined, clear_up, find_sandbox
 from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, Unsupported
@@ -210,19 +211,17 @@ async def run_command(
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
     began, output, code = time.monotonic(), _Tail(), None
     try:
-        async with anyio.create_task_group() as tasks:
-            async with open_child(tasks, argv, env=passed, cwd=place) as child:
-                try:
-                    with anyio.move_on_after(timeout):
-                        async with anyio.create_task_group() as reading:
-                            reading.start_soon(output.read, child.stdout)
-                            code = await child.wait()
-                            reading.cancel_scope.deadline = anyio.current_time() + _OUTPUT_GRACE
-                finally:
-                    if code is None:
-                        child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
-                said = child.stderr_tail
-            tasks.cancel_scope.cancel()
+        async with background_tasks() as tasks, open_child(tasks, argv, env=passed, cwd=place) as child:
+            try:
+                with anyio.move_on_after(timeout):
+                    async with anyio.create_task_group() as reading:
+                        reading.start_soon(output.read, child.stdout)
+                        code = await child.wait()
+                        reading.cancel_scope.deadline = anyio.current_time() + _OUTPUT_GRACE
+            finally:
+                if code is None:
+                    child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
+            said = child.stderr_tail
     finally:
         if confined is not None:
             with anyio.CancelScope(shield=True):

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 
-_SENT: Final[TaskChanges] = {"spec": None, "metadata": {TOLD: None}}
+_HEARD: Final[TaskChanges] = {"metadata": {TOLD: None}}
+_SENT: Final[TaskChanges] = {"spec": None, **_HEARD}
 """An agent has heard of it, or may have: nobody may run it again."""
 
 
@@ -71,8 +72,9 @@ class UnsentTurns(ABC):
                 self._ledger.update(task_id, {"spec": spec}, urgent=False)
         await self._ledger.write_intent(task_id)
         begun = await run()
-        if told is not None:
-            self._ledger.update(task_id, _SENT, urgent=False)
+        if told is not None:  # it may have ended by now, and wait to go on with another turn
+            sent = _HEARD if self._ledger.goes_on(task_id) else _SENT
+            self._ledger.update(task_id, sent, urgent=False)
         return begun
 
     async def take_back(self, task: Task) -> Task | None:

@@ -76,7 +76,7 @@ _AGAIN_SECONDS: Final = 5.0
 """Until what could not be written is tried again, if nothing else is to be written before."""
 _STOPPED: Final = "It was stopped when its server ended."
 _MOST_KEPT: Final = 1000
-"""So many tasks' changes are kept for a registry that cannot be written."""
+"""So many tasks' changes are kept for a registry that cannot be written, besides those of what runs."""
 _CLOSE_SECONDS: Final = 5.0
 _START_SECONDS: Final = 60.0
 _START_POLL: Final = 0.05
@@ -396,6 +396,10 @@ class Ledger:
         running.later = {**changes, "metadata": {**changes.get("metadata", {}), OPENED: None}}
         self._spent[running.id] = running.spent
 
+    def goes_on(self, task_id: str) -> bool:
+        """Whether the next turn of a task is one that it goes on with."""
+        return task_id in self._spent
+
     def spent_before(self, task_id: str, usage: Usage | None) -> None:
         """What a task that goes on had used by then."""
         self._spent[task_id] = usage or Usage()
@@ -554,9 +558,12 @@ class Ledger:
                     self.on_trouble(None)
 
     def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
-        """What could not be written goes with what is written next, or nobody would ever hear of an end that came now."""
+        """What could not be written goes with what is written next, or nobody would ever hear of an end that came now.
+
+        Of what runs here all is kept: whoever is about to begin it finds out here that it is not written (`write_intent`).
+        """
         for task_id, change in changes.items():
-            if task_id in self._changes or len(self._changes) < _MOST_KEPT:
+            if task_id in self._changes or self.has(task_id) or len(self._changes) < _MOST_KEPT:
                 self._changes[task_id] = {**change, **self._changes.get(task_id, {})}
 
     async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:

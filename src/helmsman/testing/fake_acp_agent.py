@@ -93,6 +93,7 @@ class FakeAcpAgent:
         """`deaf` is one that does not heed a cancelled turn."""
         self._folder = folder
         self._scenario: dict[str, Any] = {"on": [], "modes": list(modes), "deaf": deaf, "initialize": {}}
+        self._scenario |= {"before": {}, "options": []}
         folder.mkdir(parents=True, exist_ok=True)
         self._write()
 
@@ -109,6 +110,16 @@ class FakeAcpAgent:
     def greets(self, **answer: Any) -> None:
         """Something else in the answer to `initialize`."""
         self._scenario["initialize"] |= answer
+        self._write()
+
+    def has_options(self, *names: str) -> None:
+        """Settings that its sessions have, besides their mode."""
+        self._scenario["options"] = [{"id": name} for name in names]
+        self._write()
+
+    def tells_before(self, method: str, *given: Step) -> None:
+        """Updates that come before the answer to each call of a method, such as `session/set_mode`."""
+        self._scenario["before"][method] = list(given)
         self._write()
 
     @property

@@ -80,6 +80,8 @@ class _Program:
             threading.Thread(target=self._prompt, args=(message["id"], session_id, params, turn), daemon=True).start()
             return
         answer = self._answer(method, session_id, params)
+        for update in self._scenario["before"].get(method, ()):
+            self._update(session_id, update)
         if answer is None:
             data = {"method": method}
             self._refuse(message["id"], {"code": -32601, "message": f'"Method not found": {method}', "data": data})
@@ -99,18 +101,20 @@ class _Program:
             session_id = str(uuid.uuid4())
             (self._sessions / session_id).write_text("", encoding="utf-8")
             self._update(session_id, {"sessionUpdate": "available_commands_update", "availableCommands": []})
-            return {"sessionId": session_id, "modes": modes}
+            return {"sessionId": session_id, "modes": modes, "configOptions": scenario["options"]}
         if method == "session/load":
             kept = self._sessions / session_id
             if not kept.exists():
                 return {"error": {"code": -32602, "message": f"Session not found: {session_id}"}}
             for line in kept.read_text(encoding="utf-8").splitlines():
                 self._update(session_id, json.loads(line))
-            return {"modes": modes}
+            return {"modes": modes, "configOptions": scenario["options"]}
         if method == "session/set_mode":
             if params.get("modeId") not in scenario["modes"]:
                 return {"error": {"code": -32602, "message": "Mode is not available"}}
             return {}
+        if method == "session/set_config_option" and scenario["options"]:
+            return {"configOptions": scenario["options"]}
         return None
 
     def _prompt(self, request_id: int, session_id: str, params: Json, turn: _Turn) -> None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.engine import AcpEngine
+    from helmsman.agents.acp.held import HeldSession
     from helmsman.agents.acp.profile import Profile
 
 pytestmark = pytest.mark.anyio
@@ -271,6 +272,27 @@ async def test_an_agent_that_does_not_stop_is_ended_and_its_session_goes_on(
     ]
 
 
+async def test_a_turn_that_ends_while_its_agent_is_being_ended_is_over_once(
+    options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.agents.acp.engine.INTERRUPT_SECONDS", 0.2)
+    fake = FakeAcpAgent(tmp_path / "fake", deaf=True)
+    fake.on("long", waits())
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "long")
+        stop = engine._stop
+
+        async def answers_and_ends(held: HeldSession) -> None:
+            assert held.turn is not None
+            held.end(held.turn)
+            await stop(held)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "_stop", answers_and_ends)
+            await engine.interrupt(session.session_id)
+        assert [event.outcome for event in session.events if isinstance(event, TurnEnded)] == ["interrupted"]
+
+
 async def test_a_process_that_dies_takes_its_own_session_with_it(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
@@ -458,6 +480,17 @@ async def test_a_message_to_a_session_whose_process_is_just_being_ended_is_not_l
         assert held.process is not None
         await engine.run_turn(session.session_id, options, TurnInput(text="hello again"))
         assert (await session.end(2)).outcome == "completed"
+    assert len(fake.asked_for("session/load")) == 1
+
+
+async def test_a_session_that_two_ask_for_at_a_time_is_loaded_once(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    async with engine_of(fake, tmp_path) as engine:
+        opened = await engine.open(options)
+    async with engine_of(fake, tmp_path) as engine, anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(engine.resume, opened.session_id, options)
     assert len(fake.asked_for("session/load")) == 1
 
 

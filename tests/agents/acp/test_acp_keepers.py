@@ -37,7 +37,7 @@ from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, ends, runs, says
 from tests.agents.acp.test_acp_engine import Fake, Followed, _until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
     from helmsman.agents.acp.profile import Profile
@@ -248,6 +248,29 @@ async def test_a_policy_goes_on_to_hold_while_nobody_has_asked_for_the_session(p
         assert "changed its mode to wild" in ended.failure.message
     answers = [one["result"] for one in place.fake.received if one.get("id") == 0 and "result" in one]
     assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
+
+
+class Optional(Fake):
+    """One whose sessions can be told not to ask, besides by their mode."""
+
+    asking_options: Mapping[str, str] = {"allow_all": "off"}
+
+
+async def test_all_that_makes_it_ask_is_set_again_after_a_turn_that_was_left(place: Place) -> None:
+    place.profile = Optional()
+    place.fake.has_options("mode", "allow_all")
+    place.fake.on("run", asks("execute", "rm x"))
+    place.fake.on("more", says("again"))
+    first = await place.left("run it")
+    async with place.reopened() as engine:
+        again, _ = await adopted(engine, place, first.session_id)
+        await engine.answer(await again.question(), (Choice("deny"),))
+        await again.end()
+        await engine.run_turn(first.session_id, place.options, TurnInput(text="more"))
+        assert (await again.end(2)).outcome == "completed"
+    options = [(one["configId"], one["value"]) for one in place.fake.asked_for("session/set_config_option")]
+    assert options == [("allow_all", "off")] * 2
+    assert len(place.fake.asked_for("session/set_mode")) == 2
 
 
 async def test_an_earlier_hub_lets_go_and_says_nothing(place: Place) -> None:

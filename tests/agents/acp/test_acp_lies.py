@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import pytest
 from helmsman.agents.acp.permissions import Asking, read_question, refusing, write_answer
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.errors import QuestionNotOpen, SessionIdle
-from helmsman.model.events import Notice, QuestionAsked
+from helmsman.model.events import EngineGone, Notice, QuestionAsked
 from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates, waits
@@ -184,6 +186,75 @@ async def test_one_that_might_not_ask_any_more_is_told_nothing_until_it_has_ende
             await engine.steer(session.session_id, "faster")
         assert (await session.end()).outcome == "failed"
     assert len(fake.asked_for("session/prompt")) == 1
+
+
+class Lingering(FakeAcpAgent):
+    """One that heeds no cancelled turn, and does something more when its input has ended."""
+
+    @property
+    def command(self) -> list[str]:
+        return ["/bin/sh", "-c", f"{shlex.join(super().command)}; sleep 0.5; touch {shlex.quote(str(self.late))}"]
+
+    @property
+    def late(self) -> Path:
+        return self._folder / "late"
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(os.name != "posix", reason="There is no such shell here.")
+async def test_one_that_might_not_ask_any_more_and_goes_on_is_killed(
+    options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.agents.acp.held.CANCEL_SECONDS", 0.1)
+    fake = Lingering(tmp_path / "deaf", deaf=True)
+    fake.on("change", updates({"sessionUpdate": "current_mode_update", "currentModeId": "wild"}), waits())
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "change it")
+        assert (await session.end()).outcome == "failed"
+        await engine._sessions[session.session_id].gone.wait()
+        assert not [event for event in session.events if isinstance(event, EngineGone)]
+    assert not fake.late.exists()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"sessionUpdate": "current_mode_update", "currentModeId": "wild"},
+        {"sessionUpdate": "config_option_update", "configOptions": [{"id": "allow_all", "currentValue": "on"}]},
+    ],
+)
+async def test_what_it_says_of_its_mode_before_that_is_set_does_not_stop_it(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, before: Mapping[str, Any]
+) -> None:
+    fake.tells_before("session/set_mode", dict(before))
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path, Optional()) as engine:
+        session = await begin(engine, options, "hello")
+        assert (await session.end()).outcome == "completed"
+        assert not [event for event in session.events if isinstance(event, Notice)]
+
+
+class Reading(Fake):
+    """One with a mode in which it changes nothing."""
+
+    reading_mode = "read"
+
+
+@pytest.mark.anyio
+async def test_a_mode_that_is_told_before_it_is_said_to_be_set_is_not_set_back(
+    options: SessionOptions, tmp_path: Path
+) -> None:
+    fake = FakeAcpAgent(tmp_path / "fake", modes=("ask", "read"))
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path, Reading()) as engine:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        fake.tells_before("session/set_mode", {"sessionUpdate": "current_mode_update", "currentModeId": "read"})
+        await engine.run_turn(session.session_id, replace(options, writes="nothing"), TurnInput(text="hello"))
+        await session.end(2)
+        assert not [event for event in session.events if isinstance(event, Notice)]
+    assert [one["modeId"] for one in fake.asked_for("session/set_mode")] == ["ask", "read"]
 
 
 @pytest.mark.anyio

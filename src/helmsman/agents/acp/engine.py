@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import defaultdict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -130,6 +131,7 @@ class AcpEngine(Engine):
         self._keep = keep
         self._router = EventRouter()
         self._sessions: dict[str, HeldSession] = {}
+        self._loading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._reader = profile.reader(env)
         self._around = Around(tasks, self._router, profile, self._reader)
         self._capabilities = profile.capabilities(has_history=self._reader is not None, detached=keep is not None)
@@ -231,17 +233,18 @@ class AcpEngine(Engine):
 
     async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
         """A session in a process that was started for these options."""
-        session = self._sessions.get(session_id)
-        if session is not None and session.is_ending:
-            await session.gone.wait()  # of what it was told now nobody would hear
-        if session is not None and session.process is not None:
-            if session.turn is not None or (session.options == options and not session.was_left):
-                return session
-            if await self._suits(session, options):
-                await session.set_up(options)
-                return session
-            await self._stop(session)
-        return await self._load(session_id, options)
+        async with self._loading[session_id]:  # whoever else asks for it meanwhile gets the same process
+            session = self._sessions.get(session_id)
+            if session is not None and session.is_ending:
+                await session.gone.wait()  # of what it was told now nobody would hear
+            if session is not None and session.process is not None:
+                if session.turn is not None or (session.options == options and not session.was_left):
+                    return session
+                if await self._suits(session, options):
+                    await session.set_up(options)
+                    return session
+                await self._stop(session)
+            return await self._load(session_id, options)
 
     async def unload(self, session_id: str) -> None:
         self.capabilities.require(Capability.MOVE)
@@ -404,6 +407,7 @@ class AcpEngine(Engine):
     async def _leave(self, session: HeldSession) -> None:
         if session.stopped and session.turn is not None:
             session.end(session.turn)  # it is not for the next hub to find out that it does not ask
+            await session.kill()
         if session.stopped or (session.turn is None and session.left_turn is None):
             await self._stop(session)
         else:
@@ -528,7 +532,6 @@ class AcpEngine(Engine):
             await turn.ended.wait()
         if session.turn is turn:  # it does not listen, for example while it waits to ask its model again
             await self._stop(session)
-            session.turn = turn
             session.end(turn)
             return
         await process.end_commands(noted)

@@ -20,7 +20,7 @@ from helmsman.agents.acp.turn import AgentTurn
 from helmsman.agents.acp.updates import TurnItems
 from helmsman.agents.prompt_words import as_words
 from helmsman.agents.protocol import Opened
-from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text
+from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, texts
 from helmsman.errors import EngineLost, EngineRefused, EngineStartFailed, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
@@ -58,8 +58,8 @@ log = logging.getLogger(__name__)
 
 _QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update"})
 """Updates that change nothing Helmsman shows. One agent sends half a megabyte of commands with each session."""
-CANCEL_SECONDS: Final = 2.0
-"""How long a turn may take to stop in an agent that is ended then."""
+CANCEL_SECONDS: Final = 0.5
+"""How long a turn may take to stop in an agent that might not ask any more, before that is killed."""
 UNTOLD_SECONDS: Final = 30.0
 """How long an agent may take to say what a tool is given that it asks about; it was seen to need a moment."""
 _BEGUN: Final = "in_progress"
@@ -128,6 +128,8 @@ class HeldSession:
         self.leaving = False
         self.stopped = False
         """It is about to be ended, since it might not ask any more."""
+        self.is_being_set = False
+        """It is being told in which mode to be: what it says of that meanwhile may be from before, and changes nothing."""
         self.option_names: frozenset[str] = frozenset()
         """The settings that the agent has for it."""
         self.model: str | None = None
@@ -171,17 +173,22 @@ class HeldSession:
         """
         access = self._profile.access(options)
         self.was_left = True  # if not all of it is taken, the next turn sets it again, whatever its options
-        if access.mode is not None:
-            await self._set("session/set_mode", "the mode", access.mode, modeId=access.mode)
-        for name, value in self._profile.asking_options.items():
-            if name in self.option_names:
-                await self._set("session/set_config_option", name, value, configId=name, value=value)
+        self.is_being_set = True
+        try:
+            if access.mode is not None:
+                await self._set("session/set_mode", "the mode", access.mode, modeId=access.mode)
+            for name, value in self._profile.asking_options.items():
+                if name in self.option_names:
+                    await self._set("session/set_config_option", name, value, configId=name, value=value)
+        finally:
+            self.is_being_set = False
+        self.access = access
         if options.model is not None and self._profile.model_by == "set_model":
             await self.ask("session/set_model", {"sessionId": self.id, "modelId": options.model})
         elif options.model is not None and self._profile.model_by == "set_config_option":
             params = {"sessionId": self.id, "configId": "model", "value": options.model}
             await self.ask("session/set_config_option", params)
-        self.options, self.access, self.was_left = options, access, False
+        self.options, self.was_left = options, False
 
     async def _set(self, method: str, name: str, wanted: str, **params: str) -> None:
         try:
@@ -246,6 +253,9 @@ class HeldSession:
 
     def end(self, turn: AgentTurn) -> None:
         """The turn is over: all that is open in it is closed, and it is told once."""
+        if turn.is_told:
+            return
+        turn.is_told = True
         outcome, failure = turn.outcome(self._profile.title)
         self.withdraw_all()
         self._tell(turn.items.end(completed=outcome == "completed"))
@@ -302,8 +312,8 @@ class HeldSession:
         """Note what the next owner has to know of a turn, and under which terms it runs."""
         if self.process is None:
             return
-        terms = {"mode": self.access.mode, "answers": self.access.answers, "counted": self.counted.counts}
-        self.process.note(turn={**turn.noted(), **terms})
+        terms = {"mode": self.access.mode, "answers": self.access.answers, "options": sorted(self.option_names)}
+        self.process.note(turn={**turn.noted(), **terms, "counted": self.counted.counts})
 
     def recall(self, noted: Mapping[str, Any]) -> AgentTurn | None:
         """Go on with the turn that was noted, of which all that is known comes again; None if it never began.
@@ -313,6 +323,7 @@ class HeldSession:
         process, answers = self.process, noted.get("answers")
         assert process is not None
         self.access = AgentAccess(optional_text(noted.get("mode")), answers if answers in ("no", "yes") else None)
+        self.option_names = frozenset(texts(noted.get("options")))
         self.counted = Usage(*(integer(one) or 0 for one in sequence(noted.get("counted"))[:4]))
         prompts = [(one[0], int(one[1])) for one in sequence(noted.get("prompts"))]
         waiters = [process.expect(*prompt) for prompt in prompts]
@@ -362,7 +373,7 @@ class HeldSession:
 
     def _on_mode(self, mode: str | None) -> None:
         wanted = self.access.mode
-        if wanted is None or mode == wanted or self.process is None:
+        if wanted is None or mode == wanted or self.process is None or self.is_being_set:
             return
         asks_then = mode in (self._profile.asking_mode, self._profile.reading_mode)
         if not asks_then and self.access.answers != "yes":
@@ -381,7 +392,7 @@ class HeldSession:
 
     def _stop_unasking(self, what: str) -> None:
         """It might not ask any more, whoever told it so: it is ended before it goes on. The next message loads it anew."""
-        if self.process is None or self.stopped:
+        if self.process is None or self.stopped or self.is_being_set:
             return
         self.stopped = True
         message = f"{self._profile.title} changed {what}, and might not ask any more. It was stopped."
@@ -396,10 +407,16 @@ class HeldSession:
         with anyio.move_on_after(CANCEL_SECONDS):
             if turn is not None:
                 await turn.ended.wait()
-        if turn is not None and self.turn is turn:
-            self.end(turn)
         self.leaving = True  # all is told
+        if turn is not None and self.turn is turn:  # it goes on, and an end in order would leave it time for that
+            await self.kill()
+            self.end(turn)
         await self._end_process()
+
+    async def kill(self) -> None:
+        """End its process, which might not ask any more, and all that has started."""
+        if self.process is not None:
+            await self.process.kill()
 
     def _warn(self, message: str) -> None:
         self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))

@@ -247,6 +247,10 @@ class AgentProcess:
             await self._kept.child.end()
         return True
 
+    async def kill(self) -> None:
+        """End it with all it has started, and leave it no time to do anything before."""
+        await anyio.to_thread.run_sync(self._below.kill_all)
+
     # --- what it has started -----------------------------------------------------------------------------------------
 
     async def remember_own(self) -> None:

@@ -43,7 +43,10 @@ class AgentTurn:
     failure: Failure | None = None
     sent: anyio.Event = field(default_factory=anyio.Event)
     """Its process has the first prompt."""
+    is_told: bool = False
+    """Its end was told."""
     ended: anyio.Event = field(default_factory=anyio.Event)
+    """It is over, or its process has gone."""
 
     def noted(self) -> dict[str, Any]:
         """What the next owner of its process has to know of it; the rest comes again."""
