@@ -75,7 +75,7 @@ class Snapshots:
                 await done.wait()
             if scope.cancelled_caught:
                 is_late = True
-                self._tell(session, f"it takes more than {_SECONDS:.0f} s")
+                self._warn_once(session, f"it takes more than {_SECONDS:.0f} s")
             self._tasks[session.id] = task_id
 
         self._helm.in_background(run)
@@ -127,11 +127,11 @@ class Snapshots:
             with anyio.move_on_after(_SECONDS, shield=True):  # a process may end as soon as its turn has
                 await anyio.to_thread.run_sync(take, abandon_on_cancel=True)
         except HelmsmanError as error:
-            self._tell(session, error.message)
+            self._warn_once(session, error.message)
         except Exception:
             log.exception("no snapshot of the files of session %s could be taken", session.id)
 
-    def _tell(self, session: Session, why: str) -> None:
+    def _warn_once(self, session: Session, why: str) -> None:
         if (session.id, why) not in self._told:
             self._told.add((session.id, why))
             session.remark((f"The files of this turn cannot be taken back later: {why}",))

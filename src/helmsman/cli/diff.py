@@ -50,9 +50,9 @@ def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> Non
             else:
                 _write(patch, f"What cloud task {task.id} changed.", no_pager=no_pager)
             return
-        tell(await helm.extras.changes.diff(await local_session(helm, session)))
+        print_changes(await helm.extras.changes.diff(await local_session(helm, session)))
 
-    def tell(changed: SessionDiff) -> None:
+    def print_changes(changed: SessionDiff) -> None:
         if as_json:
             from helmsman.shapes.rendering import diff_as_dict
 
@@ -64,7 +64,7 @@ def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> Non
             _write(changed.diff.patch, changed.about, no_pager=no_pager)
 
     if (away := away_session(session)) is not None:
-        tell(with_away(away, lambda work, session_id: work.diff(session_id)))
+        print_changes(with_away(away, lambda work, session_id: work.diff(session_id)))
     else:
         with_helmsman(show)
 

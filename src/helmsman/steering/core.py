@@ -173,7 +173,7 @@ class Steering(Turns):
             return session
 
         if idempotency_key is None:
-            return await self._see_through(begin)
+            return await self._begin_shielded(begin)
         return await self._start_once(idempotency_key, checked.agent, begin, on_task)
 
     async def _start_once(
@@ -184,7 +184,7 @@ class Steering(Turns):
         async def once() -> Session:
             task = await self._ledger.with_key(key, agent)
             if task is None or task.session_id is None:
-                return await self._see_through(begin)
+                return await self._begin_shielded(begin)
             if on_task is not None:
                 on_task(task.id)
             return await self.session(task.session_id)
@@ -274,7 +274,7 @@ class Steering(Turns):
             require_place("of this task", task.directory)
             opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
             self._ledger.hold_to_cost(task.id, task.max_cost_usd)
-            await self._see_through(
+            await self._begin_shielded(
                 lambda: self._new_session(
                     options,
                     spec.turn,
@@ -291,13 +291,13 @@ class Steering(Turns):
             log.warning("task %s could not be started: %s", task.id, error)
             self._ledger.fail(task.id, self.as_known(error, options.agent))
 
-    async def _see_through(self, begin: Callable[[], Awaitable[Session]]) -> Session:
+    async def _begin_shielded(self, begin: Callable[[], Awaitable[Session]]) -> Session:
         """Begin a turn to the end, even if the caller is cancelled; a turn nobody waits for any more is interrupted.
 
         Codex cannot take a request back: a turn that was asked for may run whether or not its answer was awaited.
         """
 
-        async def see_through() -> Session:
+        async def begun() -> Session:
             engines = self._engines
             engines.users += 1  # the door may leave meanwhile
             try:
@@ -305,7 +305,7 @@ class Steering(Turns):
             finally:
                 self._shared.leave(engines)
 
-        return await run_to_completion(self._shared.tasks, see_through, self._abandon)
+        return await run_to_completion(self._shared.tasks, begun, self._abandon)
 
     async def _abandon(self, session: Session) -> None:
         try:
@@ -376,7 +376,7 @@ class Steering(Turns):
             return await self._say_to_busy(session, turn, when_busy, wanted, max_cost_usd)
         session.options = wanted
         try:
-            return await self._see_through(
+            return await self._begin_shielded(
                 lambda: self.run_turn(session, turn, on_task=on_task, max_cost_usd=max_cost_usd)
             )
         except Exception as error:
@@ -433,7 +433,7 @@ class Steering(Turns):
         `begin` starts it in the session, which is loaded and idle, where that is more than running the turn.
         """
         session = await self.session(session_id)
-        return await self._see_through(lambda: self.run_turn(session, turn, on_task=on_task, begin=begin))
+        return await self._begin_shielded(lambda: self.run_turn(session, turn, on_task=on_task, begin=begin))
 
     async def steer(self, session_id: str, text: str) -> None:
         """Put a message into the running turn.
@@ -553,7 +553,7 @@ class Steering(Turns):
             forked.worktree = source.worktree  # both work in it
             return forked
 
-        return await self._see_through(begin)
+        return await self._begin_shielded(begin)
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         """All turns of a session, oldest first, as Codex has stored them."""

@@ -42,7 +42,7 @@ class OthersTurns(ABC):
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
 
-    def hear_of_turn(self, session: Session, event: ItemStarted | TurnStarted) -> None:
+    def on_others_turn(self, session: Session, event: ItemStarted | TurnStarted) -> None:
         """A turn has begun, or a message has come to the agent: where that is none of ours, it is a task."""
         if isinstance(event, TurnStarted):
             if session.goal is not None:

@@ -416,7 +416,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         engine = await self._engines.reach(task.agent, task.engine)
         ended = await self.truth.turn(session.id, task.turn_id)
         if ended is not None and may_go_on(task, ended):
-            self._hear_of_limit(session, task, ended)
+            self._apply_recorded_limit(session, task, ended)
             return True
         try:
             if engine is None or session.id not in await engine.running_sessions():
@@ -587,7 +587,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)
             elif isinstance(event, ItemStarted | TurnStarted) and event.agent_id is None:
-                self.hear_of_turn(session, event)
+                self.on_others_turn(session, event)
 
     def _check_room(self) -> None:
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)

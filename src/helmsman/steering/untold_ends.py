@@ -64,10 +64,10 @@ class UntoldEnds(ABC):
             return False  # a turn that asks has not ended, and nobody is there any more to hear the answer
         if session.engine is not None and isinstance(session.engine.lost, EngineHangs):
             return False  # whoever gave it up has waited already
-        self._shared.tasks.start_soon(self._tell_end, session, gone)
+        self._shared.tasks.start_soon(self._apply_recorded_end, session, gone)
         return True
 
-    async def _tell_end(self, session: Session, gone: EngineGone) -> None:
+    async def _apply_recorded_end(self, session: Session, gone: EngineGone) -> None:
         task_id = self._ledger.running_task(session.id)
         try:
             turn = await self._recorded(session)
@@ -108,7 +108,7 @@ class UntoldEnds(ABC):
             return False
         return await anyio.to_thread.run_sync(self.agents[agent].engine_is_alive, self.settings, engine.id)
 
-    def _hear_of_limit(self, session: Session, task: Task, turn: RecordedTurn) -> None:
+    def _apply_recorded_limit(self, session: Session, task: Task, turn: RecordedTurn) -> None:
         """Hear what no hub has heard: that a usage limit has ended the session's newest turn."""
         self._ledger.begin(task.id, session, engine=task.engine, taken_over=task, recorded=turn)
         self._hold_to_terms(session, task)

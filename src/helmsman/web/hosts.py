@@ -165,7 +165,7 @@ class HostRoutes:
                 parts.setdefault(host, {"page": given.page}).setdefault(key, []).append(there)
         told: list[Any] = []
 
-        async def tell(host: str, part: dict[str, Any]) -> None:
+        async def pass_on(host: str, part: dict[str, Any]) -> None:
             with anyio.move_on_after(_SHOWN_SECONDS):
                 try:
                     _, answer = await self._answer(host, "POST", "/api/shown", "", json.dumps(part))
@@ -179,7 +179,7 @@ class HostRoutes:
         async with anyio.create_task_group() as tasks:
             for name, part in parts.items():
                 if name is not None:
-                    tasks.start_soon(tell, name, part)
+                    tasks.start_soon(pass_on, name, part)
         answered = json.loads(bytes(getattr(own, "body", b"{}")))
         return respond({"questions": [*answered.get("questions", ()), *told]})
 

@@ -199,7 +199,7 @@ class HeldSession:
                 f"unasked: {error.details.get('rpc_message')}. Use a version that Helmsman knows."
             ) from error
 
-    def _tell(self, events: Iterable[Event]) -> None:
+    def _emit(self, events: Iterable[Event]) -> None:
         for event in events:
             self._router.deliver(event)
 
@@ -246,7 +246,7 @@ class HeldSession:
             return
         if (turn.later or turn.reasons) and not turn.interrupted and turn.failure is None:
             said, turn.later, turn.reasons = "\n\n".join((*turn.reasons, *turn.later)), [], []
-            self._tell(turn.items.pause())
+            self._emit(turn.items.pause())
             self.send(turn, [text_block(said)])
             return
         self.end(turn)
@@ -258,7 +258,7 @@ class HeldSession:
         turn.is_told = True
         outcome, failure = turn.outcome(self._profile.title)
         self.withdraw_all()
-        self._tell(turn.items.end(completed=outcome == "completed"))
+        self._emit(turn.items.end(completed=outcome == "completed"))
         if (used := self._used_in(turn)) is not None:
             self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=used))
         self.turn = None
@@ -337,7 +337,7 @@ class HeldSession:
         for waiter in sent:
             self._await_answer(turn, partial(process.answer, waiter))
         for asked in turn.only_asked:
-            self._tell(turn.items.call(asked))
+            self._emit(turn.items.call(asked))
         if len(sent) < len(prompts):
             message = f"A message did not reach {self._profile.title}, since the hub had ended. Send it again."
             self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
@@ -362,7 +362,7 @@ class HeldSession:
         elif kind in _QUIET or turn is None:
             self._note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
-            self._tell(turn.items.take(update))
+            self._emit(turn.items.take(update))
             self._look_again(turn, update)
             turn.count(self._profile.update_usage(update))
         else:
@@ -452,7 +452,7 @@ class HeldSession:
         if before is None:
             turn.only_asked.append(asked)
             self.note(turn)
-        self._tell(turn.items.call(asked))
+        self._emit(turn.items.call(asked))
         answers = self.access.answers
         if answers is not None:
             return self._answer_unasked(turn, request, answers == "yes")

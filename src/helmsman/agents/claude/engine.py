@@ -538,7 +538,7 @@ class ClaudeEngine(Engine):
             if session.process is not None and (session.turn is None or self._owner is None):
                 await session.process.pipe.end()
 
-    def tell_everyone(self) -> None:
+    def report_lost(self) -> None:
         """Tell every session that the engine is no more, unless it goes on without us."""
         lost = self._lost
         if lost is not None and self._id is None:
@@ -577,7 +577,7 @@ async def open_claude(
                     await engine.close()
     finally:
         if engine is not None:
-            engine.tell_everyone()
+            engine.report_lost()
 
 
 def _opened(session: LiveSession, options: SessionOptions, *, enforced: bool) -> Opened:
