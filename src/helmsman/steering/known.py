@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
@@ -45,6 +46,8 @@ class Roster:
         """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
         self.elsewhere: dict[str, Callable[[], Awaitable[None]]] = {}
         """How to look at those again whose turn another process runs: only the store tells of its end."""
+        self.has_elsewhere = anyio.Event()
+        """Set when there is one of these, for whoever waits for the first."""
         self.restored = OnceEach[Session]()
         self.listeners: list[Callable[[Session, Event], None]] = []
 
@@ -148,6 +151,7 @@ class KnownSessions:
                 session.apply(TurnRequested(session_id=session.id, text=task.instruction))
                 session.apply(Notice(session_id=session.id, kind="engine", message=session.elsewhere))
             self._roster.elsewhere[session.id] = partial(self._catch_up, session)
+            self._roster.has_elsewhere.set()
         for event in () if session.state.timed_out else timed_out_questions(session.id, task):
             session.apply(event)
 

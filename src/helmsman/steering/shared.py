@@ -209,6 +209,9 @@ class Shared:
     async def _refresh_elsewhere(self) -> None:
         """See what becomes of turns that other processes run, for whoever looks at them here."""
         while True:
+            if not self.roster.elsewhere:  # an idle hub need not wake up every second
+                self.roster.has_elsewhere = anyio.Event()
+                await self.roster.has_elsewhere.wait()
             await anyio.sleep(_ELSEWHERE_SECONDS)
             for session_id, look in list(self.roster.elsewhere.items()):
                 try:
