@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -52,35 +53,53 @@ class Ended(NamedTuple):
 
 
 class _Line:
-    """The connection with a keeper. Unlike anyio's it may be left in the very moment in which something arrives."""
+    """The connection with a keeper.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    Unlike anyio's it may be left in the very moment in which something arrives. Unlike asyncio's, what has arrived can still
+    be read when nothing can be sent any more: the keeper's last word says why.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._receiving, self._sending = anyio.Lock(), anyio.Lock()
+        self._is_closed = False
 
     async def receive(self, most: int) -> bytes:
-        try:
-            data = await self._reader.read(most)
-        except OSError as error:
-            raise anyio.BrokenResourceError from error
-        if data:
-            return data
-        raise anyio.ClosedResourceError if self._writer.is_closing() else anyio.EndOfStream
+        async with self._receiving:
+            while not self._is_closed:
+                try:
+                    data = self._socket.recv(most)
+                except BlockingIOError:
+                    await anyio.wait_readable(self._socket)
+                except OSError as error:
+                    raise anyio.BrokenResourceError from error
+                else:
+                    if data:
+                        return data
+                    break
+        raise anyio.ClosedResourceError if self._is_closed else anyio.EndOfStream
 
     async def send(self, data: bytes) -> None:
-        if self._writer.is_closing():
-            raise anyio.ClosedResourceError
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except OSError as error:
-            raise anyio.BrokenResourceError from error
+        async with self._sending:
+            left = memoryview(data)
+            while left:
+                if self._is_closed:
+                    raise anyio.ClosedResourceError
+                try:
+                    left = left[self._socket.send(left) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(self._socket)
+                except OSError as error:
+                    raise anyio.BrokenResourceError from error
 
     async def close(self) -> None:
-        self._writer.close()
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(OSError):
-            await self._writer.wait_closed()
-        self._writer.transport.abort()  # of a keeper that reads nothing any more
+        self._is_closed = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # whoever waits is woken, and lets go of it before it is closed
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            async with self._receiving, self._sending:
+                pass
+        self._socket.close()
 
 
 class KeptChild:
@@ -167,11 +186,17 @@ async def own_child(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptChild
         EngineLost: Nobody is there.
         NotOurs: One with a later epoch has been the owner.
     """
+    connected = socket.socket(socket.AF_UNIX)
+    connected.setblocking(False)
     try:
         with anyio.fail_after(_SECONDS):
-            stream = _Line(*await asyncio.open_unix_connection(str(address), limit=_READ_BYTES))
-    except OSError as error:
+            await asyncio.get_running_loop().sock_connect(connected, str(address))
+    except BaseException as error:
+        connected.close()
+        if not isinstance(error, OSError):
+            raise
         raise EngineLost(f"No keeper answers at {address}: {error}. Check that one is running.") from error
+    stream = _Line(connected)
     try:
         yield await _greeted(stream, address, epoch)
     finally:

@@ -1,0 +1,88 @@
+"""The owner's end of the connection with a keeper."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from helmsman.agents.keeper.owner import own_child
+from helmsman.errors import EngineLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
+
+HELLO = b'{"epoch": 5, "inputs": 0, "answer": ""}\n'
+SECONDS = 10
+
+
+@contextmanager
+def listening() -> Iterator[tuple[Path, socket.socket]]:
+    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        address = Path(folder) / "keeper"
+        listener.bind(str(address))
+        listener.listen()
+        listener.settimeout(SECONDS)
+        yield address, listener
+
+
+def greet(listener: socket.socket) -> socket.socket:
+    connected, _ = listener.accept()
+    connected.recv(100)
+    connected.sendall(HELLO)
+    return connected
+
+
+async def test_the_last_word_of_a_keeper_is_read_when_it_takes_nothing_any_more() -> None:
+    with anyio.fail_after(SECONDS), listening() as (address, listener):
+        async with anyio.create_task_group() as tasks:
+            accepted: list[socket.socket] = []
+            tasks.start_soon(lambda: _append(accepted, listener))
+            async with own_child(address, epoch=5) as child:
+                while not accepted:
+                    await anyio.lowlevel.checkpoint()
+                with accepted[0] as keeper:
+                    keeper.sendall(b"o1 said\nr9\n")
+                with pytest.raises(EngineLost):
+                    while True:  # until it is known that nobody is there
+                        await child.send("more")
+                assert [said.line for part in [one async for one in child.lines()] for said in part] == [b"said"]
+                assert (child.newer_epoch, child.is_lost) == (9, False)
+
+
+async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed() -> None:
+    with anyio.fail_after(SECONDS), listening() as (address, listener):
+        accepted: list[socket.socket] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: _append(accepted, listener))
+            refused = anyio.Event()
+            async with anyio.create_task_group() as using, own_child(address) as child:
+
+                async def read() -> None:
+                    assert [one async for one in child.lines()] == []
+
+                async def write() -> None:
+                    with pytest.raises(EngineLost):
+                        await child.send("x" * 10_000_000)  # more than fits, and nobody reads it
+                    refused.set()
+
+                using.start_soon(read)
+                using.start_soon(write)
+                await anyio.wait_all_tasks_blocked()
+            assert refused.is_set()
+            assert not child.is_lost
+        accepted[0].close()
+
+
+async def _append(accepted: list[socket.socket], listener: socket.socket) -> None:
+    accepted.append(await anyio.to_thread.run_sync(greet, listener))
