@@ -77,6 +77,7 @@ LEFT_WAITING = {
 }
 
 
+@pytest.mark.rare  # each waits for the original as long as Helmsman's deadline takes
 @pytest.mark.parametrize("name", LEFT_WAITING)
 async def test_a_call_is_always_answered(bench: Bench, model: ScriptedModel, name: str) -> None:
     assert name in differences.OTHER_OUTCOMES

@@ -43,7 +43,7 @@ def _no_handle_left_open(_nothing_left_behind: None) -> Iterator[None]:
         pytest.fail("The test left open:\n" + "\n".join(sorted(left)), pytrace=False)
 
 
-@pytest.fixture(params=["bound", "detached"])
+@pytest.fixture(params=[pytest.param("bound", marks=pytest.mark.rare), "detached"])
 def scene(
     request: pytest.FixtureRequest,
     settings: Settings,

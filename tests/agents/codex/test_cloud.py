@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
 
-pytestmark = [pytest.mark.anyio, pytest.mark.matrix(changed_in=["0.152.0"])]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.matrix(changed_in=["0.152.0"]),
+    pytest.mark.rare,  # `test_cloud_replayed` has what the same programs answered
+]
 
 DIFF = """\
 diff --git a/README.md b/README.md
