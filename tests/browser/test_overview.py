@@ -84,6 +84,7 @@ async def test_sessions_are_found_by_what_was_said_and_filtered_in_the_address(
     assert await serious(page) == []
 
 
+@pytest.mark.rare
 async def test_a_session_is_renamed_reviewed_forked_compacted_taken_back_and_archived(
     page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:

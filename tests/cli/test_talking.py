@@ -25,6 +25,7 @@ SIZES = {(40, 15): "Esc stops,…", (200, 50): "? for keys", (80, 24): "? for ke
 WRITABLE = ("-s", "workspace-write", "-a", "on-request")
 
 
+@pytest.mark.rare
 @pytest.mark.timeout(120)
 async def test_what_is_typed_while_it_works_gets_there_at_any_size(
     cli: Cli, model: ScriptedModel, tmp_path: Path

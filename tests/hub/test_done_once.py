@@ -132,7 +132,7 @@ async def killed(place: Place, stuck: Stuck, client: Client, tool: str, **argume
     return given
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_what_a_session_changed_is_applied_once_whenever_the_hub_is_killed(
     killable: Place, model: ScriptedModel, git_repo: Path, moment: Moment
 ) -> None:

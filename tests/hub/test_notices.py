@@ -99,7 +99,7 @@ async def test_a_hub_that_was_killed_is_told_of_by_the_next_and_one_that_was_sto
     assert died.json["title"] == "The hub had ended without a word, and another has begun"
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_each_notice_arrives_at_least_once_and_at_most_twice_however_the_hub_is_killed(
     place: Place, model: ScriptedModel, receiver: Receiver
 ) -> None:

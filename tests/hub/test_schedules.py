@@ -73,7 +73,7 @@ async def test_another_agent_does_it(place: Place, fake_acp_agent: FakeAcpAgent)
     assert (task.agent, task.status, task.result) == ("mine", "completed", "all is well"), task.error
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_hub_that_is_killed_around_the_time_runs_it_once_all_the_same(
     place: Place, model: ScriptedModel
 ) -> None:
