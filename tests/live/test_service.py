@@ -383,6 +383,7 @@ async def test_without_codex_there_is_a_clear_error(settings: Settings, tmp_path
 
 
 @on_its_own_engine
+@pytest.mark.long
 async def test_fifty_sessions_run_on_one_engine_and_none_is_lost(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.anyio, on_shared_engine]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, on_shared_engine]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from helmsman.worktrees import Worktree
 
-pytestmark = pytest.mark.needs_git
+pytestmark = [pytest.mark.long, pytest.mark.needs_git]
 
 
 class Way(Protocol):

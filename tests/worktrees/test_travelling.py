@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["trap"]
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.needs_git,
     pytest.mark.skipif(os.name != "posix", reason="machines are reached from these only"),
 ]
