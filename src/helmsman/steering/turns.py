@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ASKED_AGAIN_SECONDS: Final = 2.0
+_ASKED_AGAIN_SECONDS: Final = 5.0
 """How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
 
 
