@@ -69,7 +69,7 @@ bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and w
 	$(BIN)/python scripts/fetch_codex.py 0.145.0
 	$(BIN)/python -m bench $(BENCH)
 
-bench-check: $(VENV)/.dev ## Compare the few ratios that matter most with bench/bounds.toml, in a minute
+bench-check: $(VENV)/.dev ## Compare the few ratios that matter most with bench/bounds.toml, in under a minute
 	$(BIN)/python scripts/fetch_codex.py 0.145.0
 	$(BIN)/python -m bench --check $(BENCH)
 

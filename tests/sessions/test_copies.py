@@ -103,7 +103,7 @@ def test_a_copy_of_another_original_ends_up_the_same(before: list[Event], meanwh
     first, second, copy = new_session(), new_session(), new_session()
     apply(first, before)
     take_over(copy, sent(copy_of(first)), 0)
-    second.state.restore(first.state.snapshot())
+    second.restore(first.state.snapshot())
     apply(second, meanwhile)
     with copy.feed.read() as reader:
         was_running = copy.state.is_running

@@ -1,4 +1,4 @@
-"""Which agents there are, the one place above their packages that knows their names; and their engines, for a service."""
+"""Which agents there are, in one place; and their engines, for a service."""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ from helmsman.model.questions import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Who = Literal[
-    "person", "agent", "command line", "program", "handler", "rule", "deadline", "turn ended", "codex", "trouble"
-]
+Who = Literal["person", "agent", "command line", "program", "handler", "rule", "deadline", "turn ended", "trouble"]
 Door = Literal["dashboard", "api", "terminal", "form", "tool", "ntfy"]
 
 _NAME_CHARS: Final = 200

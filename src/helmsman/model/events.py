@@ -474,7 +474,7 @@ class RateLimitsReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsApplied(Event):
-    """The policy the engine says is in force from now on, in the spellings of `helmsman.agents.protocol`.
+    """The policy the engine says is in force from now on, in the spellings of `helmsman.model.options`.
 
     `enforced` says whether something holds the agent to that sandbox; None where it is the agent's own.
     """

@@ -27,7 +27,7 @@ from helmsman.model.events import (
     UserMessage,
 )
 from helmsman.sessions.session import QueuedTurn
-from helmsman.sessions.state import SessionState
+from helmsman.sessions.state import SessionState, StateView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -121,13 +121,13 @@ def take_over(session: Session, copy: SessionCopy, offset: int | None) -> int:
         session.feed.miss(-known)
         for event in copy.events[max(0, known) :]:
             session.apply(event)
-    session.state.restore(copy.state)
+    session.restore(copy.state)
     offset = session.feed.cursor - copy.cursor
     apply_facts(session, copy.facts, offset=offset)
     return offset
 
 
-def differences(before: SessionState, now: SessionState) -> Iterator[Event]:
+def differences(before: StateView, now: StateView) -> Iterator[Event]:
     """What has become different, as the events that a reader would have been told."""
     session_id, turn_id = now.session_id, now.turn_id
     if now.turn_count > before.turn_count or (now.is_running and not before.is_running):
@@ -173,7 +173,7 @@ def differences(before: SessionState, now: SessionState) -> Iterator[Event]:
         )
 
 
-def _outcome(state: SessionState) -> TurnOutcome:
+def _outcome(state: StateView) -> TurnOutcome:
     match state.status:
         case "error":
             return "failed"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
     from helmsman.sessions.feed import Feed
-    from helmsman.sessions.state import SessionState, SessionStatus
+    from helmsman.sessions.state import SessionState, SessionStatus, StateView
     from helmsman.worktrees import Worktree
 
 Until = Literal["attention", "change", "end"]
@@ -128,7 +128,7 @@ class Session:
         options: SessionOptions,
         listeners: Listeners | None = (),
     ) -> None:
-        self.state = state
+        self._state = state
         self.feed = feed
         self.options = options
         self.engine: Engine | None = None
@@ -216,6 +216,11 @@ class Session:
         return f"<Session {self.id} {self.status}>"
 
     # --- what is true ------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> StateView:
+        """What its events have come to. `apply` alone changes it."""
+        return self._state
 
     @property
     def id(self) -> str:
@@ -311,12 +316,16 @@ class Session:
             self._turn_cursor = self.feed.cursor
             self.turn_began_at = time.monotonic()
         self.changed_at = datetime.now(UTC)
-        self.state.apply(event)
+        self._state.apply(event)
         self.feed.publish(event)
         if self._listeners is None:
             self._untold.append(event)
         else:
             self._notify(self._listeners, event)
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be in the state of the original, of a copy."""
+        self._state.restore(snapshot)
 
     def began(self, at: float | None, cursor: int) -> None:
         """When and where its turn began, of a copy."""

@@ -8,7 +8,7 @@ twice), and each ends in a legal state.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from helmsman.base.shortening import KEPT_CHARS
 from helmsman.model.answered_by import DEADLINE, in_words
@@ -44,7 +44,7 @@ from helmsman.model.options import WRITES
 from helmsman.model.question_text import in_a_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from helmsman.model.events import TurnOutcome
     from helmsman.model.questions import Question
@@ -63,8 +63,82 @@ _PAST_TURNS_KEPT: Final = 100
 """Of how many earlier turns it is known what became of their questions."""
 
 
+class StateView(Protocol):
+    """The present of one session, to be read: all that anybody but its `Session` gets to see of a `SessionState`."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def directory(self) -> str | None: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def about(self) -> str | None:
+        """What it is about, in a name or in the words of the person who asked last."""
+
+    @property
+    def approval_policy(self) -> str | None: ...
+    @property
+    def sandbox(self) -> str | None: ...
+    @property
+    def enforced(self) -> bool | None:
+        """Whether something holds the agent to its sandbox; None where nobody knows."""
+
+    @property
+    def status(self) -> SessionStatus: ...
+    @property
+    def is_running(self) -> bool: ...
+    @property
+    def turn_id(self) -> str | None: ...
+    @property
+    def turn_count(self) -> int: ...
+    @property
+    def prompt(self) -> str | None: ...
+    @property
+    def result(self) -> str | None: ...
+    @property
+    def error(self) -> Failure | None: ...
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def note(self) -> str | None: ...
+    @property
+    def diff(self) -> str | None: ...
+    @property
+    def questions(self) -> Mapping[str, Question]: ...
+    @property
+    def timed_out(self) -> Sequence[str]:
+        """The questions of the current (or last) turn, each in a line, that the deadline denied: nobody has said no."""
+
+    @property
+    def timed_out_note(self) -> str | None:
+        """That the deadline denied something, in a sentence."""
+
+    @property
+    def items(self) -> list[Item]:
+        """The items of the current (or last) turn, with what has been streamed of them so far."""
+
+    @property
+    def being_written(self) -> list[ItemDelta]:
+        """What has been streamed so far of items that have not ended, for whoever joins now: streams are not stored."""
+
+    @property
+    def items_and_decisions(self) -> list[Item]:
+        """The items, and among them what became of questions, each where it was decided: no entry ever moves."""
+
+    def decisions(self, turn_id: str | None) -> tuple[Decision, ...]:
+        """What became of the questions of a turn, the current one or one before it."""
+        ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it, as values."""
+        ...
+
+
 class SessionState:
-    """The present of one session. Read it freely; only `apply` changes it."""
+    """The present of one session. Only `apply` changes it, and `restore` makes a copy what its original is."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import PastTurn
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
-    from helmsman.sessions.state import SessionState
+    from helmsman.sessions.state import StateView
 
 log = logging.getLogger(__name__)
 
@@ -225,14 +225,14 @@ def _without_instructions(turns: Sequence[Turn]) -> Iterator[Turn]:
             yield turn
 
 
-def _is_running(turn: Turn, state: SessionState) -> bool:
+def _is_running(turn: Turn, state: StateView) -> bool:
     if turn.status == "active" or turn.id == state.turn_id:
         return True
     numbered = state.turn_id is not None and state.turn_id.isdigit()  # by 0.93, and differently in its storage
     return numbered and turn.prompt == state.prompt
 
 
-def _is_begun(last: Turn, state: SessionState) -> bool:
+def _is_begun(last: Turn, state: StateView) -> bool:
     """Whether the last turn in storage is the running one, of which nobody told us more than its prompt."""
     return state.turn_id is None and last.status == "interrupted" and last.prompt == state.prompt
 
