@@ -64,6 +64,7 @@ async def test_the_next_process_sees_what_a_patch_would_change(place: Place, mod
         asked = await (follower := await begin(engine, place, "write")).question()
     async with place.open() as engine:
         follower = await adopt(engine, place, follower.opened.session_id)
+        assert follower.state.questions or follower.opened.is_asking, "who follows it knows at once that it asks"
         again = await follower.question()
         assert again == asked
         assert "+hello" in again.details["diff"]
@@ -85,7 +86,7 @@ async def test_the_result_of_a_turn_that_ended_meanwhile_is_there(place: Place, 
             while await engine.running_sessions():
                 await anyio.sleep(0.02)
         follower = await adopt(engine, place, session_id)
-    assert follower.opened.turn_id is None
+    assert (follower.opened.turn_id, follower.opened.is_asking) == (None, False)
     assert (follower.state.status, follower.state.result) == ("done", "Here it is.")
 
 

@@ -129,12 +129,14 @@ class Opened:
     """A session as the engine opened it: what is really in force, and remarks for the caller.
 
     `enforced` is whether something holds the agent to its sandbox, where that is not the agent's own.
-    `turn_id` is a turn that was found running. `raw` is the agent's own answer, for the event that tells of it
+    `turn_id` is a turn that was found running, and `is_asking` that it waits for an answer: what it asked of who had it
+    before, it asks again. `raw` is the agent's own answer, for the event that tells of it
     (`helmsman.model.events.Event`).
     """
 
     session_id: str
     turn_id: str | None = None
+    is_asking: bool = False
     directory: str | None = None
     model: str | None = None
     approval_policy: str | None = None

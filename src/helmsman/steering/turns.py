@@ -434,7 +434,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._ledger.hold_to_cost(task.id, task.max_cost_usd)
         self.check_spending(session)
         self._watch(session)
-        with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required else 0):
+        with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required or opened.is_asking else 0):
             while session.state.is_running and not session.questions:
                 await session.feed.changed()
         return True

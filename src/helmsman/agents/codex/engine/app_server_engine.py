@@ -260,8 +260,8 @@ class AppServerEngine(AppServerUpkeep):
             family += [thread.id for thread in loaded if thread.parent_id == parent and thread.is_active]
         for child in family[1:]:
             self._router.adopt(child, session_id)
-        opened, *_ = [await self._join(thread_id, options, access) for thread_id in family]
-        return opened
+        joined = [await self._join(thread_id, options, access) for thread_id in family]
+        return replace(joined[0], is_asking=any(thread.is_asking for thread in joined))
 
     async def _take_over(self, session_id: str, options: SessionOptions, access: Access) -> Opened:
         """On a pipe, what an earlier owner has left is told by what Codex said to it."""

@@ -231,6 +231,7 @@ def as_opened(thread: Thread, access: Access) -> Opened:
         model=thread.model,
         approval_policy=thread.approval_policy,
         sandbox=access.sandbox or thread.sandbox,
+        is_asking=thread.is_asking,
         notes=access.notes,
         raw=thread.raw,
     )

@@ -131,6 +131,7 @@ class Thread:
     source: str | None = None
     parent_id: str | None = None
     is_active: bool = False
+    is_asking: bool = False
     running_turn: str | None = None
     turns: tuple[Mapping[str, Any], ...] = ()
     raw: Mapping[str, Any] | None = None
@@ -469,6 +470,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         source=next(iter(source), None) if isinstance(source, dict) else _text(source),
         parent_id=_parent_id(source),
         is_active=mapping(raw.get("status")).get("type") == "active",
+        is_asking=bool(mapping(raw.get("status")).get("activeFlags")),
         running_turn=_text(next(running, None)),
         turns=known_turns,
         raw=raw,
