@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -19,6 +18,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
+from helmsman.base.addresses import is_loopback
 from helmsman.errors import FleetNotReady, FleetUnavailable, InvalidSetting
 
 if TYPE_CHECKING:
@@ -71,12 +71,7 @@ def checked_url(url: str) -> str:
 
 def _is_here(host: str) -> bool:
     """Whether nothing leaves this machine on the way to a host."""
-    if not host or host == "localhost" or host.startswith(("/", "@")):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return not host or host.startswith(("/", "@")) or is_loopback(host)
 
 
 class FleetDatabase:
