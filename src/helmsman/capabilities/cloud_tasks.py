@@ -136,7 +136,7 @@ class CloudTasks:
         if task.has_ended:
             return task
         if task.external_id is None:
-            if task.status == "pending" and not (task.owner is not None and task.owner.is_alive()):
+            if task.status == "pending" and not task.has_living_owner:
                 return await self._update(task.id, {"status": "unknown", "note": _BROKEN_OFF}) or task
             return await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
         try:

@@ -169,7 +169,9 @@ class Reading:
         infos, _ = await self._helm.list(limit=_RUNNING_LOOKED_FOR)
         on_disk = {info.session_id: info for info in infos}
         tasks = await self._helm.tasks.of_sessions(ids)
-        found = [listed_session(on_disk.get(one), self._helm.sessions.get(one), tasks[one]) for one in ids]
+        found = [
+            listed_session(self._helm.ledger, on_disk.get(one), self._helm.sessions.get(one), tasks[one]) for one in ids
+        ]
         found = [in_list(one) for one in found if one["isActive"]]
         return sorted(found, key=lambda one: str(one.get("timestamp")), reverse=True)
 
@@ -178,7 +180,7 @@ class Reading:
         running = [session for session in self._helm.sessions.values() if session.state.is_running]
         young = [session for session in running if session.turn_count == 1 and (session.turn_seconds or 0) < 60]
         return [
-            in_list(listed_session(None, session, ()))
+            in_list(listed_session(self._helm.ledger, None, session, ()))
             for session in reversed(young)
             if await self._helm.truth.find(session.id) is None
         ]
