@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from helmsman.agents.codex.cloud.values import CloudApplied
     from helmsman.capabilities.all_tasks import TaskResults
+    from helmsman.model.cloud import CloudApplied
     from helmsman.service import Helmsman
     from helmsman.tasks.model import Task
 
