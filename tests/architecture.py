@@ -1,13 +1,15 @@
 """The import graph of the package: which room uses which, drawn into docs/architecture.md (`make architecture`).
 
-Every import counts, also those for types alone and those inside functions. `tests/test_architecture.py` holds the graph to
-`ROOMS`: imports point downwards, and no module is part of a cycle.
+Every import counts, also those for types alone, those inside functions and those by a name in a string. A program that is
+started (`python -m helmsman.…`) is no import: it is another process, which shares nothing with whoever starts it.
+`tests/test_architecture.py` holds the graph to `ROOMS`: imports point downwards, and no module is part of a cycle.
 """
 
 from __future__ import annotations
 
 import ast
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -62,6 +64,7 @@ def tree(file: Path) -> ast.Module:
 def imports(file: Path, known: dict[str, Path]) -> set[str]:
     """The modules that a file imports, wherever in it."""
     found: set[str] = set()
+    started = started_programs(file)
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "helmsman":
             base = node.module.removeprefix("helmsman").removeprefix(".")
@@ -71,7 +74,25 @@ def imports(file: Path, known: dict[str, Path]) -> set[str]:
             found |= {
                 alias.name.removeprefix("helmsman.") for alias in node.names if alias.name.startswith("helmsman.")
             }
+        elif (name := _module_in(node)) is not None and name not in started:
+            found.add(name)
     return found & known.keys()
+
+
+def started_programs(file: Path) -> set[str]:
+    """The modules that a file starts as programs of their own: the words after `-m` in its commands."""
+    commands = [node.elts for node in ast.walk(tree(file)) if isinstance(node, ast.List | ast.Tuple)]
+    pairs = [pair for words in commands for pair in pairwise(words)]
+    named = [_module_in(word) for flag, word in pairs if isinstance(flag, ast.Constant) and flag.value == "-m"]
+    return {name for name in named if name is not None}
+
+
+def _module_in(node: ast.AST) -> str | None:
+    """The module that a string names, alone or with something in it (`helmsman.module:Name`)."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return None
+    name, _, _ = node.value.partition(":")
+    return name.removeprefix("helmsman.") if name.startswith("helmsman.") else None
 
 
 def room_of(module: str) -> str:

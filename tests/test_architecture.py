@@ -8,12 +8,29 @@ from typing import TYPE_CHECKING
 
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import StateView
-from tests.architecture import DOORS, PAGE, ROOMS, SOURCE, graph, modules, page_with_drawing, room_of, tree
+from tests.architecture import (
+    DOORS,
+    PAGE,
+    ROOMS,
+    SOURCE,
+    graph,
+    imports,
+    modules,
+    page_with_drawing,
+    room_of,
+    started_programs,
+    tree,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 FILES = sorted(SOURCE.rglob("*.py"))
+AGENTS = frozenset(path.parent.name for path in SOURCE.glob("agents/*/__init__.py")) - {"keeper"}
+"""Each has a package of its own, or the protocol that several speak. Keepers hold any of them."""
+ABOUT_CODEX = frozenset({"cli.check_report", "cli.checks", "cli.codex_checks", "cli.place_checks", "cli.demo"})
+"""The doctor and the demo: they examine Codex, or show it at work."""
 
 
 def cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:
@@ -48,6 +65,29 @@ def test_no_module_is_part_of_a_cycle() -> None:
     assert cycles(graph()) == []
 
 
+def test_no_import_is_relative() -> None:
+    """The graph would not see it."""
+    relative = {
+        f"{module}:{node.lineno}"
+        for module, file in modules().items()
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.ImportFrom) and node.level > 0
+    }
+    assert relative == set()
+
+
+def test_every_program_that_is_started_is_there() -> None:
+    started = {name for file in FILES for name in started_programs(file)}
+    assert {"hub.launch", "cli.hub_process", "agents.keeper.process"} <= started <= modules().keys()
+
+
+def test_a_module_named_in_a_string_is_imported_and_a_program_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text('run(["python", "-m", "helmsman.program"])\nload("helmsman.plain", "helmsman.watching:Class")\n')
+    assert started_programs(file) == {"program"}
+    assert imports(file, dict.fromkeys(("plain", "program", "watching"), file)) == {"plain", "watching"}
+
+
 def test_a_cycle_is_found() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}] * 3
 
@@ -67,9 +107,9 @@ def test_no_door_imports_an_agents_package() -> None:
     meeting = {
         module
         for module, used in graph().items()
-        if room_of(module) in DOORS and any(_agent_of(other) is not None for other in used)
+        if room_of(module) in {*DOORS, "cli"} and any(_agent_of(other) is not None for other in used)
     }
-    assert meeting == set()
+    assert meeting == ABOUT_CODEX
 
 
 def test_no_agents_package_imports_anothers() -> None:
@@ -86,7 +126,7 @@ def _agent_of(module: str) -> str | None:
     """The agent, or the protocol of agents, that a module has all its knowledge of."""
     room, _, rest = module.partition(".")
     package = rest.partition(".")[0]
-    return package if room == "agents" and package in {"acp", "claude", "codex"} else None
+    return package if room == "agents" and package in AGENTS else None
 
 
 def test_in_the_root_is_only_what_a_user_of_the_library_looks_for() -> None:
@@ -117,13 +157,28 @@ def test_the_page_names_every_module_of_the_rooms_that_it_lists_module_by_module
     assert {room: names for room, names in missing.items() if names} == {}
 
 
-def test_no_public_class_name_exists_twice() -> None:
+def test_no_public_name_of_a_class_or_type_exists_twice() -> None:
     places: dict[str, set[str]] = {}
     for module, file in modules().items():
-        for node in tree(file).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, set()).add(module)
+        for name in _types_in(tree(file)):
+            places.setdefault(name, set()).add(module)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def _types_in(module: ast.Module) -> Iterator[str]:
+    """The public classes and type aliases of a module; type variables (calls) are everybody's own."""
+    for node in module.body:
+        match node:
+            case ast.ClassDef(name=name):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not isinstance(value, ast.Call):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+                pass
+            case _:
+                continue
+        if name[0].isupper() and not name.isupper():
+            yield name
 
 
 def test_a_session_changes_by_events_alone() -> None:
@@ -139,12 +194,16 @@ def test_a_session_changes_by_events_alone() -> None:
 
 def test_git_is_started_in_one_place() -> None:
     """The one that keeps it from running what a repository names. The doctor asks for its version only."""
-    starting = {
-        str(file.relative_to(SOURCE))
-        for file in FILES
-        if re.search(r"""which\("git"|\["git",""", file.read_text("utf-8"))
-    }
-    assert starting == {"base/git.py", "cli/place_checks.py", "testing/repository.py", "approvals/rules_file.py"}
+    starting = {str(file.relative_to(SOURCE)) for file in FILES if any(map(_names_git, ast.walk(tree(file))))}
+    assert starting == {"base/git.py", "cli/place_checks.py", "testing/repository.py"}
+
+
+def _names_git(node: ast.AST) -> bool:
+    """Whether this is a call that takes git, or a command that begins with it: `which("git")`, `run(["git", …])`."""
+    if not isinstance(node, ast.Call):
+        return False
+    first = [given.elts[0] if isinstance(given, ast.List | ast.Tuple) and given.elts else given for given in node.args]
+    return any(isinstance(given, ast.Constant) and given.value == "git" for given in first)
 
 
 def test_no_file_is_two_things() -> None:

@@ -3,11 +3,13 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.base.files import replace_file
+from helmsman.base.files import create_once, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +55,39 @@ def test_a_last_look_that_raises_keeps_the_old_file_and_leaves_nothing(tmp_path:
 def test_a_place_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         replace_file(tmp_path / "nowhere" / "file", "")
+
+
+@pytest.mark.parametrize("left", [None, ""])
+def test_all_who_create_a_file_at_once_get_the_same_content(tmp_path: Path, left: str | None) -> None:
+    path = tmp_path / "file"
+    if left is not None:
+        path.write_text(left, encoding="utf-8")  # as something killed in between leaves it
+    together = threading.Barrier(8, timeout=10)
+
+    def create(number: int) -> str:
+        together.wait()
+        return create_once(path, f"content {number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        (got,) = set(pool.map(create, range(8)))
+    assert path.read_text(encoding="utf-8") == got
+    assert create_once(path, "later") == got
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no modes")
+def test_what_is_created_once_is_private_even_where_the_empty_file_was_not(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch(mode=0o644)
+    create_once(path, "content")
+    assert mode_of(path) == 0o600
+
+
+def test_what_is_there_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
+    create_once(tmp_path / "file", "content")
+    (tmp_path / "file.lock").unlink()
+    tmp_path.chmod(0o500)
+    try:
+        assert create_once(tmp_path / "file", "other") == "content"
+    finally:
+        tmp_path.chmod(0o700)
+    assert not (tmp_path / "file.lock").exists()

@@ -40,6 +40,16 @@ async def test_json_has_checks_and_features(cli: Cli, codex_version: tuple[int, 
     assert {check["status"] for check in report["checks"] if check["name"] != "Login shell"} == {"ok"}
 
 
+async def test_its_codex_takes_no_picture_of_the_login_shell(cli: Cli, codex_binary: Path, tmp_path: Path) -> None:
+    wrapper, words = tmp_path / "codex", tmp_path / "words"
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {words}\nexec {codex_binary} "$@"\n', encoding="utf-8")
+    wrapper.chmod(0o755)
+    done = await cli.run("doctor", "--json", CODEX_CLI_PATH=str(wrapper), HELMSMAN_SHELL_SNAPSHOTS="on")
+    assert done.exit_code == 0, done.stdout
+    starts = [line for line in words.read_text(encoding="utf-8").splitlines() if line.startswith("app-server")]
+    assert "app-server --disable shell_snapshot" in starts
+
+
 async def test_no_codex_is_a_failed_check_with_its_fix(bare_cli: Cli) -> None:
     done = await bare_cli.run("doctor")
     assert done.exit_code == 1

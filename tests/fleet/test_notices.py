@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import uuid
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import anyio
 import psycopg
 import pytest
 
-from helmsman.fleet.notices import FleetNotices, key_of, who_is_told
+from helmsman.fleet.notices import FleetNotices, key_of, place_in, who_is_told
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.testing import run, say
@@ -37,6 +38,20 @@ def be_done(fleet: Fleet, task_id: str) -> None:
         sql = "update helmsman.tasks set status = 'completed', result = 'all of it' where id = %s"
         connection.execute(sql, (task_id,))
         connection.execute("update helmsman.notices set next_at = clock_timestamp()")
+
+
+def test_two_processes_that_start_at_once_have_one_name_for_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[str] = []
+
+    def uuid4() -> uuid.UUID:
+        monkeypatch.undo()
+        others.append(place_in(tmp_path))
+        return uuid.uuid4()
+
+    monkeypatch.setattr("uuid.uuid4", uuid4)
+    assert [place_in(tmp_path)] == others
 
 
 async def until_free(store: FleetNotices) -> Delivery | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from helmsman.approvals.option_effects import Answer
+    from helmsman.approvals.option_effects import Certainty
     from helmsman.approvals.shell_words import SimpleCommand
 
 _Example = TypeVar("_Example")
@@ -222,13 +222,13 @@ def test_what_is_tried_really_does_what_the_rule_denies(laboratory: EffectsLabor
     found(denied_commands(denied), lambda text: does(laboratory, denied, text))
 
 
-def _compare_by_spelling(rule: tuple[str, ...], command: tuple[str, ...], _: object) -> Answer:
+def _compare_by_spelling(rule: tuple[str, ...], command: tuple[str, ...], _: object) -> Certainty:
     if rule[0] != command[0]:
         return "no"
     return "yes" if option_effects.compare_spelling(rule[1:], command[1:]) == "yes" else "no"
 
 
-def _certain_only(prefix: tuple[str, ...], possible: list[loose_matching.PossibleCommand]) -> Answer:
+def _certain_only(prefix: tuple[str, ...], possible: list[loose_matching.PossibleCommand]) -> Certainty:
     return "yes" if loose_matching.may_run(prefix, possible) == "yes" else "no"
 
 

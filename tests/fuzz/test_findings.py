@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.binaries import Version
+    from helmsman.testing.binaries import VersionNumbers
 
 SECONDS = 30
 DETACHED = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
@@ -129,7 +129,7 @@ async def test_what_is_started_while_an_engine_ends_runs_in_another_one(
     model: ScriptedModel,
     git_repo: Path,
     detached_engines: Path,
-    codex_version: Version,
+    codex_version: VersionNumbers,
     victim: str,
 ) -> None:
     """Codex that was told to end, or has lost its keeper, refuses work while a turn runs in it: starts failed."""

@@ -177,7 +177,7 @@ async def test_a_port_in_use_is_said(serving: Serving) -> None:
 
 async def test_a_token_file_without_a_token_is_refused(serving: Serving) -> None:
     serving.state_dir.mkdir(mode=0o700, exist_ok=True)
-    (serving.state_dir / TOKEN_NAME).write_text("", encoding="utf-8")
+    (serving.state_dir / TOKEN_NAME).write_text("short", encoding="utf-8")
     assert "holds no usable token" in await refusal(serving)
 
 

@@ -44,6 +44,25 @@ def test_the_token_stays_the_same_and_one_that_is_of_no_use_is_not_used(tmp_path
     assert http_token(tmp_path / "state") != token
 
 
+def test_a_token_file_left_empty_by_a_kill_gets_a_token(tmp_path: Path) -> None:
+    (tmp_path / TOKEN_NAME).touch(mode=0o600)
+    token = http_token(tmp_path)
+    assert (tmp_path / TOKEN_NAME).read_text(encoding="utf-8") == f"{token}\n"
+    assert http_token(tmp_path) == token
+
+
+def test_two_servers_that_start_at_once_have_one_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[str] = []
+
+    def token_urlsafe(_bytes: int) -> str:
+        monkeypatch.undo()
+        others.append(http_token(tmp_path))
+        return "of-the-server-that-came-second"
+
+    monkeypatch.setattr("secrets.token_urlsafe", token_urlsafe)
+    assert [http_token(tmp_path)] == others
+
+
 @pytest.mark.parametrize(
     ("host", "named", "is_ours"),
     [

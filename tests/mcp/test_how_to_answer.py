@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from helmsman.mcp.task_answers import how_to_answer
+from helmsman.shapes.task_answers import how_to_answer
 from helmsman.tasks.model import JOB, SESSIONS, Task
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.binaries import Version
+    from helmsman.testing.binaries import VersionNumbers
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 
@@ -92,7 +92,7 @@ async def test_under_on_request_what_is_proved_to_stay_inside_stays_there_and_wh
 
 @pytest.mark.matrix
 async def test_under_on_request_nothing_is_run_again_outside_however_quickly_it_fails(
-    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: VersionNumbers
 ) -> None:
     """Newer versions notice a refusal only of what fails at once: under `untrusted` they then ran up to 11 of 12 again."""
     commands = [f"rm -f nothing; touch {outside}/made{number}" for number in range(5)]
@@ -130,7 +130,7 @@ async def test_a_command_that_a_rule_of_codexs_own_asks_about_stays_inside(
 
 @pytest.mark.matrix
 async def test_under_untrusted_a_yes_may_mean_both(
-    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: VersionNumbers
 ) -> None:
     model.on("plain", run(f"touch {outside}/made"), say("done"))
     session = await helm.start("plain", **options(folder, approval_policy="untrusted"))
@@ -147,7 +147,7 @@ async def test_under_untrusted_a_yes_may_mean_both(
 
 @pytest.mark.matrix
 async def test_under_on_failure_a_yes_is_for_outside(
-    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: VersionNumbers
 ) -> None:
     if codex_version >= ON_FAILURE_UNTIL:
         pytest.skip("This Codex has no approval policy on-failure.")
@@ -167,7 +167,7 @@ async def test_in_code_mode_nothing_is_proved(
     model: ScriptedModel,
     folder: Path,
     outside: Path,
-    codex_version: Version,
+    codex_version: VersionNumbers,
 ) -> None:
     name = code_mode_model(codex_version)
     if name is None:
@@ -207,7 +207,7 @@ async def test_a_resumed_and_a_forked_session_are_judged_by_what_holds_now(
 
 @pytest.mark.matrix
 async def test_a_sub_agents_command_is_judged_by_its_own_call(
-    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: VersionNumbers
 ) -> None:
     if codex_version < (0, 115, 0):
         pytest.skip("This Codex has no sub-agents without a feature switched on.")
@@ -312,7 +312,7 @@ async def test_no_answer_to_an_mcp_tool_lasts(
     codex_home: CodexHome,
     model: ScriptedModel,
     folder: Path,
-    codex_version: Version,
+    codex_version: VersionNumbers,
     mcp_server_config: dict[str, Any],
 ) -> None:
     if codex_version < (0, 115, 0):
@@ -444,7 +444,7 @@ async def test_a_call_that_is_written_down_late_is_waited_for(
 
 @pytest.mark.matrix
 async def test_what_is_typed_into_a_terminal_outside_is_asked_about_each_time_and_deny_rules_see_it(
-    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: VersionNumbers
 ) -> None:
     if codex_version < HAS_TERMINALS:
         pytest.skip("This Codex has no commands that one can type into.")

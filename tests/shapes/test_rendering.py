@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from helmsman.agents.registry import Agents
+from helmsman.base.processes import Process
 from helmsman.model import events
 from helmsman.model.events import (
     CommandExecution,
@@ -19,7 +22,11 @@ from helmsman.model.events import (
 )
 from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Prompt, Question
-from helmsman.shapes.rendering import fields_as_dict, json_line
+from helmsman.shapes.rendering import fields_as_dict, json_line, task_as_dict
+from helmsman.tasks.database import Fence
+from helmsman.tasks.ledger import Ledger
+from helmsman.tasks.truth import TaskTruth
+from tests.shapes.test_listed_sessions import TASK
 
 
 def test_an_event_has_its_type_and_its_fields_in_camel_case() -> None:
@@ -60,6 +67,22 @@ def test_a_question_is_shown_as_pending_question_is() -> None:
         id="q", type="command_approval", session_id="s", turn_id="t", prompts=(prompt,), details={"command": "ls"}
     )
     assert QuestionAsked(session_id="s", question=question).to_json()["question"] == question_as_dict(question)
+
+
+def test_a_task_that_only_another_process_can_stop_says_so(tmp_path: Path) -> None:
+    own, hubs = (Ledger(tmp_path, TaskTruth(Agents()), fence) for fence in (None, Fence(1, lambda _: None)))
+    running = replace(TASK, status="working")
+    others = replace(running, owner=Process.me())
+    for ledger, task, is_elsewhere in [
+        (hubs, running, False),
+        (own, running, True),
+        (hubs, others, True),
+        (hubs, replace(others, origin="cloud"), False),
+        (hubs, replace(others, status="completed"), False),
+        (hubs, replace(others, owner=Process(0, "")), False),
+        (None, others, False),
+    ]:
+        assert ("elsewhere" in task_as_dict(task, ledger)) is is_elsewhere
 
 
 def test_every_event_has_a_name_of_its_own() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
-    from helmsman.testing.binaries import Version
+    from helmsman.testing.binaries import VersionNumbers
 
     RunCloud = Callable[..., Coroutine[Any, Any, subprocess.CompletedProcess[str]]]
 
@@ -46,7 +46,7 @@ def home(tmp_path: Path, codex_binary: Path, codex_home_templates: HomeTemplates
 
 @pytest.fixture
 def codex_cloud(
-    tmp_path: Path, codex_binary: Path, codex_version: Version, cloud: ScriptedCloud, home: CodexHome
+    tmp_path: Path, codex_binary: Path, codex_version: VersionNumbers, cloud: ScriptedCloud, home: CodexHome
 ) -> RunCloud:
     """Runs `codex cloud …` and gives what it printed."""
     if codex_version >= (0, 155, 0):
@@ -158,7 +158,7 @@ async def test_what_goes_wrong_is_said(cloud: ScriptedCloud, codex_cloud: RunClo
 
 
 async def test_newer_versions_refuse_a_backend_of_ones_own(
-    codex_binary: Path, codex_version: Version, cloud: ScriptedCloud, home: CodexHome, tmp_path: Path
+    codex_binary: Path, codex_version: VersionNumbers, cloud: ScriptedCloud, home: CodexHome, tmp_path: Path
 ) -> None:
     if codex_version < (0, 155, 0):
         pytest.skip("This Codex takes any backend.")

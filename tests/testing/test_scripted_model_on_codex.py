@@ -40,7 +40,7 @@ from helmsman.testing import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.testing.binaries import Version
+    from helmsman.testing.binaries import VersionNumbers
     from tests.testing.conftest import Json, OpenAppServer, RawAppServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
@@ -49,7 +49,7 @@ WORKSPACE = {"sandbox": "workspace-write", "approvalPolicy": "on-request"}
 RETRIES = {"scripted": {"request_max_retries": 2, "stream_max_retries": 2}}
 
 
-def code_mode_model(version: Version) -> str | None:
+def code_mode_model(version: VersionNumbers) -> str | None:
     """A model that has the one tool `exec` in this Codex, if there is one."""
     if version < (0, 145, 0):
         return None
@@ -127,7 +127,7 @@ async def test_one_script_runs_on_every_version(
 async def test_the_same_script_runs_in_code_mode(
     app_server: OpenAppServer,
     codex_home: CodexHome,
-    codex_version: Version,
+    codex_version: VersionNumbers,
     model: ScriptedModel,
     folder: Path,
     mcp_server_config: dict[str, Any],
@@ -165,7 +165,7 @@ async def test_text_arrives_while_the_test_holds_the_stream(
 async def test_mcp_tools_write_and_ask(
     app_server: OpenAppServer,
     codex_home: CodexHome,
-    codex_version: Version,
+    codex_version: VersionNumbers,
     model: ScriptedModel,
     folder: Path,
     tmp_path: Path,
@@ -198,7 +198,7 @@ async def test_mcp_tools_write_and_ask(
 async def test_a_sub_agent_follows_the_script_for_its_task(
     app_server: OpenAppServer,
     codex_home: CodexHome,
-    codex_version: Version,
+    codex_version: VersionNumbers,
     model: ScriptedModel,
     folder: Path,
     code_mode: bool,
@@ -227,7 +227,7 @@ async def test_a_sub_agent_follows_the_script_for_its_task(
 
 @pytest.mark.matrix(changed_in=["0.155.0"])
 async def test_a_plan_is_made_where_codex_offers_plans(
-    app_server: OpenAppServer, codex_version: Version, model: ScriptedModel, folder: Path
+    app_server: OpenAppServer, codex_version: VersionNumbers, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("Go", plan(("one", "completed"), ("two", "in_progress"), "three"), say("done"))
 
@@ -247,7 +247,7 @@ async def test_a_plan_is_made_where_codex_offers_plans(
 
 @pytest.mark.matrix(changed_in=["0.115.0", "0.130.0", "0.145.0"])
 async def test_codex_asks_the_person_and_for_permissions_and_calls_the_tools_of_its_client(
-    app_server: OpenAppServer, codex_home: CodexHome, codex_version: Version, model: ScriptedModel, folder: Path
+    app_server: OpenAppServer, codex_home: CodexHome, codex_version: VersionNumbers, model: ScriptedModel, folder: Path
 ) -> None:
     lookup: Json = {"name": "lookup", "description": "Look up.", "inputSchema": {"type": "object", "properties": {}}}
     if codex_version >= (0, 145, 0):
@@ -314,7 +314,7 @@ async def test_a_fault_is_tried_again_and_gets_the_next_step(
 
 @pytest.mark.matrix(changed_in=["0.163.0"])
 async def test_too_many_requests_are_tried_again_by_newer_versions(
-    app_server: OpenAppServer, codex_home: CodexHome, codex_version: Version, model: ScriptedModel, folder: Path
+    app_server: OpenAppServer, codex_home: CodexHome, codex_version: VersionNumbers, model: ScriptedModel, folder: Path
 ) -> None:
     codex_home.configure(model_providers=RETRIES)
     model.on("Go", fail(429, retry_after=0), say("Hello"))
@@ -374,7 +374,7 @@ async def test_a_hanging_model_can_be_interrupted_and_the_thread_goes_on(
 
 @pytest.mark.matrix(changed_in=["0.115.0"])
 async def test_a_steered_message_switches_the_script(
-    app_server: OpenAppServer, codex_version: Version, model: ScriptedModel, folder: Path
+    app_server: OpenAppServer, codex_version: VersionNumbers, model: ScriptedModel, folder: Path
 ) -> None:
     if codex_version < (0, 115, 0):
         pytest.skip("This Codex cannot be steered.")

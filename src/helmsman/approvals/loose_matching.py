@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from helmsman.approvals.option_effects import COMPUTED, Answer, canonical_name, canonical_program, compare
+from helmsman.approvals.option_effects import COMPUTED, Certainty, canonical_name, canonical_program, compare
 from helmsman.approvals.shell_words import NEVER_UNDERSTOOD, innermost_script, may_run_text, program_name, runs_words
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> li
     return [*known, *guesses]
 
 
-def may_run(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> Answer:
+def may_run(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> Certainty:
     """Whether one of the commands is meant by a rule for commands that begin with `prefix`."""
     rule = canonical_program(prefix)
-    best: Answer = "no"
+    best: Certainty = "no"
     compared = 0
     for command in possible:
         for at in range(int(command.unlikely), len(command.words) if command.runs_words else 1):

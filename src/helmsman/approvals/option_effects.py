@@ -21,7 +21,7 @@ from helmsman.approvals.shell_words import names, program_name, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-Answer = Literal["yes", "perhaps", "no"]
+Certainty = Literal["yes", "perhaps", "no"]
 
 COMPUTED: Final = "\x00"
 """Stands in a command's words for something that only a shell knows: any number of words, or a piece of one."""
@@ -56,7 +56,7 @@ def canonical_program(words: Sequence[str]) -> tuple[str, ...]:
     return (*canonical_name(words[0]), *words[1:])
 
 
-def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable[str] = ()) -> Answer:
+def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable[str] = ()) -> Certainty:
     """Whether the command is one that the rule's words mean; both begin with a `canonical_program`."""
     if command[0] == COMPUTED:
         return "perhaps"
@@ -290,7 +290,7 @@ def _read_refspecs(reading: _Reading, grammar: Grammar) -> None:
 # --- comparing -------------------------------------------------------------------------------------------------------
 
 
-def _compare_readings(rule: _Reading, command: _Reading) -> Answer:
+def _compare_readings(rule: _Reading, command: _Reading) -> Certainty:
     if rule.subcommand not in ("", command.subcommand):
         return "perhaps" if command.any_subcommand else "no"
     missing = [(name, value) for name, values in rule.effects.items() for value in values]
@@ -306,7 +306,7 @@ def _has(command: _Reading, name: str, value: str | None) -> bool:
     return bool(values) if value is None else any(other is not None and _is_same(value, other) for other in values)
 
 
-def _compare_others(rule: _Reading, command: _Reading) -> Answer:
+def _compare_others(rule: _Reading, command: _Reading) -> Certainty:
     """The words that are no options."""
     if rule.grammar is None or command.grammar is None:
         if rule.subcommand == "" and rule.program in WITH_SUBCOMMANDS:
@@ -391,9 +391,9 @@ def _resource(word: str) -> str:
 # --- programs whose options nobody knows -------------------------------------------------------------------------------
 
 
-def compare_spelling(expected: Sequence[str], given: Sequence[str]) -> Answer:
+def compare_spelling(expected: Sequence[str], given: Sequence[str]) -> Certainty:
     """Whether the arguments are there: options anywhere, the others in order with nothing but options between them."""
-    worst: Answer = "yes" if _in_order([word for word in expected if word[:1] != "-"], given) else "no"
+    worst: Certainty = "yes" if _in_order([word for word in expected if word[:1] != "-"], given) else "no"
     if worst == "no" and any(COMPUTED in word for word in given):
         worst = "perhaps"
     for option in expected:

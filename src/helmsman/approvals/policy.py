@@ -31,9 +31,9 @@ from helmsman.base.shown_text import shell_script
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from helmsman.approvals.option_effects import Answer
+    from helmsman.approvals.option_effects import Certainty
     from helmsman.model.options import Writes
-    from helmsman.model.questions import Question, QuestionType, Sandbox
+    from helmsman.model.questions import Question, QuestionType, WhereItRuns
 
 Effect = Literal["allow", "deny", "ask"]
 
@@ -187,11 +187,11 @@ class _Subject:
             and len(question.prompts) == 1  # further ones are a form that somebody has to fill in
         )
 
-    def is_meant_by(self, rule: Rule) -> Answer:
+    def is_meant_by(self, rule: Rule) -> Certainty:
         """Whether a deny or ask rule speaks of this."""
         if rule.type not in (None, self.type):
             return "no"
-        answer: Answer = "yes"
+        answer: Certainty = "yes"
         if rule.command is not None or rule.text is not None:
             if self.text is None or rule.text not in (None, *self.texts, innermost_script(self.text)):
                 return "no"
@@ -205,7 +205,7 @@ class _Subject:
                 return "no"
         return answer if rule.directory is None or self._may_be_inside(rule, rule.directory) else "no"
 
-    def _may_run(self, rule: Rule, command: tuple[str, ...]) -> Answer:
+    def _may_run(self, rule: Rule, command: tuple[str, ...]) -> Certainty:
         if rule.exact:
             return "yes" if runs_literally(command, self.possible) else "no"
         return may_run(command, self.possible)
@@ -232,7 +232,7 @@ def place_of(question: Question, workspace: Workspace) -> str | None:
     return _absolute(question.details.get("directory", workspace.directory))
 
 
-def sandbox_of(question: Question, workspace: Workspace) -> Sandbox:
+def sandbox_of(question: Question, workspace: Workspace) -> WhereItRuns:
     """What a yes to a question lets happen. Whatever nobody has proved to stay inside may leave."""
     said = question.details.get("sandbox")
     if question.type == "patch_approval":

@@ -15,6 +15,9 @@ from helmsman.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+_CREATE_SECONDS: Final = 10.0
+"""How long whoever creates a file may take before the others give up: it is a few bytes, on a disk that may be slow."""
+
 
 def replace_file(
     path: Path,
@@ -51,6 +54,28 @@ def replace_file(
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def create_once(path: Path, content: str) -> str:
+    """What `path` holds, after writing `content` there if it holds nothing; all who do this at once get the same text.
+
+    An empty file, as something killed before it had written leaves one, counts as none.
+
+    Raises:
+        OSError: It cannot be read or written.
+    """
+    if not (known := _text_of(path)):
+        with file_lock(path.with_name(f"{path.name}.lock"), timeout=_CREATE_SECONDS):
+            if not (known := _text_of(path)):
+                replace_file(path, known := content)
+    return known
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
 
 
 # --- locks ------------------------------------------------------------------------------------------------------------

@@ -386,7 +386,7 @@ _TOKEN: Final = re.compile(
 # looked at once, so a text of any length takes time linear in it.
 
 
-Part = Literal["all", "after :", "after %", "after ,", "after ="]
+_Part = Literal["all", "after :", "after %", "after ,", "after ="]
 """What of an option's value is the secret: all of it, or what follows the user's name."""
 
 
@@ -399,11 +399,11 @@ class _Program:
 
     separate: frozenset[str] = frozenset()
     attached: tuple[str, ...] = ()
-    part: Part = "all"
+    part: _Part = "all"
     only_after: str | None = None
 
 
-def _program(*separate: str, attached: Sequence[str] = (), part: Part = "all", after: str | None = None) -> _Program:
+def _program(*separate: str, attached: Sequence[str] = (), part: _Part = "all", after: str | None = None) -> _Program:
     return _Program(frozenset(separate), tuple(attached), part, after)
 
 
@@ -525,8 +525,8 @@ class _Reader:
     def __init__(self) -> None:
         self._rules: tuple[_Program, ...] = ()
         self._said: set[str] = set()
-        self._waiting: Part | None = None
-        self._rest: Part | None = None
+        self._waiting: _Part | None = None
+        self._rest: _Part | None = None
         """What is secret of the rest of the last word, if it has one."""
 
     def read(self, word: str, *, glued: bool = False) -> list[tuple[int, int]]:
@@ -567,7 +567,7 @@ class _Reader:
             return []
         return None
 
-    def _value(self, word: str, begin: int, part: Part) -> list[tuple[int, int]]:
+    def _value(self, word: str, begin: int, part: _Part) -> list[tuple[int, int]]:
         self._waiting = None
         if word.startswith((*_READ_FROM, "$", "@"), begin):
             return []

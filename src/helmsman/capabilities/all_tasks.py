@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.codex.cloud.values import CloudListed, CloudResults
+    from helmsman.model.cloud import CloudListed, CloudResults
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 

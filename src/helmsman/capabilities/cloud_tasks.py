@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.agents.codex.cloud.client import FIRST_LOOK, NEXT_LOOK, CloudClient, poll_delays
-from helmsman.agents.codex.cloud.values import CloudEnvironments, CloudListed
 from helmsman.agents.registry import find_agent
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
@@ -22,6 +21,7 @@ from helmsman.errors import (
     CloudTaskNotFound,
     Unsupported,
 )
+from helmsman.model.cloud import CloudEnvironments, CloudListed
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import known_error
 from helmsman.tasks.cloud_settings import CloudSettings
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman.agents.codex.cloud.values import CloudApplied, CloudPage, CloudResults
     from helmsman.capabilities.shown_diffs import ShownDiffs
+    from helmsman.model.cloud import CloudApplied, CloudPage, CloudResults
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskChanges
 
@@ -136,7 +136,7 @@ class CloudTasks:
         if task.has_ended:
             return task
         if task.external_id is None:
-            if task.status == "pending" and not (task.owner is not None and task.owner.is_alive()):
+            if task.status == "pending" and not task.has_living_owner:
                 return await self._update(task.id, {"status": "unknown", "note": _BROKEN_OFF}) or task
             return await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
         try:

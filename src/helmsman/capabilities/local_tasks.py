@@ -262,8 +262,7 @@ class LocalTasks:
                 return await self.now(task), queued
             if not task.is_running:
                 return task, _NOT_RUNNING
-            who = "the hub" if task.owner is None else f"process {task.owner.pid}, whose engine is its alone"
-            raise TaskNotOurs(f"Task {task.id} is run by {who}. Stop it there.")
+            raise TaskNotOurs(f"Task {task.id} is run by {task.runner}. Stop it there.")
         if reason:
             self._helm.ledger.explain(session.id, if_stopped=_cancelled(reason))
         commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)

@@ -62,7 +62,8 @@ async def examine(settings: Settings) -> Report:
     ]
     binary: CodexBinary | None = None
     capabilities: Capabilities | None = None
-    async with Helmsman(replace(settings, engine="app-server", detach=False)) as helm:
+    # A Codex that runs this briefly would be ended in the middle of a picture of the login shell.
+    async with Helmsman(replace(settings, engine="app-server", detach=False, shell_snapshots="off")) as helm:
         try:
             binary = await helm.codex()
         except HelmsmanError as error:

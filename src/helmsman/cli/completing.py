@@ -79,12 +79,10 @@ def complete_session_or_task(context: click.Context, parameter: click.Parameter,
     return [*complete_session(context, parameter, typed), *tasks]
 
 
-def complete(shell: str) -> int:
+def complete(app: click.Command, shell: str) -> int:
     """Print what can follow the words that a shell has in its variables; the exit code."""
     import click
     from click.shell_completion import get_completion_class, split_arg_string
-
-    from helmsman.cli.app import app
 
     kind = get_completion_class(shell)
     if kind is None:

@@ -18,8 +18,6 @@ _PLACES = {
 @click.argument("shell", type=click.Choice(list(_PLACES)))
 def command(shell: str) -> None:
     """Print the script that lets SHELL complete commands, options, session ids, task ids and aliases."""
-    from helmsman.cli.app import app
-
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(app, {}, "helmsman", "_HELMSMAN_COMPLETE").source())
+    click.echo(kind(click.get_current_context().find_root().command, {}, "helmsman", "_HELMSMAN_COMPLETE").source())

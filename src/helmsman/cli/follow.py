@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from helmsman.cli.followed_turn import Step
+    from helmsman.cli.followed_turn import TurnStep
     from helmsman.model.events import Event
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
@@ -52,7 +52,7 @@ class Talk:
     leaves: bool = False
     options: Mapping[str, Any] | None = None
 
-    def step(self, session: Session, text: str) -> Step:
+    def step(self, session: Session, text: str) -> TurnStep:
         """The next message of the session."""
         from helmsman.step import run_step
 
@@ -61,7 +61,7 @@ class Talk:
 
 
 async def follow(
-    step: Step,
+    step: TurnStep,
     display: Display,
     *,
     session: Session | None = None,
@@ -81,7 +81,7 @@ async def follow(
             return await follower.talk(await follower.turn(step, joined=session is not None))
 
 
-async def talk_from_start(begin: Callable[[str], Step], display: Display, *, talk: Talk) -> Outcome:
+async def talk_from_start(begin: Callable[[str], TurnStep], display: Display, *, talk: Talk) -> Outcome:
     """Run the step that the person types first, and what is said after it.
 
     Raises:
@@ -125,7 +125,7 @@ class _Follower:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    async def turn(self, step: Step, *, joined: bool = False) -> Outcome:
+    async def turn(self, step: TurnStep, *, joined: bool = False) -> Outcome:
         """Run one step and show how it ended. Of one that was joined nobody here knows how long it took."""
         began, self._heard = anyio.current_time(), 0
         result: StepResult | None = None
@@ -157,7 +157,7 @@ class _Follower:
             self._display.finish(outcome)
         return outcome
 
-    async def first(self, begin: Callable[[str], Step]) -> Outcome:
+    async def first(self, begin: Callable[[str], TurnStep]) -> Outcome:
         """Run what the person types, and go on; who types nothing has started nothing."""
         text = await self._typed_message()
         if text is None:
@@ -171,7 +171,7 @@ class _Follower:
             outcome = await self.turn(following)
         return outcome
 
-    async def _next_step(self, outcome: Outcome) -> Step | None:
+    async def _next_step(self, outcome: Outcome) -> TurnStep | None:
         """What comes after a turn: what was queued, else what the person types now; None is the end."""
         session, line = outcome.session, self._display.line
         if self._talk is None or session is None or self._exit_code is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.5
 
 
-class Step(Protocol):
+class TurnStep(Protocol):
     """`run_step` with everything but the callbacks."""
 
     async def __call__(
@@ -28,7 +28,7 @@ class Step(Protocol):
     ) -> StepResult: ...
 
 
-def followed(session: Session) -> Step:
+def followed(session: Session) -> TurnStep:
     """The running (or last) turn of a session."""
 
     async def show(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-Change = Literal["once", "repeatable"]
+Repeatability = Literal["once", "repeatable"]
 """How a command changes something. One that is asked for again since its hub died is `repeatable` if it can find out what
 came of it, or does no harm when it is done twice; else it says that the outcome is unknown."""
 
@@ -101,7 +101,7 @@ class Host:
             NeedsOwnProcess: This is not the process that has it; the command is run once more, there.
         """
 
-    def begin_change(self, change: Change) -> None:
+    def begin_change(self, change: Repeatability) -> None:
         """Something is about to be changed.
 
         Raises:

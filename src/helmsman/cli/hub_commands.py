@@ -28,11 +28,11 @@ from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
-from helmsman.cli.app import outcome
+from helmsman.cli.app import app, outcome
 from helmsman.cli.completing import complete
 from helmsman.cli.consoles import COMMAND_LOG, in_form, logs_wanted
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.host import Change, Host, NeedsOwnProcess, host, hosted
+from helmsman.cli.host import Host, NeedsOwnProcess, Repeatability, host, hosted
 from helmsman.cli.thin import CALLED, COMPLETION
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, environment_in, in_hex, text_in
@@ -230,7 +230,7 @@ class HubHost(Host):
     def require_own_process(self) -> None:
         raise NeedsOwnProcess
 
-    def begin_change(self, change: Change) -> None:
+    def begin_change(self, change: Repeatability) -> None:
         self._changes = True
         call_key.set(self.run(lambda: self._calls.begin(self._hello.call, "This", repeatable=change == "repeatable")))
 
@@ -281,7 +281,7 @@ class HubHost(Host):
         self._thread = threading.get_ident()
         try:
             if self._hello.completing is not None:
-                return complete(self._hello.completing)
+                return complete(app, self._hello.completing)
             return outcome(self._hello.arguments, columns=self._hello.columns)
         except NeedsOwnProcess:
             return None

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from helmsman.agents.codex.cloud.values import CloudApplied
     from helmsman.capabilities.all_tasks import TaskResults
+    from helmsman.model.cloud import CloudApplied
     from helmsman.service import Helmsman
     from helmsman.tasks.model import Task
 
@@ -430,9 +430,7 @@ def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
         print_json(task_as_dict(task) | present(more))
     else:
         print_details(_details(task))
-        if (
-            task.input_required and task.owner is None and (task.session_id or task.job)
-        ):  # of any other the note says who
+        if task.input_required and task.is_hubs and (task.session_id or task.job):  # of any other the note says who
             asks = f"helmsman respond {short_id(task.session_id)}" if task.session_id else "helmsman respond"
             click.echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
 

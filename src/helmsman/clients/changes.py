@@ -26,7 +26,7 @@ _CODEX_VARIABLE: Final = "CODEX_CLI_PATH"
 _LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
 """A line ends where a diff ends it: `splitlines` sees more ends."""
 
-Action = Literal["added", "rewritten", "updated", "removed", "restored"]
+EntryAction = Literal["added", "rewritten", "updated", "removed", "restored"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class EntryChange:
 
     location: Location
     name: str
-    action: Action
+    action: EntryAction
     content: Mapping[str, Any] | None
 
 
@@ -258,7 +258,7 @@ class _Draft:
                 before = known[piece.path].before if piece.path in known else piece.before
                 known[piece.path] = Piece(piece.path, before, piece.after)
             self._keep.append(KeptEntry(file=earlier.file, path=earlier.path, pieces=tuple(known.values())))
-        action: Action = "rewritten" if isinstance(entry.kind, OldServer) else "updated"
+        action: EntryAction = "rewritten" if isinstance(entry.kind, OldServer) else "updated"
         self._entries.append(EntryChange(entry.location, entry.name, action, value_at(self._expected, entry.path)))
 
     def restore(self, entry: Entry, kept: KeptEntry) -> None:

@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -19,6 +18,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
+from helmsman.base.addresses import is_loopback
 from helmsman.errors import FleetNotReady, FleetUnavailable, InvalidSetting
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _DOWN: Final = ("connection refused", "starting up", "shutting down", "is not ye
 _PLAIN: Final = "server does not support SSL"
 
 ResultT = TypeVar("ResultT")
-Connection = psycopg.AsyncConnection[DictRow]
+DatabaseConnection = psycopg.AsyncConnection[DictRow]
 
 
 def checked_url(url: str) -> str:
@@ -71,12 +71,7 @@ def checked_url(url: str) -> str:
 
 def _is_here(host: str) -> bool:
     """Whether nothing leaves this machine on the way to a host."""
-    if not host or host == "localhost" or host.startswith(("/", "@")):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return not host or host.startswith(("/", "@")) or is_loopback(host)
 
 
 class FleetDatabase:
@@ -85,7 +80,7 @@ class FleetDatabase:
     def __init__(self, url: str, *, name: str = "helmsman", most: int = 4) -> None:
         self.url = checked_url(url)
         self._name = name
-        self._idle: list[tuple[Connection, float]] = []
+        self._idle: list[tuple[DatabaseConnection, float]] = []
         """With when each was last used, which was longest ago first."""
         self._room = anyio.Semaphore(most)
         self._is_closed = False
@@ -100,7 +95,7 @@ class FleetDatabase:
         while self._idle:
             await self._idle.pop()[0].close()
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> DatabaseConnection:
         """A connection of one's own, such as one that listens. Every statement is a transaction, unless one is begun."""
         return await psycopg.AsyncConnection.connect(
             self.url,
@@ -116,7 +111,7 @@ class FleetDatabase:
         )
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self) -> AsyncIterator[DatabaseConnection]:
         """One of the few connections. It is not used again after an error that may have cost it."""
         async with self._room:
             connection = self._idle.pop()[0] if self._idle else await self.connect()
@@ -219,7 +214,7 @@ class FleetDatabase:
             with anyio.CancelScope(shield=True):
                 await connection.close()
 
-    async def _payloads(self, connection: Connection) -> AsyncIterator[str]:
+    async def _payloads(self, connection: DatabaseConnection) -> AsyncIterator[str]:
         async for notice in connection.notifies():
             yield notice.payload
 

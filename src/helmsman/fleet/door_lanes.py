@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task, TaskStatus
 
 ValueT = TypeVar("ValueT")
-Page = tuple[list[ValueT], str | None]
+_Page = tuple[list[ValueT], str | None]
 
 _TASK: Final = "T-fleet-"
 _SESSION: Final = "fleet-"
@@ -201,11 +201,11 @@ def _number(cursor: str | None) -> int | None:
 
 
 async def merged(
-    sources: Mapping[str, Callable[[int, str | None], Awaitable[Page[ValueT]]]],
+    sources: Mapping[str, Callable[[int, str | None], Awaitable[_Page[ValueT]]]],
     limit: int,
     cursor: str | None,
     age: Callable[[ValueT], Any],
-) -> Page[ValueT]:
+) -> _Page[ValueT]:
     """One page of what several have, newest first, and the cursor of the next: that of each which has more."""
     begin: dict[str, str | None] = dict.fromkeys(sources)
     if cursor is not None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.base.files import create_once
 from helmsman.base.redaction import redact
 from helmsman.base.values import decoded
 from helmsman.errors import HelmsmanError, InvalidSetting
@@ -63,10 +64,7 @@ _NOTE_CHARS: Final = 500
 def place_in(directory: Path) -> str:
     """What nobody else has: a name for a directory of a machine's state. Blocks."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = directory / "place"
-    if not path.exists():
-        path.write_text(uuid.uuid4().hex, encoding="ascii")
-    return path.read_text(encoding="ascii").strip()
+    return create_once(directory / "place", uuid.uuid4().hex).strip()
 
 
 def key_of(recipient: Recipient, place: str) -> str:

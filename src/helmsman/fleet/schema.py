@@ -14,7 +14,7 @@ from helmsman.errors import FleetNotReady
 from helmsman.fleet.database import not_ready
 
 if TYPE_CHECKING:
-    from helmsman.fleet.database import Connection, FleetDatabase
+    from helmsman.fleet.database import DatabaseConnection, FleetDatabase
 
 LOCK: Final = 0x48454C4D
 """The advisory locks of a fleet: this for migrations, the next for the reaper."""
@@ -325,7 +325,7 @@ _OLDEST: Final = 1
 """The oldest version whose code can still work with these tables."""
 
 
-async def migrate(connection: Connection) -> int:
+async def migrate(connection: DatabaseConnection) -> int:
     """Bring the tables to this version, whoever else does so at the same time; which version was there before."""
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock(%s)", (LOCK,))

@@ -26,7 +26,7 @@ _CLOCK_SECONDS: Final = 5.0
 _ROOM: Final = 40
 """A Postgres with fewer connections is full with two workers and some doors."""
 
-Verdict = Literal["ok", "warning", "wrong"]
+CheckVerdict = Literal["ok", "warning", "wrong"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DatabaseCheck:
     """One thing that was looked at, and what to do about it."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckVerdict
     text: str
 
 
@@ -118,7 +118,7 @@ def _checks(url: str, row: DictRow, here: float) -> Sequence[DatabaseCheck]:
     )
 
 
-def _check(name: str, is_so: bool, good: str, bad: str, *, otherwise: Verdict = "wrong") -> DatabaseCheck:
+def _check(name: str, is_so: bool, good: str, bad: str, *, otherwise: CheckVerdict = "wrong") -> DatabaseCheck:
     return DatabaseCheck(name, "ok", good) if is_so else DatabaseCheck(name, otherwise, bad)
 
 

@@ -32,7 +32,7 @@ _OPEN_POSTS: Final = frozenset({LOGIN_PATH, PROOF_PATH, CODE_PATH})
 _READS: Final = frozenset({"GET", "HEAD"})
 _DISCARDED_BYTES: Final = 256 * 1024
 
-Who = Literal["member", "stranger"]
+_Caller = Literal["member", "stranger"]
 
 
 class Guard:
@@ -64,7 +64,7 @@ class Guard:
         else:
             await _answered_and_closed(verdict, scope, receive, send)
 
-    def verdict(self, scope: Scope, headers: Headers) -> Who | JSONResponse:
+    def verdict(self, scope: Scope, headers: Headers) -> _Caller | JSONResponse:
         """Whose request this is, if it may pass; else the refusal."""
         path: str = scope["path"]
         if not is_plain(path):
@@ -123,7 +123,7 @@ def _cross_site() -> JSONResponse:
     return refused(403, "cross_site", "Only the dashboard's own page may ask for that.")
 
 
-def _stranger_who_writes(headers: Headers) -> Who | JSONResponse:
+def _stranger_who_writes(headers: Headers) -> _Caller | JSONResponse:
     """What is announced is refused before it is read; what comes without a length is counted (`web/json_http.py`)."""
     announced = headers.get("content-length", "0")
     if announced.isdigit() and int(announced[:20]) <= STRANGERS_BODY_BYTES:

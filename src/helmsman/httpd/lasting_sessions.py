@@ -66,7 +66,7 @@ _GAVE_UP: Final = (
     "before you repeat it. The hub's log says more (helmsman hub log)."
 )
 
-Said = dict[str, Any]
+_Said = dict[str, Any]
 """A message of JSON-RPC."""
 
 
@@ -199,7 +199,7 @@ class LastingSessions:
         log.info("an HTTP client goes on with a session of an earlier hub")
         return theirs
 
-    async def _say(self, scope: Scope, said: Said, theirs: str | None = None) -> Headers:
+    async def _say(self, scope: Scope, said: _Said, theirs: str | None = None) -> Headers:
         """Say something in place of a client; the headers of the answer."""
         headers = Headers()
 
@@ -220,7 +220,9 @@ class LastingSessions:
 
     # Requests, each of which may have to be asked again
 
-    async def _request(self, session: str, said: Said, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _request(
+        self, session: str, said: _Said, scope: Scope, body: bytes, receive: Receive, send: Send
+    ) -> None:
         key = f"c/{session}/{self._epoch}.{next(self._numbers)}"
         self._kept.keep({key: {"said": said, "taken": 0, "forms": []}})
         self._note_subscription(session, said)
@@ -292,7 +294,7 @@ class LastingSessions:
         if key in self._kept:
             self._kept.keep({key: {**self._kept.get(key), **changed}})
 
-    def _note_subscription(self, session: str, said: Said) -> None:
+    def _note_subscription(self, session: str, said: _Said) -> None:
         if said["method"] not in ("resources/subscribe", "resources/unsubscribe"):
             return
         kept = self._kept.get(f"s/{session}")
@@ -304,7 +306,7 @@ class LastingSessions:
 
     # Messages on their way, in which the ids of our requests say which hub has made them
 
-    def _outward(self, session: str, message: Message) -> tuple[Message, Said | None]:
+    def _outward(self, session: str, message: Message) -> tuple[Message, _Said | None]:
         """A message as the client is to see it, and what is said in it."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message["headers"]))
@@ -325,7 +327,7 @@ class LastingSessions:
             return message, said
         return {**message, "body": _event(said)}, said
 
-    def _inward(self, session: str, said: Said) -> Said | None:
+    def _inward(self, session: str, said: _Said) -> _Said | None:
         """An answer or a notification as the SDK is to see it; None if it is for an earlier hub."""
         calls = self._kept.below(f"c/{session}/")
         if said.get("method") == "notifications/cancelled":
@@ -354,7 +356,7 @@ class _Response:
         self._reader: object | None = self
         self._changed = anyio.Event()
 
-    async def put(self, message: Message, said: Said | None) -> None:
+    async def put(self, message: Message, said: _Said | None) -> None:
         if message["type"] == "http.response.start":
             self._start = message
         elif message.get("body"):
@@ -475,7 +477,7 @@ async def _at_once(value: str) -> str:
     return value
 
 
-async def _read(scope: Scope, receive: Receive) -> tuple[bytes, Said | None]:
+async def _read(scope: Scope, receive: Receive) -> tuple[bytes, _Said | None]:
     """The body of a request, and the one message in it, if that is what it is."""
     try:
         body = await Request(scope, receive).body()
@@ -523,15 +525,15 @@ def _as_post(scope: Scope, theirs: str | None) -> Scope:
     return {**scope, "method": "POST", "headers": headers.raw}
 
 
-def _said_in(event: bytes) -> Said | None:
+def _said_in(event: bytes) -> _Said | None:
     for line in event.splitlines():
         if line.startswith(b"data: {"):
-            said: Said = json.loads(line.removeprefix(b"data: "))
+            said: _Said = json.loads(line.removeprefix(b"data: "))
             return said
     return None
 
 
-def _event(said: Said) -> bytes:
+def _event(said: _Said) -> bytes:
     return b"event: message\r\ndata: " + json.dumps(said).encode() + b"\r\n\r\n"
 
 
@@ -539,6 +541,6 @@ def _event_id(key: str) -> bytes:
     return f"id: {key}\r\ndata: \r\n\r\n".encode()
 
 
-def _withdrawn(form: str) -> Said:
+def _withdrawn(form: str) -> _Said:
     params = {"requestId": form, "reason": "closed"}
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.addresses import is_loopback
+from helmsman.base.files import create_once
 from helmsman.errors import InvalidSetting
 from helmsman.settings import ensure_state_dir
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 MCP_PATH: Final = "/mcp"
 TOKEN_NAME: Final = "http-token"  # noqa: S105 - the name of the file
+_TOKEN_CHARS: Final = 20
+"""A shorter token could be guessed."""
 _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise them
 
@@ -78,10 +82,6 @@ class HttpOptions:
         return f"{self.scheme}://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
 
 
-def is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
-
-
 def _is_address(host: str) -> bool:
     try:
         ip_address(host)
@@ -94,30 +94,21 @@ def http_token(state_dir: Path) -> str:
     """The token of this installation, made when there is none yet."""
     path = ensure_state_dir(state_dir) / TOKEN_NAME
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        known = path.read_text(encoding="utf-8").strip()
-        if len(known) < 20:
-            raise InvalidSetting(f"{path} holds no usable token. Remove the file; a new one is made then.") from None
-        if os.name == "posix" and path.stat().st_mode & 0o077:
-            raise InvalidSetting(f"Others can read {path}. Remove the file; a new token is made then.") from None
-        return known
+        token = create_once(path, secrets.token_urlsafe(32) + "\n").strip()
+        is_shared = os.name == "posix" and path.stat().st_mode & 0o077
     except OSError as error:
         raise _no_place(path, error) from error
-    token = secrets.token_urlsafe(32)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(token + "\n")
-    except OSError as error:  # a full disk: half a token would be in the way of the next start
-        path.unlink(missing_ok=True)
-        raise _no_place(path, error) from error
+    if len(token) < _TOKEN_CHARS:
+        raise InvalidSetting(f"{path} holds no usable token. Remove the file; a new one is made then.")
+    if is_shared:
+        raise InvalidSetting(f"Others can read {path}. Remove the file; a new token is made then.")
     return token
 
 
 def _no_place(path: Path, error: OSError) -> InvalidSetting:
     return InvalidSetting(
-        f"The token for clients cannot be kept in {path}: {error.strerror}. Make room and make the directory writable, or "
-        "set HELMSMAN_STATE_DIR to one that is."
+        f"The token for clients cannot be kept in {path}: {error.strerror or error}. Make room and make the directory "
+        "writable, or set HELMSMAN_STATE_DIR to one that is."
     )
 
 

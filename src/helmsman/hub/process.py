@@ -44,7 +44,7 @@ _LOOK_SECONDS: Final = 5.0
 _LOG_BYTES: Final = 1024 * 1024
 
 
-class Door(Protocol):
+class OpenDoor(Protocol):
     """Who is connected, as `helmsman hub` shows it."""
 
     @property
@@ -66,7 +66,7 @@ class Hub:
         self.epoch = _next_epoch(last_epoch)
         self.started_at = time.time()
         self.idle = 60.0
-        self.doors: dict[Connection, Door] = {}
+        self.doors: dict[Connection, OpenDoor] = {}
         self.work: Callable[[], int] = lambda: 0
         """How many sessions have a turn under way, a question open or a message queued."""
         self.next_at: Callable[[], datetime | None] = lambda: None

@@ -153,7 +153,7 @@ class Recovery:
             await anyio.sleep(_CLOSE_SECONDS)
             try:
                 for task in await self._ledger.registry(lambda registry: registry.running()):
-                    if task.owner is not None and not task.owner.is_alive():
+                    if task.is_orphaned:
                         await self._ledger.now(task)
             except HelmsmanError as error:
                 log.warning("what became of the tasks of other processes is not known: %s", error)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from helmsman.errors import InvalidInput
-from helmsman.mcp.job_answers import job_in_words, job_output
 from helmsman.mcp.session_tools import SESSION_TOOLS
 from helmsman.mcp.toolset import ACTS, BEGINS, CallContext, Instead, Offered, Tool, tool
 from helmsman.mcp.waiting import wait_for_job
 from helmsman.shapes import outcomes as shapes
+from helmsman.shapes.job_answers import job_in_words, job_output
 
 if TYPE_CHECKING:
     from collections.abc import Container

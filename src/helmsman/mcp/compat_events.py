@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import integer, mapping, optional_text, present, snake_case, text
 from helmsman.base.redaction import redact
-from helmsman.mcp.compat_items import Message, Raw, began, ended, shown
+from helmsman.mcp.compat_items import CompatMessage, Raw, began, ended, shown
 from helmsman.mcp.compat_questions import asked
 from helmsman.model.events import (
     AgentMessage,
@@ -64,7 +64,7 @@ class CodexEvent:
     """One notification: the id of its turn (empty for what concerns the whole session), and the message."""
 
     id: str
-    message: Message
+    message: CompatMessage
 
 
 class Translation:
@@ -92,13 +92,13 @@ class Translation:
         self._wrote_at: float | None = None
         """When the model was first heard of."""
         self._last_message: str | None = None
-        self.approvals: dict[str, Message] = {}
+        self.approvals: dict[str, CompatMessage] = {}
         """The open approvals by the ids of their questions, as they are announced."""
         self._waiting: dict[str, tuple[CommandExecution, Raw]] = {}
         """Commands that Codex has announced and may not run yet: the original spoke of them only when they ran."""
         self._patches: dict[str, FileChange] = {}
         self._reasoning_parts: dict[str, int] = {}
-        self._warning: Message | None = None
+        self._warning: CompatMessage | None = None
         self._servers: dict[str, tuple[str, str | None]] = {}
 
     def translate(self, event: Event) -> list[CodexEvent]:
@@ -121,7 +121,7 @@ class Translation:
             for message in messages
         ]
 
-    def _messages(self, event: Event) -> list[Message]:
+    def _messages(self, event: Event) -> list[CompatMessage]:
         raw = mapping(event.raw)
         match event:
             case SettingsApplied() if not self._configured:
@@ -162,7 +162,7 @@ class Translation:
 
     # --- the session -------------------------------------------------------------------------------------------------
 
-    def _session_configured(self, event: SettingsApplied, raw: Raw) -> Message:
+    def _session_configured(self, event: SettingsApplied, raw: Raw) -> CompatMessage:
         facts = present({told: raw.get(name) for name, told in _FACTS.items()})
         return {
             "type": "session_configured",
@@ -176,11 +176,11 @@ class Translation:
 
     # --- Codex's own MCP servers -------------------------------------------------------------------------------------
 
-    def _server(self, server: str, state: str, error: str | None = None) -> list[Message]:
+    def _server(self, server: str, state: str, error: str | None = None) -> list[CompatMessage]:
         """What became of one; and of all of them, once each that began to start has come to an end."""
         self._servers[server] = (state, error)
         status = {"state": state} if error is None else {"state": state, "error": error}
-        update: Message = {"type": "mcp_startup_update", "server": server, "status": status}
+        update: CompatMessage = {"type": "mcp_startup_update", "server": server, "status": status}
         if any(one == "starting" for one, _ in self._servers.values()):
             return [update]
         ended = {
@@ -192,7 +192,7 @@ class Translation:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    def _task_started(self, turn_id: str | None) -> Message:
+    def _task_started(self, turn_id: str | None) -> CompatMessage:
         self._turn_id = self._turn_name or turn_id or ""
         self._began_at = self._now()
         return {
@@ -202,7 +202,7 @@ class Translation:
             "collaboration_mode_kind": "default",  # neither tool can ask for another
         }
 
-    def _end(self, event: TurnEnded) -> Message:
+    def _end(self, event: TurnEnded) -> CompatMessage:
         now = self._now()
         began = self._began_at if self._began_at is not None else now
         times = {
@@ -218,7 +218,7 @@ class Translation:
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def _start(self, item: Item, raw: Raw) -> list[Message]:
+    def _start(self, item: Item, raw: Raw) -> list[CompatMessage]:
         if isinstance(item, CommandExecution) and item.announced:
             self._waiting[item.id] = item, raw
             return []
@@ -226,14 +226,14 @@ class Translation:
             self._patches[item.id] = item
         return self._started(item, raw)
 
-    def _started(self, item: Item, raw: Raw) -> list[Message]:
+    def _started(self, item: Item, raw: Raw) -> list[CompatMessage]:
         item_form = shown(item, raw, ended=False)
         if item_form is None:
             return []
         message = {"type": "item_started", **self._where(), "item": item_form, "started_at_ms": self._ms()}
         return [message, *(self._timed(one, "started_at_ms") for one in began(item, raw))]
 
-    def _finish(self, item: Item, raw: Raw) -> list[Message]:
+    def _finish(self, item: Item, raw: Raw) -> list[CompatMessage]:
         if isinstance(item, AgentMessage):
             self._last_message = item.text
         if isinstance(item, TodoList):
@@ -248,7 +248,7 @@ class Translation:
         older = [self._timed(one, "completed_at_ms") for one in ended(item, raw)]
         return [*self._begin_waiting(item.id, raw), message, *older]
 
-    def _begin_waiting(self, item_id: str | None, as_ended: Raw = _NOTHING) -> list[Message]:
+    def _begin_waiting(self, item_id: str | None, as_ended: Raw = _NOTHING) -> list[CompatMessage]:
         """The start of a command that had only been announced.
 
         Who runs it, and in which process, Codex says only with its end: the announcement names neither.
@@ -264,12 +264,12 @@ class Translation:
         if message is not None:
             self.approvals[question.id] = message
 
-    def _closed(self, event: QuestionClosed) -> list[Message]:
+    def _closed(self, event: QuestionClosed) -> list[CompatMessage]:
         message = self.approvals.pop(event.question_id, None)
         approved = event.answer is not None and event.answer not in REFUSALS
         return self._begin_waiting(message["call_id"]) if message is not None and approved else []
 
-    def _delta(self, event: ItemDelta, raw: Raw) -> list[Message]:
+    def _delta(self, event: ItemDelta, raw: Raw) -> list[CompatMessage]:
         where = {**self._where(), "item_id": event.item_id}
         match event.item_type:
             case AgentMessage.type:
@@ -290,13 +290,13 @@ class Translation:
             case _:
                 return []
 
-    def _reasoning_delta(self, event: ItemDelta, raw: Raw) -> list[Message]:
+    def _reasoning_delta(self, event: ItemDelta, raw: Raw) -> list[CompatMessage]:
         """What is thought word for word, or a summary; each part of a summary begins with a section break."""
         about = {"item_id": event.item_id, "delta": event.text}
         if "contentIndex" in raw:
             index = {"content_index": integer(raw["contentIndex"]) or 0}
             return [{"type": "reasoning_raw_content_delta", **self._where(), **about, **index}]
-        messages: list[Message] = []
+        messages: list[CompatMessage] = []
         part = {"summary_index": integer(raw.get("summaryIndex")) or 0}
         if self._reasoning_parts.get(event.item_id) != part["summary_index"]:
             self._reasoning_parts[event.item_id] = part["summary_index"]
@@ -305,10 +305,10 @@ class Translation:
             messages.append({"type": "reasoning_content_delta", **self._where(), **about, **part})
         return messages
 
-    def _where(self) -> Message:
+    def _where(self) -> CompatMessage:
         return {"thread_id": self._thread_id, "turn_id": self._turn_id}
 
-    def _timed(self, message: Message, name: str) -> Message:
+    def _timed(self, message: CompatMessage, name: str) -> CompatMessage:
         """The older forms of commands and changes carry the turn, and those of commands the time."""
         if message["type"].startswith(("exec_command", "patch_apply")):
             message = {**message, "turn_id": self._turn_id}
@@ -325,16 +325,16 @@ def _is_written(event: Event) -> bool:
     return isinstance(event, ItemDelta | ItemUpdated)
 
 
-def _repeats(event: Event, warning: Message) -> bool:
+def _repeats(event: Event, warning: CompatMessage) -> bool:
     return isinstance(event, TurnEnded) and event.failure is not None and event.failure.message == warning["message"]
 
 
-def _plan(plan: TodoList) -> Message:
+def _plan(plan: TodoList) -> CompatMessage:
     steps = [{"step": step.text, "status": step.status} for step in plan.steps]
     return {"type": "plan_update", "explanation": plan.explanation, "plan": steps}
 
 
-def _token_count(event: UsageReported, raw: Raw) -> Message:
+def _token_count(event: UsageReported, raw: Raw) -> CompatMessage:
     """With `--engine exec` there are only the counts of the session."""
     total, spent = None, event.total
     if spent is not None:
@@ -347,11 +347,11 @@ def _token_count(event: UsageReported, raw: Raw) -> Message:
     return {"type": "token_count", "info": info}
 
 
-def rate_limits(reported: RateLimitsReported | None) -> Message | None:
+def rate_limits(reported: RateLimitsReported | None) -> CompatMessage | None:
     """The account's limits as `token_count` has them; None where nothing is known of any."""
     if reported is None or reported.raw is None:
         return None
-    snapshot: Message = _snake(reported.raw.get("rateLimits"))
+    snapshot: CompatMessage = _snake(reported.raw.get("rateLimits"))
     for name in ("primary", "secondary"):
         if isinstance(window := snapshot.get(name), dict):
             window["window_minutes"] = window.pop("window_duration_mins", None)
@@ -359,8 +359,8 @@ def rate_limits(reported: RateLimitsReported | None) -> Message | None:
     return snapshot
 
 
-def _stream_error(event: Notice, raw: Raw) -> Message:
-    message: Message = {"type": "stream_error", "message": redact(text(raw.get("message"))) or event.message}
+def _stream_error(event: Notice, raw: Raw) -> CompatMessage:
+    message: CompatMessage = {"type": "stream_error", "message": redact(text(raw.get("message"))) or event.message}
     if raw:
         details = optional_text(raw.get("additionalDetails"))
         message["codex_error_info"] = _cause(raw, None)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from helmsman.model.events import PathChange
 
-Message: TypeAlias = dict[str, Any]
+CompatMessage: TypeAlias = dict[str, Any]
 Raw: TypeAlias = "Mapping[str, Any]"
 
 _CITED: Final = {"threadIds": "rolloutIds"}
@@ -39,7 +39,7 @@ _SHELL_WORDS: Final = 3
 """`/bin/bash -lc SCRIPT`: Codex runs everything this way."""
 
 
-def shown(item: Item, raw: Raw, *, ended: bool) -> Message | None:
+def shown(item: Item, raw: Raw, *, ended: bool) -> CompatMessage | None:
     """The item as such; None for what the original did not show as an item, or Helmsman does not know."""
     match item:
         case UserMessage():
@@ -73,7 +73,7 @@ def shown(item: Item, raw: Raw, *, ended: bool) -> Message | None:
             return None
 
 
-def began(item: Item, raw: Raw) -> list[Message]:
+def began(item: Item, raw: Raw) -> list[CompatMessage]:
     """What was said beside the start of an item."""
     match item:
         case CommandExecution():
@@ -88,7 +88,7 @@ def began(item: Item, raw: Raw) -> list[Message]:
             return []
 
 
-def ended(item: Item, raw: Raw) -> list[Message]:
+def ended(item: Item, raw: Raw) -> list[CompatMessage]:
     """What was said beside the end of an item."""
     match item:
         case UserMessage():
@@ -129,13 +129,13 @@ def command_words(command: str) -> list[str]:
         return [command]
 
 
-def parsed_command(words: list[str], raw: Raw, directory: str | None) -> list[Message]:
+def parsed_command(words: list[str], raw: Raw, directory: str | None) -> list[CompatMessage]:
     """What a command does, as Codex sees it (`commandActions`); where it did not say, `unknown` is always true."""
     actions = [_parsed(mapping(action), directory) for action in sequence(raw.get("commandActions"))]
     return actions or [{"type": "unknown", "cmd": words[-1] if len(words) == _SHELL_WORDS else shlex.join(words)}]
 
 
-def _parsed(action: Raw, directory: str | None) -> Message:
+def _parsed(action: Raw, directory: str | None) -> CompatMessage:
     command, path = text(action.get("command")), optional_text(action.get("path"))
     match action.get("type"):
         case "read":
@@ -160,12 +160,12 @@ def _path_as_written(command: str, path: str | None, directory: str | None) -> s
     return str(file.relative_to(directory)) if file.is_relative_to(directory) else path
 
 
-def changes_by_path(changes: Iterable[PathChange]) -> Message:
+def changes_by_path(changes: Iterable[PathChange]) -> CompatMessage:
     """The files of a change, each with its new content, its old one, or its difference."""
     return {change.path: _file_change(change) for change in changes}
 
 
-def _file_change(change: PathChange) -> Message:
+def _file_change(change: PathChange) -> CompatMessage:
     if change.kind == "update":
         return {"type": "update", "unified_diff": change.diff or "", "move_path": change.moved_to}
     return {"type": change.kind, "content": change.diff or ""}
@@ -176,27 +176,27 @@ def _parts(item: Reasoning, raw: Raw) -> list[str]:
     return texts(raw["summary"]) if "summary" in raw else [item.text] if item.text else []
 
 
-def _citation(raw: Raw) -> Message | None:
+def _citation(raw: Raw) -> CompatMessage | None:
     """The memories that a message rests on; the sessions they come from had another name in the original."""
     return {_CITED.get(name, name): value for name, value in mapping(raw.get("memoryCitation")).items()} or None
 
 
-def _action(raw: Raw) -> Message:
+def _action(raw: Raw) -> CompatMessage:
     """How something was looked for."""
     action = present(mapping(raw.get("action")))
     return {"action": {**action, "type": snake_case(text(action.get("type")))}} if action else {}
 
 
-def _mcp_took(raw: Raw) -> Message:
+def _mcp_took(raw: Raw) -> CompatMessage:
     milliseconds = integer(raw.get("durationMs"))
     return {} if milliseconds is None else _took(milliseconds)
 
 
-def _took(milliseconds: int) -> Message:
+def _took(milliseconds: int) -> CompatMessage:
     return {"duration": {"secs": milliseconds // 1000, "nanos": milliseconds % 1000 * 1_000_000}}
 
 
-def _command(item: CommandExecution, raw: Raw) -> Message:
+def _command(item: CommandExecution, raw: Raw) -> CompatMessage:
     words = command_words(item.command)
     return {
         "command": words,
@@ -206,7 +206,7 @@ def _command(item: CommandExecution, raw: Raw) -> Message:
     }
 
 
-def _command_result(item: CommandExecution) -> Message:
+def _command_result(item: CommandExecution) -> CompatMessage:
     return {
         "status": item.status,
         "stdout": item.output,
@@ -222,11 +222,11 @@ def _status(item: FileChange) -> str:
     return "declined" if item.declined else item.status
 
 
-def _invocation(item: McpToolCall) -> Message:
+def _invocation(item: McpToolCall) -> CompatMessage:
     return {"server": item.server, "tool": item.tool, "arguments": item.arguments}
 
 
-def _mcp_result(item: McpToolCall, raw: Raw) -> Message:
+def _mcp_result(item: McpToolCall, raw: Raw) -> CompatMessage:
     if item.error is not None:
         return {"error": {"message": item.error}}
     result = mapping(raw.get("result"))

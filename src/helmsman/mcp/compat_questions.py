@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import exact
-from helmsman.mcp.compat_items import Message, Raw, changes_by_path, command_words, parsed_command
+from helmsman.mcp.compat_items import CompatMessage, Raw, changes_by_path, command_words, parsed_command
 from helmsman.mcp.forms import SHOWN_DIFF_CHARS
 from helmsman.model.events import FileChange, Item
 from helmsman.model.question_text import describe
@@ -31,7 +31,7 @@ _DECISIONS: Final = {
 }
 
 
-def asked(question: Question, item: Item | None, raw: Raw) -> Message | None:
+def asked(question: Question, item: Item | None, raw: Raw) -> CompatMessage | None:
     """The message that announces an approval; None for questions of other kinds, which the original had no answer for.
 
     `item` is what the question is about: a patch is shown with it, not with the question. `raw` is Codex's own request.
@@ -61,7 +61,7 @@ def asked(question: Question, item: Item | None, raw: Raw) -> Message | None:
             return None
 
 
-def elicitation(question: Question, message: Message, *, call_id: str, event_id: str) -> Message:
+def elicitation(question: Question, message: CompatMessage, *, call_id: str, event_id: str) -> CompatMessage:
     """The parameters of the `elicitation/create` that asks for an approval, which `message` has announced."""
     about = {
         "requestedSchema": {"type": "object", "properties": dict[str, Any]()},
@@ -93,7 +93,7 @@ def elicitation(question: Question, message: Message, *, call_id: str, event_id:
 _ALLOW_CHANGES: Final = "Allow Codex to apply proposed code changes?"
 
 
-def _allow_command(message: Message) -> str:
+def _allow_command(message: CompatMessage) -> str:
     """The original's sentence. It did not say all that is allowed, nor keep a command from looking like more of it."""
     return f"Allow Codex to run `{exact(shlex.join(message['command']))}` in `{exact(str(message['cwd']))}`?"
 

@@ -20,13 +20,14 @@ from helmsman.capabilities.cloud_tasks import FIRST_LOOK, NEXT_LOOK, CloudListed
 from helmsman.capabilities.github_guide import github_guide
 from helmsman.errors import InvalidInput
 from helmsman.mcp.resources import client_of
-from helmsman.mcp.task_answers import answer, results_answer
 from helmsman.mcp.toolset import ACTS, ARRANGES, CODEX, READS, STOPS, CallContext, Instead, Tool, tool, tools_in
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session
 from helmsman.model.inputs import directory
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.contract import NothingInput
-from helmsman.shapes.session_status import progress_line, question_in_words
+from helmsman.shapes.questions import question_in_words
+from helmsman.shapes.session_status import progress_line
+from helmsman.shapes.task_answers import answer, results_answer
 from helmsman.shapes.task_contract import CancelAnswer, ResultsAnswer, TaskAnswer, WaitAnswer
 
 if TYPE_CHECKING:

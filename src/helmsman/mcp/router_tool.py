@@ -31,7 +31,6 @@ from helmsman.mcp.router_words import (
     terms,
     theirs,
 )
-from helmsman.mcp.task_answers import result_summary, task_output
 from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, Tool
 from helmsman.model.events import CommandExecution
 from helmsman.model.inputs import directory
@@ -50,7 +49,8 @@ from helmsman.router.route import (
     route,
 )
 from helmsman.shapes import task_contract as contract
-from helmsman.shapes.session_status import pending_question
+from helmsman.shapes.questions import pending_question
+from helmsman.shapes.task_answers import result_summary, task_output
 from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:

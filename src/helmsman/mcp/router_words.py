@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import one_line
-from helmsman.mcp.task_answers import how_to_answer, question_of, task_output
 from helmsman.model.questions import ACCEPT, APPROVE
 from helmsman.router.route import MOST_CHOICES
 from helmsman.shapes import task_contract as contract
-from helmsman.shapes.session_status import progress_line, question_in_words
+from helmsman.shapes.questions import question_in_words
+from helmsman.shapes.session_status import progress_line
+from helmsman.shapes.task_answers import how_to_answer, question_of, task_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

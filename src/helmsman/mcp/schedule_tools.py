@@ -11,11 +11,11 @@ from helmsman.mcp.toolset import ACTS, CODEX, CallContext, tool
 from helmsman.shapes.contract import Output
 from helmsman.shapes.schedules import ScheduleTerms, run_as_dict, schedule_as_dict
 
-Action = Literal["add", "list", "show", "pause", "resume", "run_now", "remove"]
+ScheduleAction = Literal["add", "list", "show", "pause", "resume", "run_now", "remove"]
 
 
 class ScheduleInput(ScheduleTerms):
-    action: Action = Field(description="What to do. add takes prompt and one of cron, every, at; list nothing.")
+    action: ScheduleAction = Field(description="What to do. add takes prompt and one of cron, every, at; list nothing.")
     schedule_id: str | None = Field(None, description="Which one, for all but add and list, e.g. S-3f2a9c1e.")
     prompt: str | None = Field(None, description='What each run is to do, e.g. "Look at last night\'s failures".')
 

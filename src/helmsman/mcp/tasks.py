@@ -19,7 +19,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from helmsman.base.shortening import TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.doors import Context, Doors, has_forms
-from helmsman.mcp.job_answers import job_result, job_sessions
+from helmsman.shapes.job_answers import job_in_words, job_output, job_sessions
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.session_status import in_words, session_status
 from helmsman.tasks.model import Task, mcp_status_of
@@ -92,16 +92,14 @@ class TaskMethods:
     async def _result(self, task: Task) -> types.CallToolResult:
         """What the wait would have returned: how the session is, if this was its newest turn, else what the task gave."""
         if task.job is not None:
-            return await job_result(self._helm, task)
+            output = await job_output(self._helm, task)
+            return _call_result(job_in_words(output), output.as_dict())
         session = await self._helm.session(task.session_id) if task.session_id is not None else None
         if session is not None and session.task_id == task.id:
             status = session_status(session)
-            text = cut(in_words(status), TEXT_CHARS)
-            structured = within(status.as_dict())
-        else:
-            structured = within(task_as_dict(task))
-            text = cut(f"{task.id}: {task.status}" + (f"\n{task.result}" if task.result else ""), TEXT_CHARS)
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
+            return _call_result(in_words(status), status.as_dict())
+        text = f"{task.id}: {task.status}" + (f"\n{task.result}" if task.result else "")
+        return _call_result(text, task_as_dict(task, self._helm.ledger))
 
     async def update(self, context: Context, params: UpdateTaskParams) -> dict[str, Any]:
         _, sessions = await self._task(context, params.task_id)
@@ -132,6 +130,11 @@ class TaskMethods:
                 return task, await job_sessions(self._helm, task) if task.is_running else []
             session = await self._helm.tasks.local.follow(task) if task.origin == "local" and task.is_running else None
             return (task, []) if session is None else (await self._helm.tasks.get(task_id), [session])
+
+
+def _call_result(text: str, content: dict[str, Any]) -> types.CallToolResult:
+    shown = types.TextContent(type="text", text=cut(text, TEXT_CHARS))
+    return types.CallToolResult(content=[shown], structured_content=within(content))
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import anyio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.shortening import LINE_CHARS, cut
 from helmsman.mcp.current_call import current_call
-from helmsman.mcp.job_answers import job_sessions
 from helmsman.mcp.tasks import job_handle, task_handle
+from helmsman.shapes.job_answers import job_sessions
 from helmsman.shapes.session_status import progress_line, session_status
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 QuestionType = Literal["command_approval", "patch_approval", "permission_approval", "user_input", "mcp_elicitation"]
 
-Sandbox = Literal["inside", "inside-then-outside", "outside"]
+WhereItRuns = Literal["inside", "inside-then-outside", "outside"]
 """What a yes lets happen: it stays in the sandbox for certain; it runs there, and again outside if the sandbox refuses
 it; it runs outside, for all that is known."""
 

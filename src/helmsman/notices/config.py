@@ -32,7 +32,7 @@ from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import Whereabouts, expand_home
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
-from helmsman.notices.news import KINDS, Kind
+from helmsman.notices.news import KINDS, NewsKind
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Recipient:
 
     name: str
     way: WayKind
-    events: frozenset[Kind] = frozenset(KINDS)
+    events: frozenset[NewsKind] = frozenset(KINDS)
     projects: tuple[Path, ...] = ()
     agents: frozenset[str] = frozenset()
     quiet: QuietHours | None = None
@@ -155,7 +155,7 @@ class NotifySettings:
         return cls(tuple(to), _UNANSWERED if unanswered is None else unanswered)
 
 
-def _recipient(entry: Any, name: str, path: Path, events: frozenset[Kind], taken: set[str]) -> Recipient:
+def _recipient(entry: Any, name: str, path: Path, events: frozenset[NewsKind], taken: set[str]) -> Recipient:
     way = entry.get("way") if isinstance(entry, dict) else entry
     if not isinstance(way, str) or way not in _OWN:
         raise InvalidSetting(f"{name}.way in {path} is {way!r}. Set it to one of {', '.join(_OWN)}.")
@@ -249,10 +249,10 @@ class _Table:
         )
 
 
-def _events(value: Any) -> frozenset[Kind]:
+def _events(value: Any) -> frozenset[NewsKind]:
     if not isinstance(value, list) or not value or not set(value) <= set(KINDS):
         raise ValueError(f"one or several of {', '.join(KINDS)}, in a list")
-    return frozenset(cast("list[Kind]", value))
+    return frozenset(cast("list[NewsKind]", value))
 
 
 def _seconds(least: float, most: float) -> Callable[[Any], float]:

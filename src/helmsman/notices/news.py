@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from helmsman.schedules.store import Schedule, ScheduleRun
     from helmsman.tasks.model import Task
 
-Kind = Literal["question", "done", "failed", "limit", "schedule", "hub"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+NewsKind = Literal["question", "done", "failed", "limit", "schedule", "hub"]
+KINDS: Final[tuple[NewsKind, ...]] = get_args(NewsKind)
 """What one can be told of."""
 
 TEXT_CHARS: Final = 3000
@@ -49,7 +49,7 @@ class News:
         choices: What may be answered to a question by one word.
     """
 
-    kind: Kind | Literal["test"]
+    kind: NewsKind | Literal["test"]
     about: str
     title: str
     text: str = ""
@@ -164,7 +164,7 @@ def task_news(task: Task, who: str, *, about: str, is_scheduled: bool) -> News:
     else:
         title = "A scheduled run has failed" if is_scheduled else f"{who} has failed"
         words.append(str((task.error or {}).get("message", "")) or task.note or "Nobody can tell what became of it.")
-    kind: Kind = "done" if task.status == "completed" else "schedule" if is_scheduled else "failed"
+    kind: NewsKind = "done" if task.status == "completed" else "schedule" if is_scheduled else "failed"
     return News(
         kind=kind,
         about=about,

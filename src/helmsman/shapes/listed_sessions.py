@@ -6,7 +6,6 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from helmsman.base.json_values import camel_case, iso_time, present
-from helmsman.base.processes import Process
 from helmsman.shapes.rendering import waits
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
+    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
 
@@ -26,7 +26,9 @@ async def listed_sessions(helm: Helmsman, found: Sequence[SessionInfo]) -> list[
     ended = await helm.last_statuses([(info, tasks[info.session_id]) for info in found])
     known = helm.sessions
     return [
-        listed_session(info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id))
+        listed_session(
+            helm.ledger, info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id)
+        )
         for info in found
     ]
 
@@ -38,17 +40,22 @@ async def found_sessions(helm: Helmsman, result: SearchResult) -> list[dict[str,
 
 
 def listed_session(
-    info: SessionInfo | None, session: Session | None, tasks: Sequence[Task], ended: SessionStatus | None = None
+    ledger: Ledger,
+    info: SessionInfo | None,
+    session: Session | None,
+    tasks: Sequence[Task],
+    ended: SessionStatus | None = None,
 ) -> dict[str, Any]:
     """One session. Its texts are as they were written: a door makes them safe in its own way.
 
     Args:
+        ledger: Of whoever shows it: a turn that another process runs is known by its task.
         info: What is on disk, which goes before what is known otherwise.
         session: The session itself, where this process has it.
         tasks: Those of the session, newest first.
         ended: How its last turn ended by what is on disk, where nobody knows more.
     """
-    status = _known_status(session, tasks) or ended
+    status = _known_status(ledger, session, tasks) or ended
     if info is not None and info.open_elsewhere and status != "awaiting_approval":
         status = "active"
     shown: dict[str, Any] = {}
@@ -95,13 +102,12 @@ def _waits(session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
     return waits(*known) if known[0] is not None or task is None else waits(task.waiting_for, task.resumes_at)
 
 
-def _known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
+def _known_status(ledger: Ledger, session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
     """Of a turn that runs here or elsewhere, else how the last one ended, as far as that is known."""
     if session is not None and session.state.is_running:
         return session.status
     newest = next((task for task in tasks if not task.is_waiting), None)
-    is_ours = session is not None and newest is not None and newest.owner in (None, Process.me())
-    if newest is not None and newest.is_running and not is_ours:
+    if newest is not None and newest.is_running and (session is None or ledger.is_elsewhere(newest)):
         return "awaiting_approval" if newest.input_required else "active"
     return None if session is None else session.status
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.budgets import BudgetState
     from helmsman.capabilities.changes import AppliedSession, SessionDiff
     from helmsman.capabilities.usage_report import UsageGroup
+    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
 
@@ -53,8 +54,12 @@ def applied_as_dict(applied: AppliedSession) -> dict[str, Any]:
     return present(fields_as_dict(applied) | {"ended": list(applied.ended) or None})
 
 
-def task_as_dict(task: Task) -> dict[str, Any]:
-    """A task as listings show it. Its owner, its engine and its metadata are the registry's own business."""
+def task_as_dict(task: Task, ledger: Ledger | None = None) -> dict[str, Any]:
+    """A task as listings show it. Its engine and its metadata are the registry's own business.
+
+    With the `ledger` of whoever shows it, also whether only another process can stop it (`elsewhere`).
+    """
+    is_elsewhere = ledger is not None and task.is_running and task.origin == "local" and ledger.is_elsewhere(task)
     shown = {
         "taskId": task.id,
         "alias": task.alias,
@@ -82,6 +87,7 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "cancelReason": task.cancel_reason,
         "timedOut": list(task.timed_out) or None,
         "url": task.metadata.get("url"),
+        "elsewhere": is_elsewhere or None,
     }
     return present(shown)
 

@@ -1,21 +1,18 @@
-"""A session as `codex_status` and `codex_wait` show it."""
+"""A session as `codex_status` and `codex_wait` show it, and in full for the dashboard."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.approvals.deadline import countdown
 from helmsman.approvals.deadline import in_words as spoken
+from helmsman.base.json_values import iso_time, present
 from helmsman.base.shortening import (
-    LINE_CHARS,
     MESSAGE_CHARS,
-    QUESTION_CHARS,
     TEXT_CHARS,
     cut,
     last_lines,
     session_file,
-    within,
 )
 from helmsman.base.shown_text import exact, shell_script
 from helmsman.model.events import (
@@ -31,39 +28,35 @@ from helmsman.model.events import (
     Usage,
     UserMessage,
 )
-from helmsman.model.question_text import GUTTER, marked, question_as_dict
 from helmsman.sessions.progress import Now, infer_progress
 from helmsman.shapes.contract import (
     ChangedFile,
-    DeadlineOutput,
     ErrorOutput,
     ItemEvent,
-    PendingQuestion,
     ProgressOutput,
-    QuestionPart,
     StartOutput,
     StatusOutput,
     UsageOutput,
     Waits,
     WorktreeOutput,
 )
+from helmsman.shapes.questions import pending_question, question_in_full, question_in_words
 from helmsman.shapes.rendering import waits
+from helmsman.shapes.safe_values import safe
 from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.model.events import Failure, Item
-    from helmsman.model.questions import Question
     from helmsman.model.unified_diff import FileStat
+    from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
 _COMMAND_LINES: Final = 10
 """How much of one command's output goes among the recent lines; its tail is what matters."""
 _ITEM_EVENTS: Final = 200
-_DETAILS_CHARS: Final = 200_000
-"""What a question is about: a patch may be large, and whoever answers should see most of it."""
 
 
 def session_status(session: Session, *, output_lines: int = 50, since_cursor: int | None = None) -> StatusOutput:
@@ -105,6 +98,36 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     )
 
 
+async def session_in_full(helm: Helmsman, session: Session, *, output_lines: int) -> dict[str, Any]:
+    """All that a page shows of a session, safe to show (`helmsman.web.api` says what the fields mean)."""
+    state, agent = session.state, session.options.agent
+    # Nothing is newer than the cursor: the items are for the transcript, and of ten thousand each summary takes its time.
+    known = session_status(session, output_lines=output_lines, since_cursor=session.feed.cursor)
+    status = known.as_dict()
+    status["itemEvents"] = []
+    question = status.pop("pendingQuestion", None)
+    info = None if session.engine is not None else await helm.truth.find(session.id)
+    more = {
+        "name": state.name,
+        "prompt": None if state.prompt is None else cut(state.prompt, TEXT_CHARS),
+        "agentTitle": helm.agents.title(agent),
+        "sandbox": state.sandbox,
+        "approvalPolicy": state.approval_policy,
+        "can": None if session.engine is None else session.engine.capabilities.as_dict()["can"],
+        "elsewhere": session.elsewhere if state.is_running else None,
+        "archived": info is not None and info.archived,
+        "queued": len(session.queue) - (session.resumes_at is not None),
+        "taskIds": list(session.task_ids),
+        "createdAt": iso_time(session.created_at),
+        "changedAt": iso_time(session.changed_at),
+        "turnSeconds": round(session.turn_seconds, 1) if session.turn_seconds is not None else None,
+        "costUsd": helm.tasks.prices.cost(session.model, session.usage),
+        "hasDiff": bool(state.diff),
+    }
+    questions = [question_in_full(session, one) for one in session.questions]
+    return present({**safe({**status, **more}), "pendingQuestion": question, "questions": questions})
+
+
 def how_long(status: Waits) -> str | None:
     """What it waits for, in a sentence."""
     if status.resumes_in_sec is None:
@@ -122,42 +145,6 @@ def started(session: Session) -> StartOutput:
         worktree=worktree(session),
         note=" ".join(session.notes) or None,
     )
-
-
-def pending_question(session: Session, question: Question) -> PendingQuestion:
-    """What is asked, bounded: what is cut says so. The deadline is no detail, since details are what a yes covers."""
-    shown = question_as_dict(question)
-    deadline = session.deadlines.get(question.id)
-    return PendingQuestion(
-        id=question.id,
-        type=question.type,
-        questions=[
-            QuestionPart(question=_bounded(part["question"]), options=part["options"]) for part in shown["questions"]
-        ],
-        details=within(shown["details"], _DETAILS_CHARS),
-        deadline=None if deadline is None else DeadlineOutput.model_validate(deadline.as_dict()),
-    )
-
-
-def _bounded(text: str) -> str:
-    """What a question says, in a size. Long lines give way first, so that what stands in lines of ours is seen."""
-    if len(text) <= QUESTION_CHARS:
-        return text
-    lines = [cut(line, LINE_CHARS) for line in text.split("\n")]
-    return cut("\n".join(lines), QUESTION_CHARS, below=GUTTER)
-
-
-def question_in_words(question: PendingQuestion) -> list[str]:
-    """What is asked, the answers that it takes, and the time there is for one."""
-    plan = question.details.get("plan")
-    lines = [f"Plan: {marked(str(plan))}"] if plan else []
-    for part in question.questions:
-        lines.append(f"Question {question.id}: {part.question}")
-        if part.options:
-            lines.append(f"Answers: {', '.join(map(exact, part.options))}")
-    if question.deadline is not None:
-        lines.append(countdown(question.deadline.seconds_left, paused=question.deadline.paused))
-    return lines
 
 
 def error_output(failure: Failure) -> ErrorOutput:

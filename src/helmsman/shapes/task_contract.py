@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.router.intent import Operation
 from helmsman.shapes.contract import (
     ChangedFile,
     ErrorOutput,
@@ -22,7 +23,6 @@ from helmsman.shapes.contract import (
 )
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 
-Operation = Literal["run", "check", "wait", "cancel", "results", "respond", "apply", "environments", "setup"]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """No limit is kept that is no number: nothing costs more than that."""
 

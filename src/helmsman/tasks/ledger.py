@@ -214,15 +214,15 @@ class Ledger:
 
     def is_elsewhere(self, task: Task) -> bool:
         """Whether a task is another process's: only that one can steer and stop it."""
-        if task.owner is None:
+        if task.is_hubs:
             return not self._is_hubs
-        return not self.has(task.id) and task.owner.is_alive()
+        return not self.has(task.id) and task.has_living_owner
 
     def who_runs(self, task: Task) -> str:
         """Why nothing but looking can be done here with the turn that a task is."""
         if not self.is_elsewhere(task):
             return "No process follows this turn right now. Look again in a moment."
-        who = "The hub" if task.owner is None else f"Process {task.owner.pid}"
+        who = task.runner.capitalize()
         return f"{who} runs this turn, and only it can steer, stop and answer it. Do that there, or wait for its end."
 
     def give_back(self, task_id: str, note: str) -> None:
@@ -272,7 +272,7 @@ class Ledger:
         known = await self.registry(lambda registry: registry.get(task.id)) or task
         if known.has_ended or known.origin == "cloud" or self.has(known.id):
             return known
-        if known.owner is None or not known.owner.is_alive():
+        if not known.has_living_owner:
             known = await self._claim(known)
         session_id = known.session_id or ""
         siblings = await self.registry(lambda registry: registry.tasks_of_session(session_id))
@@ -284,7 +284,7 @@ class Ledger:
     async def _update(self, task: Task, changes: TaskChanges) -> Task:
         """The task with what was found out about it. If anybody else has told of it meanwhile, that counts."""
         concluded = changed(task, changes, datetime.now(UTC))
-        if task.owner is None and not self._is_hubs:
+        if task.is_hubs and not self._is_hubs:
             return concluded  # for a hub to write down
         try:
             told = await self.registry(lambda registry: registry.update(task.id, if_revision=task.revision, **changes))

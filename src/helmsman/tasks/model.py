@@ -160,6 +160,26 @@ class Task:
         return isinstance(options, dict) and options.get("unenforced") is True
 
     @property
+    def is_hubs(self) -> bool:
+        """Whether a hub runs it, or the next one does."""
+        return self.owner is None
+
+    @property
+    def has_living_owner(self) -> bool:
+        """Whether a process with a service inside has it, which lives: nobody else may touch it."""
+        return self.owner is not None and self.owner.is_alive()
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the process that had it has ended."""
+        return not self.is_hubs and not self.has_living_owner
+
+    @property
+    def runner(self) -> str:
+        """Who runs it, in words."""
+        return "the hub" if self.owner is None else f"process {self.owner.pid}"
+
+    @property
     def has_ended(self) -> bool:
         return self.status in ENDED
 

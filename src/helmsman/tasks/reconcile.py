@@ -74,9 +74,8 @@ def may_go_on(task: Task, turn: RecordedTurn) -> bool:
 
     That is for the next hub to see to (`helmsman.capabilities.limits`).
     """
-    is_hubs = task.owner is None and task.engine is not None
     reached = turn.outcome == "failed" and turn.error is not None and turn.error.code == USAGE_LIMIT
-    return is_hubs and reached and task.on_limit in ("ask", "wait")
+    return task.is_hubs and task.engine is not None and reached and task.on_limit in ("ask", "wait")
 
 
 def _of_waiting(task: Task, now: datetime) -> TaskChanges | None:

@@ -64,7 +64,7 @@ _ROWS_KEPT: Final = timedelta(days=365)
 _COMPACT_EVERY: Final = 3600.0
 
 T = TypeVar("T")
-Tasks: TypeAlias = "tuple[Task, ...]"
+_Tasks: TypeAlias = "tuple[Task, ...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +348,7 @@ class Registry:
         directory: str | Path | None = None,
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
-    ) -> tuple[Tasks, str | None]:
+    ) -> tuple[_Tasks, str | None]:
         """One page of tasks, newest first, and the cursor of the next page if there is one.
 
         Args:
@@ -381,11 +381,11 @@ class Registry:
         page = tuple(task_of(row) for row in rows[:limit])
         return page, (str(rows[limit - 1]["number"]) if len(rows) > limit else None)
 
-    def running(self) -> Tasks:
+    def running(self) -> _Tasks:
         """The tasks that are pending or working, newest first."""
         return self._many(f"WHERE status IN ({', '.join('?' * len(RUNNING))})", *RUNNING)
 
-    def tasks_of_session(self, session_id: str) -> Tasks:
+    def tasks_of_session(self, session_id: str) -> _Tasks:
         """The turns of a session, newest first, with one that was to begin when its process died."""
         running = ", ".join("?" * len(RUNNING))
         opened = f"+session_id IS NULL AND status IN ({running}) AND json_extract(metadata, '$.{OPENED}') = ?"
@@ -431,7 +431,7 @@ class Registry:
         sql, values = f"SELECT * FROM tasks {condition}", tuple(map(encodable, texts))
         return self._database.read(lambda connection: _one(connection.execute(sql, values)))
 
-    def _many(self, condition: str, *values: Any) -> Tasks:
+    def _many(self, condition: str, *values: Any) -> _Tasks:
         sql = f"SELECT * FROM tasks {condition} ORDER BY number DESC"
         rows = self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return tuple(task_of(row) for row in rows)

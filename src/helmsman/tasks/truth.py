@@ -118,7 +118,7 @@ class TaskTruth:
         return [] if found is None else list(found[1].turns(session_id))
 
     def _changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
-        if task.owner is not None and task.owner.is_alive():
+        if task.has_living_owner:
             return None
         agent, engine = self._agents.get(task.agent), task.engine
         engine_alive: bool | None = None

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from helmsman.testing.model_request import ModelRequest
 
-Event = dict[str, Any]
-Beat = Event | script.Gate | script.Cut | script.Hang
+SentEvent = dict[str, Any]
+Beat = SentEvent | script.Gate | script.Cut | script.Hang
 
 
 class ModelApi(ABC):
@@ -56,7 +56,7 @@ class ModelApi(ABC):
         """The body of an HTTP error."""
         return {"error": dict(failure.error)}
 
-    def encoded(self, event: Event) -> bytes:
+    def encoded(self, event: SentEvent) -> bytes:
         """An event in the format of server-sent events."""
         return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 

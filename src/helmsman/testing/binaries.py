@@ -9,7 +9,7 @@ import re
 import subprocess
 from pathlib import Path
 
-Version = tuple[int, int, int]
+VersionNumbers = tuple[int, int, int]
 
 BINARY_VARIABLE = "HELMSMAN_TEST_CODEX"
 CACHE_VARIABLE = "HELMSMAN_CODEX_CACHE"
@@ -54,7 +54,7 @@ def _cache() -> Path:
 
 
 @functools.cache
-def codex_version(binary: Path) -> Version:
+def codex_version(binary: Path) -> VersionNumbers:
     """The version that a binary reports; (0, 0, 0) if it reports none."""
     answer = subprocess.run(
         [binary, "--version"],
@@ -67,7 +67,7 @@ def codex_version(binary: Path) -> Version:
     return parse_version(answer.stdout)
 
 
-def parse_version(text: str) -> Version:
+def parse_version(text: str) -> VersionNumbers:
     """The first `x.y.z` in a text; (0, 0, 0) if there is none."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.json_values import rows
 from helmsman.testing import script
 from helmsman.testing.agent_tools import agent_calls
-from helmsman.testing.api import Beat, Event, ModelApi, joined, text_of
+from helmsman.testing.api import Beat, ModelApi, SentEvent, joined, text_of
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.wire import DEFAULT_USAGE
 
@@ -107,21 +107,21 @@ class ChatApi(ModelApi):
         ]
         return [*beats, *end]
 
-    def encoded(self, event: Event) -> bytes:
+    def encoded(self, event: SentEvent) -> bytes:
         if event.get("object") == "chat.completion":
             return json.dumps(event).encode()
         return b"data: [DONE]\n\n" if "done" in event else f"data: {json.dumps(event)}\n\n".encode()
 
 
-def _delta(head: Event, delta: Event, reason: str | None = None) -> Event:
+def _delta(head: SentEvent, delta: SentEvent, reason: str | None = None) -> SentEvent:
     return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
 
-def _pieces(head: Event, name: str, chunks: Sequence[script.Chunk]) -> list[Beat]:
+def _pieces(head: SentEvent, name: str, chunks: Sequence[script.Chunk]) -> list[Beat]:
     return [_delta(head, {name: chunk}) if isinstance(chunk, str) else chunk for chunk in chunks]
 
 
-def _usage(usage: Usage) -> Event:
+def _usage(usage: Usage) -> SentEvent:
     return {
         "prompt_tokens": usage.input_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_input_tokens},

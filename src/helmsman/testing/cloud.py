@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from helmsman.testing.home import CodexHome
 
-TurnStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
-Json = dict[str, Any]
+CloudTurnStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+_Json = dict[str, Any]
 
 _ACCOUNT = "acc_1"
 _TOKEN_SECONDS = 10 * 365 * 24 * 3600
@@ -47,7 +47,7 @@ _TOKEN_SECONDS = 10 * 365 * 24 * 3600
 class CloudAttempt:
     """One of several attempts at a task."""
 
-    status: TurnStatus = "pending"
+    status: CloudTurnStatus = "pending"
     diff: str | None = None
     message: str | None = None
 
@@ -62,13 +62,13 @@ class CloudTask:
     branch: str | None = None
     attempts: list[CloudAttempt] = field(default_factory=lambda: [CloudAttempt()])
     applied: bool = False
-    listed_as: TurnStatus | None = None
+    listed_as: CloudTurnStatus | None = None
     """What the listing says of it instead, for a test of a listing that disagrees with the task itself."""
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
 
     @property
-    def status(self) -> TurnStatus:
+    def status(self) -> CloudTurnStatus:
         return self.attempts[0].status
 
     def begin(self) -> None:
@@ -195,13 +195,13 @@ class ScriptedCloud:
 
         return Route(path, endpoint, methods=[method])
 
-    def _list_environments(self, _request: Request, _body: Any) -> list[Json]:
+    def _list_environments(self, _request: Request, _body: Any) -> list[_Json]:
         return [
             {"id": id_, "label": label, "is_pinned": False, "task_count": 0}
             for id_, label in self._environments.items()
         ]
 
-    def _list_tasks(self, request: Request, _body: Any) -> Json:
+    def _list_tasks(self, request: Request, _body: Any) -> _Json:
         wanted = request.query_params.get("environment_id")
         newest_first = sorted(self.tasks.values(), key=lambda task: task.updated_at, reverse=True)
         chosen = [task for task in newest_first if wanted in {None, task.environment}]
@@ -213,7 +213,7 @@ class ScriptedCloud:
         ]
         return {"items": items, "cursor": str(after) if after < len(chosen) else None}
 
-    def _show_task(self, request: Request, _body: Any) -> Json | None:
+    def _show_task(self, request: Request, _body: Any) -> _Json | None:
         task = self.tasks.get(request.path_params["task"])
         if task is None:
             return None
@@ -227,13 +227,13 @@ class ScriptedCloud:
             "task_status_display": self._display(task),
         }
 
-    def _list_siblings(self, request: Request, _body: Any) -> Json | None:
+    def _list_siblings(self, request: Request, _body: Any) -> _Json | None:
         task = self.tasks.get(request.path_params["task"])
         if task is None:
             return None
         return {"sibling_turns": [_turn(number, attempt) for number, attempt in enumerate(task.attempts)][1:]}
 
-    def _create_task(self, _request: Request, body: Any) -> Json:
+    def _create_task(self, _request: Request, body: Any) -> _Json:
         wanted = body["new_task"]
         task = self.add_task(
             body["input_items"][0]["content"][0]["text"],
@@ -245,7 +245,7 @@ class ScriptedCloud:
         self._news = anyio.Event()
         return {"task": {"id": task.id}, "id": task.id}
 
-    def _summary(self, task: CloudTask) -> Json:
+    def _summary(self, task: CloudTask) -> _Json:
         return {
             "id": task.id,
             "title": task.title,
@@ -256,8 +256,8 @@ class ScriptedCloud:
             "has_generated_title": True,
         }
 
-    def _display(self, task: CloudTask, status: TurnStatus | None = None) -> Json:
-        latest: Json = (
+    def _display(self, task: CloudTask, status: CloudTurnStatus | None = None) -> _Json:
+        latest: _Json = (
             {} if task.applied else {"turn_status": status or task.status}
         )  # Codex looks at this before `state`
         if task.attempts[0].diff is not None:
@@ -269,8 +269,8 @@ class ScriptedCloud:
         }
 
 
-def _turn(number: int, attempt: CloudAttempt) -> Json:
-    output: list[Json] = []
+def _turn(number: int, attempt: CloudAttempt) -> _Json:
+    output: list[_Json] = []
     if attempt.diff is not None:
         output.append({"type": "output_diff", "diff": attempt.diff})
     if attempt.message is not None:
@@ -284,7 +284,7 @@ def _turn(number: int, attempt: CloudAttempt) -> Json:
     }
 
 
-def _diff_stats(diff: str) -> Json:
+def _diff_stats(diff: str) -> _Json:
     files = read_diff(diff)
     return {
         "files_modified": len(files),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from helmsman.testing.model_request import ModelRequest
 
-Json = dict[str, Any]
+_Json = dict[str, Any]
 
 _NESTED_TOOL = re.compile(r"declare const tools: \{ (\w+)\(")
 _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
@@ -59,7 +59,7 @@ class Dialect:
     def code_mode(self) -> bool:
         return self._kinds.get("exec") == "custom"
 
-    def item(self, part: script.ToolCall, call_id: str) -> Json:
+    def item(self, part: script.ToolCall, call_id: str) -> _Json:
         """The output item that does `part`.
 
         Raises:
@@ -88,7 +88,7 @@ class Dialect:
             case _:
                 raise AssertionError(f"no tool is known for {part!r}")
 
-    def _run(self, part: script.Run, call_id: str) -> Json:
+    def _run(self, part: script.Run, call_id: str) -> _Json:
         shell = next((name for name in ("exec_command", "shell_command", "shell") if self._offers(name)), None)
         if shell is None:
             raise self._refusal("a shell")
@@ -102,14 +102,14 @@ class Dialect:
             arguments["command"] = part.command if shell == "shell_command" else ["bash", "-lc", part.command]
         return self._call(shell, arguments, call_id)
 
-    def _patch(self, text: str, call_id: str) -> Json:
+    def _patch(self, text: str, call_id: str) -> _Json:
         if self._offers("apply_patch"):
             takes_text = self._kinds.get("apply_patch", "custom") == "custom"
             return self._call("apply_patch", text if takes_text else {"input": text}, call_id)
         # Codex recognises this form of the command and treats it as the tool it did not offer.
         return self._run(script.Run(f"apply_patch <<'EOF'\n{text.rstrip()}\nEOF"), call_id)
 
-    def _mcp(self, server: str, tool: str, arguments: Json, call_id: str) -> Json:
+    def _mcp(self, server: str, tool: str, arguments: _Json, call_id: str) -> _Json:
         long_name = f"mcp__{server}__{tool}"
         if self.code_mode:
             return _javascript(long_name, arguments, call_id, self._namespaces.get("exec"))
@@ -122,12 +122,12 @@ class Dialect:
             return _function(tool, arguments, call_id, f"mcp__{server}")
         raise self._refusal(f"the tool {tool!r} of the MCP server {server!r}")
 
-    def _spawn(self, message: str, name: str, call_id: str) -> Json:
+    def _spawn(self, message: str, name: str, call_id: str) -> _Json:
         if self._namespaces.get("spawn_agent") == "collaboration":
             return self._call("spawn_agent", {"message": message, "task_name": name}, call_id)
         return self._multi_agent("spawn_agent", {"message": message}, call_id)
 
-    def _wait_agents(self, timeout_ms: int, call_id: str) -> Json:
+    def _wait_agents(self, timeout_ms: int, call_id: str) -> _Json:
         if self._namespaces.get("wait_agent") == "collaboration":
             return self._call("wait_agent", {"timeout_ms": timeout_ms}, call_id)
         agents = [agent for output in self._request.tool_outputs for agent in _AGENT_ID.findall(output)]
@@ -135,7 +135,7 @@ class Dialect:
         key = "ids" if self._parameter(tool, "ids") else "targets"
         return self._multi_agent(tool, {key: agents, "timeout_ms": timeout_ms}, call_id)
 
-    def _multi_agent(self, name: str, arguments: Json, call_id: str) -> Json:
+    def _multi_agent(self, name: str, arguments: _Json, call_id: str) -> _Json:
         if not self._offers(name) and "tool_search" in self._kinds:
             return _function(name, arguments, call_id, "multi_agent_v1")
         return self._call(name, arguments, call_id)
@@ -147,7 +147,7 @@ class Dialect:
     def _offers(self, name: str) -> bool:
         return name in self._kinds or name in self._nested
 
-    def _call(self, name: str, arguments: Json | str, call_id: str) -> Json:
+    def _call(self, name: str, arguments: _Json | str, call_id: str) -> _Json:
         namespace = self._namespaces.get(name)
         if name in self._kinds:
             if isinstance(arguments, str):
@@ -162,17 +162,17 @@ class Dialect:
         return NotOffered(f"The script needs {wanted}, but this Codex offers only: {offered}.")
 
 
-def _function(name: str, arguments: Json, call_id: str, namespace: str | None = None) -> Json:
+def _function(name: str, arguments: _Json, call_id: str, namespace: str | None = None) -> _Json:
     item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": json.dumps(arguments)}
     return item | _without_none(namespace=namespace)
 
 
-def _custom(name: str, text: str, call_id: str, namespace: str | None = None) -> Json:
+def _custom(name: str, text: str, call_id: str, namespace: str | None = None) -> _Json:
     item = {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": text}
     return item | _without_none(namespace=namespace)
 
 
-def _javascript(name: str, arguments: Json | str, call_id: str, namespace: str | None) -> Json:
+def _javascript(name: str, arguments: _Json | str, call_id: str, namespace: str | None) -> _Json:
     # After ten seconds, not much on a busy machine, Codex would go on to the next step while the tool is at work.
     program = (
         '// @exec: {"yield_time_ms": 60000}\n'
@@ -183,7 +183,7 @@ def _javascript(name: str, arguments: Json | str, call_id: str, namespace: str |
     return _custom("exec", program, call_id, namespace)
 
 
-def _questions(part: script.AskUser) -> list[Json]:
+def _questions(part: script.AskUser) -> list[_Json]:
     return [
         {
             "id": question.id,
@@ -195,11 +195,11 @@ def _questions(part: script.AskUser) -> list[Json]:
     ]
 
 
-def _permissions(part: script.RequestPermissions) -> Json:
+def _permissions(part: script.RequestPermissions) -> _Json:
     files = _without_none(read=list(part.read) or None, write=list(part.write) or None)
     asked = _without_none(network={"enabled": True} if part.network else None, file_system=files or None)
     return {"reason": part.reason, "permissions": asked}
 
 
-def _without_none(**values: Any) -> Json:
+def _without_none(**values: Any) -> _Json:
     return {key: value for key, value in values.items() if value is not None}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Step = dict[str, Any]
+_Step = dict[str, Any]
 
 _OPTIONS = (
     {"optionId": "always", "name": "Always", "kind": "allow_always"},
@@ -28,13 +28,13 @@ _OPTIONS = (
 """In the order of an agent that has the widest first."""
 
 
-def says(*pieces: str, thought: bool = False) -> Step:
+def says(*pieces: str, thought: bool = False) -> _Step:
     """A message, or a thought, in pieces."""
     kind = "agent_thought_chunk" if thought else "agent_message_chunk"
     return {"updates": [{"sessionUpdate": kind, "content": {"type": "text", "text": piece}} for piece in pieces]}
 
 
-def updates(*given: Step) -> Step:
+def updates(*given: _Step) -> _Step:
     """Updates as they are."""
     return {"updates": list(given)}
 
@@ -43,45 +43,45 @@ def asks(
     kind: str,
     title: str,
     *,
-    allowed: Sequence[Step] = (),
-    refused: Sequence[Step] = (),
-    options: Sequence[Step] = _OPTIONS,
+    allowed: Sequence[_Step] = (),
+    refused: Sequence[_Step] = (),
+    options: Sequence[_Step] = _OPTIONS,
     again: str | None = None,
-    meanwhile: Sequence[Step] = (),
+    meanwhile: Sequence[_Step] = (),
     **fields: Any,
-) -> Step:
+) -> _Step:
     """A question whether a tool may be called, and what comes of each answer; `again` titles another, by the same id.
 
     `meanwhile` is what it says of calls while nobody has answered.
     """
     call = {"toolCallId": f"call-{title}", "kind": kind, "title": title, "status": "pending", **fields}
-    step: Step = {"ask": {"toolCall": call, "options": list(options)}}
+    step: _Step = {"ask": {"toolCall": call, "options": list(options)}}
     if again is not None:
         step["again"] = {"toolCall": {**call, "toolCallId": f"call-{again}", "title": again}, "options": list(options)}
     return {**step, "allowed": list(allowed), "refused": list(refused), "meanwhile": list(meanwhile)}
 
 
-def runs(command: str) -> Step:
+def runs(command: str) -> _Step:
     """A command that is started and not waited for."""
     return {"run": command}
 
 
-def waits() -> Step:
+def waits() -> _Step:
     """Nothing more, until the turn is cancelled."""
     return {"wait": True}
 
 
-def ends(stop_reason: str = "end_turn", **fields: Any) -> Step:
+def ends(stop_reason: str = "end_turn", **fields: Any) -> _Step:
     """The end of the turn, with what else the answer says; `end_turn` comes by itself."""
     return {"end": {"stopReason": stop_reason, **fields}}
 
 
-def refuses(code: int, message: str, **data: Any) -> Step:
+def refuses(code: int, message: str, **data: Any) -> _Step:
     """An error in answer to the prompt."""
     return {"error": {"code": code, "message": message, "data": data}}
 
 
-def dies(exit_code: int = 3) -> Step:
+def dies(exit_code: int = 3) -> _Step:
     """The end of the process."""
     return {"die": exit_code}
 
@@ -102,7 +102,7 @@ class FakeAcpAgent:
         """What starts it."""
         return [sys.executable, "-I", str(Path(__file__).with_name("fake_acp_agent_program.py")), str(self._folder)]
 
-    def on(self, words: str, *steps: Step) -> None:
+    def on(self, words: str, *steps: _Step) -> None:
         """What a prompt with these words leads to."""
         self._scenario["on"].append([words, list(steps)])
         self._write()
@@ -117,7 +117,7 @@ class FakeAcpAgent:
         self._scenario["options"] = [{"id": name} for name in names]
         self._write()
 
-    def tells_before(self, method: str, *given: Step) -> None:
+    def tells_before(self, method: str, *given: _Step) -> None:
         """Updates that come before the answer to each call of a method, such as `session/set_mode`."""
         self._scenario["before"][method] = list(given)
         self._write()

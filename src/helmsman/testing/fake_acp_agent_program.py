@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-Json = dict[str, Any]
+_Json = dict[str, Any]
 
 
 class _Cancelled(Exception):
@@ -27,7 +27,7 @@ class _Turn:
     """A prompt that is being answered."""
 
     def __init__(self) -> None:
-        self.answers: queue.Queue[Json | None] = queue.Queue()
+        self.answers: queue.Queue[_Json | None] = queue.Queue()
         """What came in answer to questions; None is that the turn was cancelled."""
         self.cancelled = False
 
@@ -49,14 +49,14 @@ class _Program:
         self._asked: dict[int, _Turn] = {}
 
     @property
-    def _scenario(self) -> Json:
-        scenario: Json = json.loads((self._folder / "scenario.json").read_text(encoding="utf-8"))
+    def _scenario(self) -> _Json:
+        scenario: _Json = json.loads((self._folder / "scenario.json").read_text(encoding="utf-8"))
         return scenario
 
     def run(self) -> None:
         """Serve until standard input closes."""
         for line in sys.stdin.buffer:
-            message: Json = json.loads(line)
+            message: _Json = json.loads(line)
             with (self._folder / "received.jsonl").open("a", encoding="utf-8") as record:
                 record.write(json.dumps(message) + "\n")
             if message.get("jsonrpc") != "2.0":
@@ -68,7 +68,7 @@ class _Program:
         for turn in self._turns.values():
             turn.cancel()
 
-    def _called(self, message: Json) -> None:
+    def _called(self, message: _Json) -> None:
         method, params = message["method"], message.get("params") or {}
         session_id = str(params.get("sessionId", ""))
         if method == "session/cancel":
@@ -90,7 +90,7 @@ class _Program:
         else:
             self._say({"id": message["id"], "result": answer})
 
-    def _answer(self, method: str, session_id: str, params: Json) -> Json | None:
+    def _answer(self, method: str, session_id: str, params: _Json) -> _Json | None:
         scenario = self._scenario
         modes = {"currentModeId": scenario["modes"][-1], "availableModes": [{"id": one} for one in scenario["modes"]]}
         if method == "initialize":
@@ -117,7 +117,7 @@ class _Program:
             return {"configOptions": scenario["options"]}
         return None
 
-    def _prompt(self, request_id: int, session_id: str, params: Json, turn: _Turn) -> None:
+    def _prompt(self, request_id: int, session_id: str, params: _Json, turn: _Turn) -> None:
         text = "".join(part.get("text", "") for part in params["prompt"])
         self._keep(session_id, {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": text}})
         found = [steps for words, steps in self._scenario["on"] if words in text]
@@ -131,7 +131,7 @@ class _Program:
         else:
             self._say({"id": request_id, "result": end})
 
-    def _play(self, session_id: str, steps: list[Json], turn: _Turn) -> Json:
+    def _play(self, session_id: str, steps: list[_Json], turn: _Turn) -> _Json:
         for step in steps:
             if turn.cancelled:
                 raise _Cancelled
@@ -155,7 +155,7 @@ class _Program:
                     return end
         return {"stopReason": "end_turn"}
 
-    def _ask(self, session_id: str, step: Json, turn: _Turn) -> list[Json]:
+    def _ask(self, session_id: str, step: _Json, turn: _Turn) -> list[_Json]:
         number = next(self._numbers)
         self._asked[number] = turn
         for asked in (step["ask"], *([step["again"]] if "again" in step else [])):
@@ -171,20 +171,20 @@ class _Program:
         is_allowed = str(kinds.get(chosen)).startswith("allow")
         status = {"status": "completed" if is_allowed else "failed"}
         call_id = step["ask"]["toolCall"]["toolCallId"]
-        steps: list[Json] = step["allowed"] if is_allowed else step["refused"]
+        steps: list[_Json] = step["allowed"] if is_allowed else step["refused"]
         return [{"updates": [{"sessionUpdate": "tool_call_update", "toolCallId": call_id, **status}]}, *steps]
 
-    def _update(self, session_id: str, update: Json) -> None:
+    def _update(self, session_id: str, update: _Json) -> None:
         self._say({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
 
-    def _keep(self, session_id: str, update: Json) -> None:
+    def _keep(self, session_id: str, update: _Json) -> None:
         with (self._sessions / session_id).open("a", encoding="utf-8") as file:
             file.write(json.dumps(update) + "\n")
 
-    def _refuse(self, request_id: int, error: Json) -> None:
+    def _refuse(self, request_id: int, error: _Json) -> None:
         self._say({"id": request_id, "error": error})
 
-    def _say(self, message: Json) -> None:
+    def _say(self, message: _Json) -> None:
         with self._writing:
             sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
             sys.stdout.flush()

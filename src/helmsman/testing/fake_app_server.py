@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-Action = dict[str, Any]
-Json = dict[str, Any]
+_Action = dict[str, Any]
+_Json = dict[str, Any]
 
-TURN: Final[Json] = {"threadId": "$thread", "turn": {"id": "$turn", "items": [], "status": "inProgress", "error": None}}
+TURN: Final[_Json] = {
+    "threadId": "$thread",
+    "turn": {"id": "$turn", "items": [], "status": "inProgress", "error": None},
+}
 """The params of `turn/started`."""
 
 _POLL_SECONDS = 0.01
@@ -41,8 +44,8 @@ class FakeAppServer:
         self,
         folder: Path,
         *,
-        on: Mapping[str, Sequence[Action]] | None = None,
-        at_start: Sequence[Action] = (),
+        on: Mapping[str, Sequence[_Action]] | None = None,
+        at_start: Sequence[_Action] = (),
         launches: int | None = None,
         version: str = "0.166.0",
     ) -> None:
@@ -74,13 +77,13 @@ class FakeAppServer:
         self.path.write_text(launcher, encoding="utf-8")
         self.path.chmod(0o755)
 
-    def received(self, method: str | None = None) -> list[Json]:
+    def received(self, method: str | None = None) -> list[_Json]:
         """The messages that clients have sent so far, or only the calls of one method."""
         lines = self._received.read_text(encoding="utf-8").splitlines() if self._received.exists() else []
-        messages: list[Json] = [json.loads(line) for line in lines]
+        messages: list[_Json] = [json.loads(line) for line in lines]
         return [message for message in messages if method is None or message.get("method") == method]
 
-    async def wait_for(self, wanted: Callable[[Json], bool]) -> Json:
+    async def wait_for(self, wanted: Callable[[_Json], bool]) -> _Json:
         """Wait until a client has sent such a message. The caller bounds the wait."""
         while True:
             for message in self.received():
@@ -96,67 +99,67 @@ class FakeAppServer:
 # --- what it can be told to do ---------------------------------------------------------------------------------------
 
 
-def answer(result: Any = None) -> Action:
+def answer(result: Any = None) -> _Action:
     """Answer the request, with this result or with what a Codex would say."""
     return {"do": "answer", "result": result}
 
 
-def refuse(message: str, *, code: int = -32600) -> Action:
+def refuse(message: str, *, code: int = -32600) -> _Action:
     """Answer the request with an error."""
     return {"do": "refuse", "error": {"code": code, "message": message}}
 
 
-def notify(method: str, params: Any = None) -> Action:
+def notify(method: str, params: Any = None) -> _Action:
     """Send a notification, known or unknown."""
     return {"do": "send", "message": {"method": method, "params": params}}
 
 
-def ask(method: str, params: Any = None, *, id: int | str = 0) -> Action:  # noqa: A002
+def ask(method: str, params: Any = None, *, id: int | str = 0) -> _Action:  # noqa: A002
     """Send a request to the client. Its answer is among the received messages."""
     return {"do": "send", "message": {"method": method, "id": id, "params": params}}
 
 
-def batch(*actions: Action) -> Action:
+def batch(*actions: _Action) -> _Action:
     """Send what several `notify` and `ask` would send as one JSON array."""
     return {"do": "send", "message": [action["message"] for action in actions]}
 
 
-def raw(text: str) -> Action:
+def raw(text: str) -> _Action:
     """Write exactly this: garbage, a blank line, half a line."""
     return {"do": "raw", "text": text}
 
 
-def long_line(size: int, *, method: str = "fake/long") -> Action:
+def long_line(size: int, *, method: str = "fake/long") -> _Action:
     """Send a notification in a line of so many bytes."""
     return {"do": "long_line", "size": size, "method": method}
 
 
-def stderr(text: str, *, times: int = 1) -> Action:
+def stderr(text: str, *, times: int = 1) -> _Action:
     """Write to standard error, perhaps very often."""
     return {"do": "stderr", "text": text, "times": times}
 
 
-def exit_now(code: int = 1) -> Action:
+def exit_now(code: int = 1) -> _Action:
     """End the process."""
     return {"do": "exit", "code": code}
 
 
-def stop_reading() -> Action:
+def stop_reading() -> _Action:
     """Live on without reading standard input again, even when it is closed."""
     return {"do": "stop_reading"}
 
 
-def ignore_sigterm() -> Action:
+def ignore_sigterm() -> _Action:
     """From now on only SIGKILL ends the process."""
     return {"do": "ignore_sigterm"}
 
 
-def wait_here(name: str) -> Action:
+def wait_here(name: str) -> _Action:
     """Do nothing more until the test calls `go_on(name)`."""
     return {"do": "wait", "name": name}
 
 
-def end_turn(status: str = "completed", *, error: Json | None = None) -> Action:
+def end_turn(status: str = "completed", *, error: _Json | None = None) -> _Action:
     """The notification that a turn has ended."""
-    turn: Json = {"id": "$turn", "items": [], "status": status, "error": error}
+    turn: _Json = {"id": "$turn", "items": [], "status": status, "error": error}
     return notify("turn/completed", {"threadId": "$thread", "turn": turn})

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-Json = dict[str, Any]
+_Json = dict[str, Any]
 
 _SANDBOXES = {"read-only": "readOnly", "workspace-write": "workspaceWrite", "danger-full-access": "dangerFullAccess"}
 _HELP = """Usage: codex [OPTIONS] [PROMPT]
@@ -31,7 +31,7 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._scenario: Json = json.loads((folder / "scenario.json").read_text(encoding="utf-8"))
+        self._scenario: _Json = json.loads((folder / "scenario.json").read_text(encoding="utf-8"))
         self._numbers = itertools.count(1)
         self._names = {"$thread": "", "$turn": "", "$cwd": str(Path.cwd())}
 
@@ -41,12 +41,12 @@ class Program:
 
     def run(self) -> None:
         """Serve until standard input closes."""
-        told: Json = self._scenario["on"] if self._is_one_of_the_first() else {}
+        told: _Json = self._scenario["on"] if self._is_one_of_the_first() else {}
         for action in self._scenario["at_start"] if told is self._scenario["on"] else ():
             self._do(action, {})
         with (self._folder / "received.jsonl").open("a", encoding="utf-8") as record:
             for line in sys.stdin.buffer:
-                message: Json = json.loads(line)
+                message: _Json = json.loads(line)
                 record.write(json.dumps(message) + "\n")
                 record.flush()
                 if "method" in message and "id" in message:
@@ -63,7 +63,7 @@ class Program:
             number = len(launches.read())
         return self._scenario["launches"] is None or number <= self._scenario["launches"]
 
-    def _remember(self, method: str, params: Json) -> None:
+    def _remember(self, method: str, params: _Json) -> None:
         if method in {"thread/start", "thread/fork"}:
             self._names["$thread"] = f"00000000-0000-7000-8000-{os.getpid():08d}{next(self._numbers):04d}"
         elif method == "turn/start":
@@ -71,7 +71,7 @@ class Program:
         self._names["$thread"] = params.get("threadId", self._names["$thread"])
         self._names["$cwd"] = params.get("cwd") or self._names["$cwd"]
 
-    def _do(self, action: Json, request: Json) -> None:
+    def _do(self, action: _Json, request: _Json) -> None:
         match action["do"]:
             case "answer":
                 result = action["result"] if action["result"] is not None else self._result(request)
@@ -113,7 +113,7 @@ class Program:
             return [self._filled_in(inner) for inner in value]
         return self._names.get(value, value) if isinstance(value, str) else value
 
-    def _result(self, request: Json) -> Json:
+    def _result(self, request: _Json) -> _Json:
         """What a Codex would answer, as far as clients look at it."""
         params = request.get("params") or {}
         match request["method"]:
@@ -139,9 +139,9 @@ class Program:
                 return {}
 
 
-def _as_codex_would(method: str) -> list[Json]:
+def _as_codex_would(method: str) -> list[_Json]:
     """The actions for a method that the scenario does not mention."""
-    actions: list[Json] = [{"do": "answer", "result": None}]
+    actions: list[_Json] = [{"do": "answer", "result": None}]
     if method == "turn/start":
         message = {"type": "agentMessage", "id": "msg_1", "text": "Hello", "phase": None}
         where = {"threadId": "$thread", "turnId": "$turn"}
@@ -154,11 +154,11 @@ def _as_codex_would(method: str) -> list[Json]:
     return actions
 
 
-def _turn(status: str) -> Json:
+def _turn(status: str) -> _Json:
     return {"id": "$turn", "items": [], "status": status, "error": None}
 
 
-def _notification(method: str, params: Json) -> Json:
+def _notification(method: str, params: _Json) -> _Json:
     return {"do": "send", "message": {"method": method, "params": params}}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.json_values import rows
 from helmsman.testing import script
 from helmsman.testing.agent_tools import agent_calls
-from helmsman.testing.api import Beat, Event, ModelApi
+from helmsman.testing.api import Beat, ModelApi, SentEvent
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.wire import DEFAULT_USAGE
 
@@ -117,7 +117,7 @@ class GeminiApi(ModelApi):
                     pass  # a cost, or a limit that this API does not tell
         return [*beats, _candidate([{"text": ""}], usage, reason)]
 
-    def encoded(self, event: Event) -> bytes:
+    def encoded(self, event: SentEvent) -> bytes:
         if event.get("aside"):
             return json.dumps({key: value for key, value in event.items() if key != "aside"}).encode()
         return f"data: {json.dumps(event)}\n\n".encode()
@@ -128,11 +128,11 @@ def _pieces(chunks: Sequence[script.Chunk], *, thought: bool) -> list[Beat]:
     return [_candidate([{"text": chunk, **mark}]) if isinstance(chunk, str) else chunk for chunk in chunks]
 
 
-def _candidate(parts: list[Event], usage: Usage | None = None, reason: str | None = None) -> Event:
-    candidate: Event = {"index": 0, "content": {"role": "model", "parts": parts}}
+def _candidate(parts: list[SentEvent], usage: Usage | None = None, reason: str | None = None) -> SentEvent:
+    candidate: SentEvent = {"index": 0, "content": {"role": "model", "parts": parts}}
     if reason is not None:
         candidate["finishReason"] = reason
-    event: Event = {"candidates": [candidate]}
+    event: SentEvent = {"candidates": [candidate]}
     if usage is not None:
         event["usageMetadata"] = {
             "promptTokenCount": usage.input_tokens,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman.testing.binaries import Version
+    from helmsman.testing.binaries import VersionNumbers
 
 _FIRST_START_SECONDS = 60
 _INHERITED = (
@@ -68,7 +68,7 @@ class CodexHome:
 
         self.config_path.write_text(tomlkit.dumps(_merged(self.config, settings)), encoding="utf-8")
 
-    def use_model(self, base_url: str, version: Version) -> None:
+    def use_model(self, base_url: str, version: VersionNumbers) -> None:
         """Make a scripted model the provider, under the name of a model that this Codex gives classic tools."""
         provider = {"name": "scripted", "base_url": base_url, "wire_api": "responses"}
         self.configure(
@@ -81,7 +81,7 @@ class CodexHome:
             known: dict[str, Any] = {"fetched_at": datetime.now(UTC).isoformat(), "etag": None, "models": []}
             (self.path / "models_cache.json").write_text(json.dumps(known), encoding="utf-8")
 
-    def keep_quiet(self, version: Version) -> None:
+    def keep_quiet(self, version: VersionNumbers) -> None:
         """Turn off what Codex does by itself at each start: ask the internet for plugins, look at the login shell.
 
         Without them it is a seventh less work to run a test. Its own skills, most of the files in a home, it need not have.
@@ -136,7 +136,7 @@ def _tidy(database: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def classic_model(version: Version) -> str:
+def classic_model(version: VersionNumbers) -> str:
     """A model for which this Codex offers its classic tools (an unknown one gets fewer, a newer one code mode)."""
     if version < (0, 115, 0):
         return "gpt-5.2-codex"

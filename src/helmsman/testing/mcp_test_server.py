@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-Json = dict[str, Any]
+_Json = dict[str, Any]
 
 _TEXT = {"type": "string"}
-_TOOLS: list[Json] = [
+_TOOLS: list[_Json] = [
     {
         "name": "read",
         "description": "Read a note.",
@@ -41,12 +41,12 @@ _NAME_FORM = {"type": "object", "properties": {"name": _TEXT}, "required": ["nam
 def main() -> None:
     """Answer requests until stdin closes."""
     for line in sys.stdin:
-        message: Json = json.loads(line)
+        message: _Json = json.loads(line)
         if "method" in message and "id" in message:
             _send({"id": message["id"], "result": _result(message["method"], message.get("params") or {})})
 
 
-def _result(method: str, params: Json) -> Json:
+def _result(method: str, params: _Json) -> _Json:
     match method:
         case "initialize":
             server = {"name": "helmsman-test-server", "version": "1"}
@@ -61,7 +61,7 @@ def _result(method: str, params: Json) -> Json:
             return {}
 
 
-def _use(tool: str, arguments: Json) -> str:
+def _use(tool: str, arguments: _Json) -> str:
     match tool:
         case "read":
             return _notes().get(arguments["key"], "no such note")
@@ -82,7 +82,7 @@ def _ask() -> str:
         }
     )
     for line in sys.stdin:
-        message: Json = json.loads(line)
+        message: _Json = json.loads(line)
         if message.get("id") == "ask-1":
             answer = message.get("result") or {"action": "error"}
             name = (answer.get("content") or {}).get("name", "")
@@ -100,7 +100,7 @@ def _notes_file() -> Path:
     return Path(os.environ["HELMSMAN_TEST_NOTES"])
 
 
-def _send(message: Json) -> None:
+def _send(message: _Json) -> None:
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import rows
 from helmsman.testing import script
-from helmsman.testing.api import Beat, Event, ModelApi, text_of
+from helmsman.testing.api import Beat, ModelApi, SentEvent, text_of
 from helmsman.testing.dialect import NotOffered
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.wire import DEFAULT_USAGE
@@ -111,7 +111,7 @@ class MessagesApi(ModelApi):
         reason, ending = "end_turn", list[Beat]()
         position = 0
         for part in parts:
-            blocks: list[tuple[Event, list[Beat]]] = []
+            blocks: list[tuple[SentEvent, list[Beat]]] = []
             match part:
                 case script.Gate():
                     beats.append(part)
@@ -143,12 +143,12 @@ class MessagesApi(ModelApi):
         ]
         return [*beats, *(ending or end)]
 
-    def _tool_use(self, name: str, arguments: Mapping[str, Any]) -> tuple[Event, list[Beat]]:
+    def _tool_use(self, name: str, arguments: Mapping[str, Any]) -> tuple[SentEvent, list[Beat]]:
         block = {"type": "tool_use", "id": self.new_id("toolu"), "name": name, "input": {}}
         return block, [{"type": "input_json_delta", "partial_json": json.dumps(arguments)}]
 
 
-def _block(index: int, block: Event, deltas: Sequence[Beat]) -> Iterator[Beat]:
+def _block(index: int, block: SentEvent, deltas: Sequence[Beat]) -> Iterator[Beat]:
     yield {"type": "content_block_start", "index": index, "content_block": block}
     for delta in deltas:
         yield {"type": "content_block_delta", "index": index, "delta": delta} if isinstance(delta, dict) else delta
@@ -159,7 +159,7 @@ def _deltas(kind: str, chunks: Sequence[script.Chunk]) -> list[Beat]:
     return [{"type": f"{kind}_delta", kind: chunk} if isinstance(chunk, str) else chunk for chunk in chunks]
 
 
-def _usage(usage: Usage) -> Event:
+def _usage(usage: Usage) -> SentEvent:
     return {
         "input_tokens": usage.input_tokens - usage.cached_input_tokens,
         "cache_read_input_tokens": usage.cached_input_tokens,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from helmsman.testing.api import Beat, ModelApi
     from helmsman.testing.model_request import ModelRequest
-    from helmsman.testing.playbook import ScriptStep, When
+    from helmsman.testing.playbook import RequestMatch, ScriptStep
 
 
 class ScriptedModel:
@@ -60,7 +60,7 @@ class ScriptedModel:
         """What goes into `model_providers.<id>.base_url` of a Codex."""
         return f"{self._address}/v1"
 
-    def on(self, when: When, *steps: ScriptStep) -> None:
+    def on(self, when: RequestMatch, *steps: ScriptStep) -> None:
         """The script for prompts that contain a text, or for requests that a predicate accepts.
 
         Where several scripts match, the one added last is played.

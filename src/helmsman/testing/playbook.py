@@ -15,14 +15,14 @@ from typing import TypeAlias
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.script import Always, Part, ScriptProblem, Step, parts_of, say
 
-When: TypeAlias = str | Callable[[ModelRequest], bool]
+RequestMatch: TypeAlias = str | Callable[[ModelRequest], bool]
 ScriptStep: TypeAlias = "Step | Always"
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
     name: str
-    when: When
+    when: RequestMatch
     steps: tuple[ScriptStep, ...]
 
     def matches(self, text: str, request: ModelRequest) -> bool:
@@ -55,7 +55,7 @@ class Playbook:
         self._default: Script | None = None
         self._conversations: dict[str, _Conversation] = {}
 
-    def add(self, when: When, steps: Sequence[ScriptStep]) -> None:
+    def add(self, when: RequestMatch, steps: Sequence[ScriptStep]) -> None:
         self._scripts.append(_script(repr(when) if isinstance(when, str) else "a predicate", when, steps))
 
     def set_default(self, steps: Sequence[ScriptStep]) -> None:
@@ -120,7 +120,7 @@ def _common(old: Sequence[str], new: Sequence[str]) -> int:
     return next((index for index, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
 
 
-def _script(name: str, when: When, steps: Sequence[ScriptStep]) -> Script:
+def _script(name: str, when: RequestMatch, steps: Sequence[ScriptStep]) -> Script:
     if not steps:
         raise ValueError(f"The script for {name} is empty. Give it at least one step.")
     for index, step in enumerate(steps):

@@ -23,7 +23,7 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.kept_records import read_records as read_kept_records
 from helmsman.testing import leaks
 from helmsman.testing.agents import agent_environment
-from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex, parse_version
+from helmsman.testing.binaries import VersionNumbers, codex_version, codex_versions, installed_codex, parse_version
 from helmsman.testing.fake_acp_agent import FakeAcpAgent
 from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
 from helmsman.testing.hubs import end_hub, hub_pid
@@ -68,7 +68,7 @@ def codex_binary() -> Path:
 
 
 @pytest.fixture(name="codex_version")
-def _codex_version(codex_binary: Path) -> Version:
+def _codex_version(codex_binary: Path) -> VersionNumbers:
     """The version of the binary under test, to say what it can do: `if codex_version < (0, 115, 0): …`."""
     return codex_version(codex_binary)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.model.events import Usage
 from helmsman.testing import script
-from helmsman.testing.api import Beat, Event, ModelApi, joined
+from helmsman.testing.api import Beat, ModelApi, SentEvent, joined
 from helmsman.testing.dialect import Dialect
 from helmsman.testing.model_request import ModelRequest
 
@@ -79,7 +79,7 @@ class ResponsesApi(ModelApi):
         return beats + ending
 
     def _message(self, part: script.Say, index: int) -> Iterator[Beat]:
-        item: Event = {"type": "message", "role": "assistant", "id": self.new_id("msg")}
+        item: SentEvent = {"type": "message", "role": "assistant", "id": self.new_id("msg")}
         if part.phase is not None:
             item["phase"] = part.phase
         where = {"item_id": item["id"], "output_index": index, "content_index": 0}
@@ -88,7 +88,7 @@ class ResponsesApi(ModelApi):
         yield _done(item | {"content": [{"type": "output_text", "text": joined(part.chunks)}]}, index)
 
     def _reasoning(self, part: script.Think, index: int) -> Iterator[Beat]:
-        item: Event = {"type": "reasoning", "id": self.new_id("rs"), "summary": []}
+        item: SentEvent = {"type": "reasoning", "id": self.new_id("rs"), "summary": []}
         where = {"item_id": item["id"], "output_index": index}
         yield _added(item, index)
         if part.chunks:
@@ -104,25 +104,25 @@ class ResponsesApi(ModelApi):
         yield _done(item | {"encrypted_content": "scripted"}, index)
 
 
-def _deltas(chunks: Sequence[script.Chunk], template: Event) -> Iterator[Beat]:
+def _deltas(chunks: Sequence[script.Chunk], template: SentEvent) -> Iterator[Beat]:
     for chunk in chunks:
         yield template | {"delta": chunk} if isinstance(chunk, str) else chunk
 
 
-def _whole(item: Event, index: int) -> Iterator[Beat]:
+def _whole(item: SentEvent, index: int) -> Iterator[Beat]:
     yield _added(item, index)
     yield _done(item, index)
 
 
-def _added(item: Event, index: int) -> Event:
+def _added(item: SentEvent, index: int) -> SentEvent:
     return {"type": "response.output_item.added", "output_index": index, "item": item}
 
 
-def _done(item: Event, index: int) -> Event:
+def _done(item: SentEvent, index: int) -> SentEvent:
     return {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def _usage(usage: Usage) -> Event:
+def _usage(usage: Usage) -> SentEvent:
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_input_tokens},

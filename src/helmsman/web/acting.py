@@ -125,12 +125,13 @@ class Acting:
         given = await body(request, CancelInput)
         task = await self._helm.tasks.get(request.path_params["task_id"])
         task, message = await self._helm.tasks.cancel(task, reason=given.reason)
-        return {"task": task_as_dict(task), "message": message}
+        return {"task": task_as_dict(task, self._helm.ledger), "message": message}
 
     async def resume(self, request: Request) -> dict[str, Any]:
         given = await body(request, ResumeInput)
         task = await self._helm.tasks.get(request.path_params["task_id"])
-        return {"task": task_as_dict(await self._helm.extras.limits.go_on(task, given.at))}
+        resumed = await self._helm.extras.limits.go_on(task, given.at)
+        return {"task": task_as_dict(resumed, self._helm.ledger)}
 
 
 def _by(request: Request) -> AnsweredBy:

@@ -51,11 +51,11 @@ _COMPARED: Final = 400
 _ALIKE: Final = 0.5
 """Lines that have less in common are no two versions of one line."""
 
-Piece = tuple[str, str]
+_Piece = tuple[str, str]
 """A class, or none, and the text."""
 
 
-def in_language(code: str, language: str) -> Iterator[Piece]:
+def in_language(code: str, language: str) -> Iterator[_Piece]:
     """The code in pieces; one without a class where the language is not known."""
     yield from _pieces(code, _by_name(language.lower()))
 
@@ -76,7 +76,7 @@ def colour_files(files: Iterable[dict[str, Any]]) -> None:
 
 def _colour_hunk(lines: Sequence[list[Any]], lexer: Lexer | None) -> None:
     """Both versions are read as a whole, since what a line means depends on those before it."""
-    coloured: dict[int, list[Piece]] = {}
+    coloured: dict[int, list[_Piece]] = {}
     for kinds in (("remove", "same"), ("add", "same")):
         side = [line for line in lines if line[0] in kinds]
         if not side:
@@ -98,7 +98,7 @@ def _units(text: str) -> int:
 # --- colours ---------------------------------------------------------------------------------------------------------
 
 
-def _pieces(code: str, lexer: Lexer | None) -> Iterator[Piece]:
+def _pieces(code: str, lexer: Lexer | None) -> Iterator[_Piece]:
     if lexer is None or len(code) > _MOST_CHARS or any(len(line) > _LONGEST_LINE for line in code.split("\n")):
         yield "", code
         return
@@ -133,8 +133,8 @@ def _made(find: Any, name: str) -> Lexer | None:
     return lexer
 
 
-def _lines_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
-    lines: list[list[Piece]] = [[]]
+def _lines_of(pieces: Iterable[_Piece]) -> list[list[_Piece]]:
+    lines: list[list[_Piece]] = [[]]
     for kind, text in pieces:
         first, *more = text.split("\n")
         lines[-1] += [(kind, first)] if first else []
@@ -180,10 +180,10 @@ def _ranges(words: Sequence[str], parts: Iterable[tuple[int, int]]) -> list[tupl
     return [(places[begin], places[end]) for begin, end in parts if end > begin]
 
 
-def _marked(pieces: Iterable[Piece], ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+def _marked(pieces: Iterable[_Piece], ranges: Sequence[tuple[int, int]]) -> list[_Piece]:
     """The pieces with `CHANGED` in the class of what is in one of the ranges."""
     edges = sorted({edge for one in ranges for edge in one})
-    shown: list[Piece] = []
+    shown: list[_Piece] = []
     place = 0
     for kind, text in pieces:
         cuts = [edge for edge in edges if place < edge < place + len(text)]

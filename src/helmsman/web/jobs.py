@@ -11,9 +11,9 @@ from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.errors import InvalidInput
 from helmsman.shapes.outcomes import INPUTS
 from helmsman.shapes.rendering import task_as_dict
+from helmsman.shapes.safe_values import safe
 from helmsman.web.json_http import NotFound, body
 from helmsman.web.review import coloured_diff
-from helmsman.web.safe_values import safe
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -45,7 +45,7 @@ class JobRoutes:
         results = await self._helm.tasks.results(task)
         change = await anyio.to_thread.run_sync(coloured_diff, results.diff or "")
         return {
-            "task": safe(task_as_dict(results.task)),
+            "task": safe(task_as_dict(results.task, self._helm.ledger)),
             "sessions": list(task.job_sessions),
             **present({"report": safe(results.report), "files": change["files"] or None, "cut": change.get("cut")}),
         }

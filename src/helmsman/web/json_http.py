@@ -12,7 +12,7 @@ from starlette.responses import Response
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rendering import json_line
-from helmsman.web.safe_values import safe
+from helmsman.shapes.safe_values import safe
 
 if TYPE_CHECKING:
     from starlette.requests import Request

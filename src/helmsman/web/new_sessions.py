@@ -19,10 +19,10 @@ from helmsman.errors import InvalidInput
 from helmsman.settings import ensure_state_dir
 from helmsman.shapes.contract import FleetStartInput, Input
 from helmsman.shapes.rendering import fields_as_dict
+from helmsman.shapes.safe_values import safe
 from helmsman.shapes.session_status import started
 from helmsman.steering.opening import PICTURES
 from helmsman.web.json_http import TooLarge, body, text
-from helmsman.web.safe_values import safe
 from helmsman.worktrees.records import read_records
 
 if TYPE_CHECKING:

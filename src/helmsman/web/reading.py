@@ -17,12 +17,14 @@ from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.shapes.agents import all_agents
 from helmsman.shapes.listed_sessions import found_sessions, listed_session, listed_sessions
+from helmsman.shapes.questions import question_in_full
 from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line, spent_as_dict, task_as_dict
+from helmsman.shapes.safe_values import one_line, safe
+from helmsman.shapes.session_status import session_in_full
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
-from helmsman.web.safe_values import safe
 from helmsman.web.session_costs import SessionSpendings
-from helmsman.web.views import entry, in_list, one_line, question_in_full, session_in_full, turn_in_timeline
+from helmsman.web.views import entry, in_list, turn_in_timeline
 from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:
@@ -167,7 +169,9 @@ class Reading:
         infos, _ = await self._helm.list(limit=_RUNNING_LOOKED_FOR)
         on_disk = {info.session_id: info for info in infos}
         tasks = await self._helm.tasks.of_sessions(ids)
-        found = [listed_session(on_disk.get(one), self._helm.sessions.get(one), tasks[one]) for one in ids]
+        found = [
+            listed_session(self._helm.ledger, on_disk.get(one), self._helm.sessions.get(one), tasks[one]) for one in ids
+        ]
         found = [in_list(one) for one in found if one["isActive"]]
         return sorted(found, key=lambda one: str(one.get("timestamp")), reverse=True)
 
@@ -176,25 +180,14 @@ class Reading:
         running = [session for session in self._helm.sessions.values() if session.state.is_running]
         young = [session for session in running if session.turn_count == 1 and (session.turn_seconds or 0) < 60]
         return [
-            in_list(listed_session(None, session, ()))
+            in_list(listed_session(self._helm.ledger, None, session, ()))
             for session in reversed(young)
             if await self._helm.truth.find(session.id) is None
         ]
 
     async def session(self, request: Request) -> dict[str, Any]:
         lines = number(request, "outputLines", 0, most=2000) or 0
-        session = await self._session(request)
-        agent = session.options.agent
-        about = {
-            "agentTitle": self._helm.agents.title(agent),
-            "costUsd": self._helm.tasks.prices.cost(session.model, session.usage),
-            "archived": session.engine is None and await self._is_archived(session.id),
-        }
-        return session_in_full(session, output_lines=lines) | present(about)
-
-    async def _is_archived(self, session_id: str) -> bool:
-        info = await self._helm.truth.find(session_id)
-        return info is not None and info.archived
+        return await session_in_full(self._helm, await self._session(request), output_lines=lines)
 
     async def turns(self, request: Request) -> dict[str, Any]:
         session = await self._session(request)
@@ -294,7 +287,8 @@ class Reading:
         return present({"tasks": list(map(self._listed_task, found)), "nextCursor": following})
 
     async def task(self, request: Request) -> dict[str, Any]:
-        return dict(safe(task_as_dict(await self._helm.tasks.get(request.path_params["task_id"]))))
+        task = await self._helm.tasks.get(request.path_params["task_id"])
+        return dict(safe(task_as_dict(task, self._helm.ledger)))
 
     async def agents(self, _request: Request) -> dict[str, Any]:
         return {"agents": safe(await all_agents(self._helm))}
@@ -381,9 +375,7 @@ class Reading:
 
     def _listed_task(self, task: Task) -> dict[str, Any]:
         """A task in a list, with long texts cut: the page of the task has them."""
-        shown: dict[str, Any] = safe(shortened(task_as_dict(task), _TEXT_CHARS)[0])
-        elsewhere = task.is_running and task.origin == "local" and self._helm.ledger.is_elsewhere(task)
-        return shown | ({"elsewhere": True} if elsewhere else {})
+        return dict(safe(shortened(task_as_dict(task, self._helm.ledger), _TEXT_CHARS)[0]))
 
 
 def _projects(sessions: Sequence[SessionInfo], state_dir: Path) -> list[str]:

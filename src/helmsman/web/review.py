@@ -15,8 +15,8 @@ from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rendering import applied_as_dict, fields_as_dict, json_line
+from helmsman.shapes.safe_values import safe, shown_files
 from helmsman.web.json_http import body, text
-from helmsman.web.safe_values import safe, shown_files
 
 if TYPE_CHECKING:
     from starlette.requests import Request

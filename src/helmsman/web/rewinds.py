@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from helmsman.capabilities.rewinding import RewindPart
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rewinds import rewind_as_dict, rewind_in_words
+from helmsman.shapes.safe_values import safe
 from helmsman.web.json_http import body
-from helmsman.web.safe_values import safe
 
 if TYPE_CHECKING:
     from starlette.requests import Request

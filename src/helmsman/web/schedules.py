@@ -40,7 +40,7 @@ class ScheduleRoutes:
             task = await self._helm.tasks.get(run.task_id)
         except TaskNotFound:
             return shown
-        return shown | {"task": task_as_dict(task)}
+        return shown | {"task": task_as_dict(task, self._helm.ledger)}
 
     async def add(self, request: Request) -> dict[str, Any]:
         given = await body(request, NewScheduleInput)
@@ -57,7 +57,8 @@ class ScheduleRoutes:
 
     async def run_now(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)
-        return {"task": task_as_dict(await self._helm.extras.schedules.run_now(_which(request)))}
+        task = await self._helm.extras.schedules.run_now(_which(request))
+        return {"task": task_as_dict(task, self._helm.ledger)}
 
     async def remove(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)

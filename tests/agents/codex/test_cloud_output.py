@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.codex.cloud import output as cloud_output
-from helmsman.agents.codex.cloud.values import CloudPage, DiffStat
 from helmsman.errors import (
     CloudEnvironmentMissing,
     CloudError,
@@ -24,6 +23,7 @@ from helmsman.errors import (
     HelmsmanError,
     Unsupported,
 )
+from helmsman.model.cloud import CloudPage, DiffStat
 
 RECORDED = {
     file.stem: json.loads(file.read_text(encoding="utf-8"))

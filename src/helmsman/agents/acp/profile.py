@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.options import SessionOptions
 
-Steering = Literal["no", "second prompt", "when asked", "request"]
+SteeringWay = Literal["no", "second prompt", "when asked", "request"]
 """How a message gets into a running turn: not at all; as a second prompt; when the agent asks for it; by a request."""
 
 Counting = Literal["nothing", "turn", "process", "files"]
@@ -85,7 +85,7 @@ class Profile:
     """The mode in which it changes nothing."""
     model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"
     """How its model is chosen."""
-    steering: Steering = "no"
+    steering: SteeringWay = "no"
     counting: Counting = "nothing"
     cached_beside: bool = False
     """Whether cached tokens are counted beside the input tokens, and not within."""

@@ -32,7 +32,7 @@ from helmsman.model.questions import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.model.questions import QuestionType, Sandbox
+    from helmsman.model.questions import QuestionType, WhereItRuns
 
 REFUSED: Final = "The user refused this."
 NOBODY_ASKED: Final = "Refused: nobody is asked in this session, and this would have to be."
@@ -58,7 +58,7 @@ class Asked:
 
 
 def read_question(
-    line: Mapping[str, Any], session_id: str, turn_id: str | None, directory: str | None, sandbox: Sandbox
+    line: Mapping[str, Any], session_id: str, turn_id: str | None, directory: str | None, sandbox: WhereItRuns
 ) -> Asked | None:
     """A `control_request` as a question; None when it is none that anybody here could answer."""
     request, request_id = mapping(line.get("request")), text(line.get("request_id"))
@@ -84,7 +84,7 @@ _Read = tuple["QuestionType", tuple[Prompt, ...], dict[str, Any]]
 
 
 def _read(
-    tool: str, given: Mapping[str, Any], request: Mapping[str, Any], directory: str | None, sandbox: Sandbox
+    tool: str, given: Mapping[str, Any], request: Mapping[str, Any], directory: str | None, sandbox: WhereItRuns
 ) -> _Read:
     approval = (APPROVE, APPROVE_SESSION, DENY, ABORT)
     reason = optional_text(given.get("description")) or optional_text(request.get("decision_reason"))

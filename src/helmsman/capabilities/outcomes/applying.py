@@ -12,7 +12,7 @@ from helmsman.model.questions import APPROVE, DENY, Prompt, Question, own_questi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.capabilities.outcomes.reports import Applied, CandidateData, DiffData, EvidenceData
+    from helmsman.capabilities.outcomes.reports import ApplyOutcome, CandidateData, DiffData, EvidenceData
     from helmsman.capabilities.outcomes.work import Work
     from helmsman.worktrees import TreeDiff
 
@@ -41,7 +41,7 @@ async def apply_verified(
     evidence: Sequence[EvidenceData],
     candidates: Sequence[CandidateData],
     others: Sequence[str],
-) -> tuple[Applied, str | None, list[str]]:
+) -> tuple[ApplyOutcome, str | None, list[str]]:
     """Apply the very change that was verified, if it is to be. The worktrees of the `others` are discarded then.
 
     Returns what became of it, why it could not be applied, and whose worktrees were discarded.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.choosing import Chosen
-    from helmsman.capabilities.outcomes.reports import Applied, CandidateData, DiffData, StepData
+    from helmsman.capabilities.outcomes.reports import ApplyOutcome, CandidateData, DiffData, StepData
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
     from helmsman.settings import OnLimit
 
@@ -119,7 +119,7 @@ class _Carried:
     evidence: list[Any] = field(default_factory=list)
     diff: DiffData | None = None
     text: str | None = None
-    applied: Applied = "nothing"
+    applied: ApplyOutcome = "nothing"
     apply_error: str | None = None
     error: str | None = None
 

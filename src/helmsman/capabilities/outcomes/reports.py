@@ -9,7 +9,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # of which schemas can be made in Python 3.11 too
 
-Applied = Literal["applied", "not_asked", "refused", "failed", "nothing"]
+ApplyOutcome = Literal["applied", "not_asked", "refused", "failed", "nothing"]
 """What became of a verified change: it is in the main tree; nobody was asked (`apply: never`); somebody said no, or nobody
 answered; it could not be applied (`applyError` says why); or there is no verified change."""
 
@@ -126,7 +126,7 @@ class SolvedReport(JobReport):
     after: CheckRunData | None
     diff: DiffData | None
     compared: str | None
-    applied: Applied
+    applied: ApplyOutcome
     applyError: str | None
     discarded: list[str]
 
@@ -236,5 +236,5 @@ class PlanReport(JobReport):
     approved: bool | None
     workSessionId: str | None
     diff: DiffData | None
-    applied: Applied
+    applied: ApplyOutcome
     applyError: str | None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.checks import CheckRunner
     from helmsman.capabilities.outcomes.choosing import Chosen
-    from helmsman.capabilities.outcomes.reports import Applied, CheckData
+    from helmsman.capabilities.outcomes.reports import ApplyOutcome, CheckData
     from helmsman.capabilities.outcomes.trials import Trial
     from helmsman.capabilities.outcomes.wanted import Kind
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
@@ -131,7 +131,7 @@ class Solving:
             return await self._found(made, None)
         verified = [one for one in made if one.verified]
         winner, compared = await compare(work, verified) if verified else (None, None)
-        applied: Applied = "nothing"
+        applied: ApplyOutcome = "nothing"
         apply_error: str | None = None
         discarded: list[str] = []
         if winner is not None:
@@ -255,7 +255,7 @@ class Solving:
         made: Sequence[Candidate],
         winner: Candidate | None,
         compared: str | None = None,
-        applied: Applied = "nothing",
+        applied: ApplyOutcome = "nothing",
         apply_error: str | None = None,
         discarded: Sequence[str] = (),
     ) -> Found:

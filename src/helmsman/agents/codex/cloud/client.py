@@ -23,15 +23,6 @@ import anyio.to_thread
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.cloud import output as cloud_output
-from helmsman.agents.codex.cloud.values import (
-    CloudApplied,
-    CloudEnvironment,
-    CloudEnvironments,
-    CloudPage,
-    CloudResults,
-    CloudStatus,
-    CloudSubmitted,
-)
 from helmsman.agents.codex.starting import codex_environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.git import current_branch
@@ -46,13 +37,22 @@ from helmsman.errors import (
     InvalidInput,
     Unsupported,
 )
+from helmsman.model.cloud import (
+    CloudApplied,
+    CloudEnvironment,
+    CloudEnvironments,
+    CloudPage,
+    CloudResults,
+    CloudStatus,
+    CloudSubmitted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from random import Random
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.cloud.values import CloudListed
+    from helmsman.model.cloud import CloudListed
 
 MAX_ATTEMPTS: Final = 4
 """As many attempts at a task as `codex cloud exec` takes."""

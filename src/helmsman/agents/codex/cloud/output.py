@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.cloud.values import CloudListed, CloudPage, CloudState, DiffStat
 from helmsman.base.json_values import integer, mapping, optional_text, text, timestamp
 from helmsman.base.redaction import redact
 from helmsman.errors import (
@@ -28,6 +27,7 @@ from helmsman.errors import (
     HelmsmanError,
     Unsupported,
 )
+from helmsman.model.cloud import CloudListed, CloudPage, CloudState, DiffStat
 from helmsman.model.unified_diff import read_diff
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.model.events import FileChange, PathChange
-    from helmsman.model.questions import Sandbox
+    from helmsman.model.questions import WhereItRuns
 
 COMMAND: Final = "item/commandExecution/requestApproval"
 FILE_CHANGE: Final = "item/fileChange/requestApproval"
@@ -68,7 +68,7 @@ class RequestContext:
     directory: str | None = None
     patch: FileChange | None = None
     tools: frozenset[tuple[str, str]] = frozenset()
-    sandbox: Sandbox = "outside"
+    sandbox: WhereItRuns = "outside"
 
 
 def item_of(request: IncomingRequest) -> str | None:

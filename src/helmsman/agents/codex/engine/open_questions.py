@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from helmsman.agents.event_router import EventRouter
     from helmsman.base.jsonrpc import IncomingRequest, Peer
     from helmsman.model.client_tools import ToolResult
-    from helmsman.model.questions import Choice, Question, Sandbox
+    from helmsman.model.questions import Choice, Question, WhereItRuns
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class OpenQuestions:
         return True
 
     async def _ask_when_proved(self, request: IncomingRequest, session_id: str) -> None:
-        sandbox: Sandbox | None = None
+        sandbox: WhereItRuns | None = None
         with anyio.move_on_after(_PROOF_SECONDS):
             while sandbox is None and request.id in self._unproved:
                 await anyio.sleep(_PROOF_AGAIN)
@@ -181,7 +181,7 @@ class OpenQuestions:
         state = self._threads.get(thread_id)
         return state is not None and state.access is not None
 
-    def _ask(self, request: IncomingRequest, session_id: str, sandbox: Sandbox) -> bool:
+    def _ask(self, request: IncomingRequest, session_id: str, sandbox: WhereItRuns) -> bool:
         if request.method == _TOOL_CALL:
             return self._call_tool(request, session_id)
         state = self._threads.setdefault(thread_of(request) or session_id, ThreadState())

@@ -27,7 +27,7 @@ from helmsman.base.json_values import mapping
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.model.questions import Sandbox
+    from helmsman.model.questions import WhereItRuns
 
 _TAILS: Final = (128 * 1024, 4 * 1024 * 1024)
 """How much of a file's end is read: the call is nearly always in its last lines. A turn that wrote more proves nothing."""
@@ -42,7 +42,7 @@ _HARMLESS_VALUES: Final = {"sandbox_permissions": ("use_default",), "with_escala
 _SANDBOXES: Final = ("read-only", "workspace-write")
 
 
-def prove(sessions: Path, params: Mapping[str, Any]) -> Sandbox | None:
+def prove(sessions: Path, params: Mapping[str, Any]) -> WhereItRuns | None:
     """What a yes to a `commandExecution/requestApproval` lets happen; None if the session's file may only be late.
 
     Args:

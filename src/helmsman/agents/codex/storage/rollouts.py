@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
+_Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
 _ResultT = TypeVar("_ResultT")
 
 SESSIONS: Final = "sessions"
@@ -67,7 +67,7 @@ class RolloutIndex:
         cursor: str | None = None,
         include_archived: bool = False,
         include_subagents: bool = False,
-    ) -> Page:
+    ) -> _Page:
         """One page of sessions, the one that last changed first, and the cursor of the next page if there is one.
 
         A session that changes between two pages moves to the front, where the next listing shows it; no other is lost

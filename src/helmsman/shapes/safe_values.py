@@ -6,13 +6,16 @@ Diffs come as parsed lines: there is one parser, and it is not in JavaScript, wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from helmsman.base import shown_text
 from helmsman.base.json_values import present
 from helmsman.base.shortening import shortened, shortened_text
 from helmsman.base.shown_text import exact, in_sight, plain_output, shell_script, visible
 from helmsman.model.events import CommandExecution, FileChange, Item
 from helmsman.model.unified_diff import FileDiff, read_change
+
+_SUMMARY_CHARS: Final = 200
 
 
 def safe(value: Any) -> Any:
@@ -26,6 +29,11 @@ def safe(value: Any) -> Any:
             return [safe(content) for content in value]
         case _:
             return value
+
+
+def one_line(text: str | None, width: int = _SUMMARY_CHARS) -> str | None:
+    """The beginning of a text, safe and on one line; None where there is none."""
+    return shown_text.one_line((text or "")[: 10 * width])[:width] or None
 
 
 def shown_item(item: Item, text_limit: int) -> tuple[dict[str, Any], int]:

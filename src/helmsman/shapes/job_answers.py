@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-import mcp_types as types
-
-from helmsman.base.shortening import TEXT_CHARS, cut, within
 from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.errors import HelmsmanError
-from helmsman.mcp.task_answers import task_error
 from helmsman.shapes.outcomes import OUTPUTS, JobQuestion, OutcomeOutput
-from helmsman.shapes.session_status import pending_question, question_in_words
+from helmsman.shapes.questions import pending_question, question_in_words
+from helmsman.shapes.task_answers import task_error
 
 if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.wanted import Kind
@@ -71,11 +68,3 @@ def job_in_words(output: OutcomeOutput) -> str:
         lines += question_in_words(output.pending_question)
     lines += [text for text in (output.result, output.diff) if text]
     return "\n".join(lines)
-
-
-async def job_result(helm: Helmsman, task: Task) -> types.CallToolResult:
-    """What the tool would have returned for a job that has ended."""
-    output = await job_output(helm, task)
-    structured: dict[str, Any] = within(output.as_dict())
-    text = cut(job_in_words(output), TEXT_CHARS)
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)

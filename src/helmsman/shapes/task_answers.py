@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helmsman.shapes.contract import ErrorOutput, ProgressOutput
+from helmsman.shapes.questions import pending_question
 from helmsman.shapes.rendering import waits
-from helmsman.shapes.session_status import files_output, pending_question, usage_output
+from helmsman.shapes.session_status import files_output, usage_output
 from helmsman.shapes.task_contract import CommandOutput, ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
 
 if TYPE_CHECKING:
@@ -23,21 +24,14 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
     """How a task stands, as one of the primitives' answers."""
     return kind(
         task_id=task.id,
-        alias=task.alias,
-        agent=task.agent,
-        status=task.status,
-        progress=_progress(task),
-        input_required=task.input_required,
-        **waits(task.waiting_for, task.resumes_at),
+        **_standing(task),
         pending_question=question_of(helm, task),
         thread_id=task.session_id,
         external_id=task.external_id,
-        url=_url(task),
         cancel_reason=task.cancel_reason,
         poll_frequency_ms=0 if task.has_ended else task.poll_ms,
         keep_alive_until=_time(task.expires_at),
         last_event_at=_time(task.last_event_at),
-        note=task.note,
         error=task_error(task),
         next_actions=primitive_actions(helm, task),
         **more,
@@ -95,22 +89,29 @@ def task_output(task: Task) -> TaskOutput:
     left = None if task.expires_at is None else task.expires_at - datetime.now(UTC)
     return TaskOutput(
         id=task.id,
-        alias=task.alias,
-        agent=task.agent,
+        **_standing(task),
         mode=task.origin,
-        status=task.status,
-        progress=_progress(task),
-        input_required=task.input_required,
-        **waits(task.waiting_for, task.resumes_at),
         session_id=task.session_id,
         enforced=False if task.is_unenforced else None,
         created_at=task.created_at.isoformat(),
         updated_at=task.updated_at.isoformat(),
         ttl_ms=None if left is None else max(0, int(left.total_seconds() * 1000)),
         recommended_poll_ms=0 if task.has_ended else task.poll_ms,
-        url=_url(task),
-        note=task.note,
     )
+
+
+def _standing(task: Task) -> dict[str, Any]:
+    """What every answer says of a task, by the same names."""
+    return {
+        "alias": task.alias,
+        "agent": task.agent,
+        "status": task.status,
+        "progress": _progress(task),
+        "input_required": task.input_required,
+        **waits(task.waiting_for, task.resumes_at),
+        "url": _url(task),
+        "note": task.note,
+    }
 
 
 def question_of(helm: Helmsman, task: Task) -> PendingQuestion | None:
