@@ -1,6 +1,6 @@
 """A child on a pipe, and the one who owns it for the time being: numbered lines both ways.
 
-    owner → keeper   e<epoch>             first: be the owner; 0 is "whoever comes next"
+    owner → keeper   e<epoch>             first: be the owner; 0 is "whoever comes next", -1 only asks for the epoch
                      a<n>                 taken, up to line n
                      k<n>, d<n>           keep line n for the next owner too (said before it is taken); drop it again
                      i<n>[,<kept>] line   to the child, once, whoever sends it again; drops a kept question in the same step
