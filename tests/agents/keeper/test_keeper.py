@@ -350,6 +350,28 @@ def test_a_child_that_does_not_come_up_says_why(tmp_path: Path) -> None:
         until(lambda: not found.directory.exists())
 
 
+MUCH = "z" * 16_000_000
+
+
+def test_a_child_that_hangs_is_ended_when_its_owner_says_so_however_much_it_has_yet_to_read(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 hang", f"i2 {MUCH}", f"i3 {MUCH}", "t")
+        assert next(one.frames("x")) == '-15 {"stderr": ""}'
+
+
+def test_a_child_that_hangs_is_idle_when_its_owner_has_left_however_much_it_has_yet_to_read(tmp_path: Path) -> None:
+    with kept(tmp_path, idle=0.2) as found:
+        keeper = found.keeper
+        one = found.own()
+        one.hello()
+        one.send("i1 hang", f"i2 {MUCH}")
+        one.leave()
+        found.attached.close()
+        until(lambda: not keeper.is_alive())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="There are no subreapers here.")
 @pytest.mark.parametrize("how", ["SIGTERM", "t", "the child ends"])
 def test_nothing_below_it_outlives_the_child(tmp_path: Path, how: str) -> None:
