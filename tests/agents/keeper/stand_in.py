@@ -56,6 +56,10 @@ def main() -> None:
             _start_daemon()
         elif order == "hang":
             time.sleep(1000)
+        elif order == "stay":
+            sys.stdin.read()
+            print("no more input", file=said, flush=True)
+            time.sleep(1000)
         elif order == "exit":
             sys.exit(int(rest))
         else:

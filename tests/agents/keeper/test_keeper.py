@@ -372,6 +372,16 @@ def test_a_child_that_hangs_is_idle_when_its_owner_has_left_however_much_it_has_
         until(lambda: not keeper.is_alive())
 
 
+def test_who_goes_on_talking_to_a_child_that_is_being_ended_hears_how_it_has_ended(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 stay", "t")
+        assert one.said() == (1, "no more input")
+        one.send("i2 more")
+        assert next(one.frames("x")) == '-15 {"stderr": ""}'
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="There are no subreapers here.")
 @pytest.mark.parametrize("how", ["SIGTERM", "t", "the child ends"])
 def test_nothing_below_it_outlives_the_child(tmp_path: Path, how: str) -> None:

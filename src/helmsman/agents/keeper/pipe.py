@@ -104,12 +104,14 @@ class Pipe:
 
     def send_to_child(self, line: bytes, number: int = 0) -> None:
         """Say something to the child. Input of an owner has a number, and the owner hears when the child has it."""
+        if self._stdin < 0:  # it is being ended
+            return
         self._watcher.on_input(line)
         self._unwritten.append((number, memoryview(line + b"\n")))
         self._write_child()
 
     def _write_child(self) -> None:
-        while self._unwritten and self._stdin >= 0:
+        while self._unwritten:
             number, data = self._unwritten[0]
             try:
                 written = os.write(self._stdin, data)
