@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -66,6 +67,36 @@ async def test_the_last_word_of_a_keeper_is_read_when_it_takes_nothing_any_more(
                         await child.send("more")
                 assert [said.line for part in [one async for one in child.lines()] for said in part] == [b"said"]
                 assert (child.newer_epoch, child.is_lost) == (9, False)
+
+
+async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that is short of memory refuses to send, and the connection stays."""
+    send = socket.socket.send
+
+    def send_half(connected: socket.socket, data: memoryview) -> int:
+        if bytes(data[:2]) == b"i1":
+            return send(connected, data[:8])
+        if bytes(data).startswith(b"a frame"):
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        return send(connected, data)
+
+    with anyio.fail_after(SECONDS), listening() as (address, listener):
+        async with anyio.create_task_group() as tasks:
+            accepted: list[socket.socket] = []
+            tasks.start_soon(lambda: _append(accepted, listener))
+            async with own_child(address, epoch=5) as child:
+                while not accepted:
+                    await anyio.lowlevel.checkpoint()
+                monkeypatch.setattr(socket.socket, "send", send_half)
+                with accepted[0] as keeper, keeper.makefile("rb") as heard:
+                    refused = 0
+                    for saying in (child.send("half a frame"), child.take(7, keep=[], drop=[])):
+                        try:
+                            await saying
+                        except EngineLost:
+                            refused += 1
+                    assert refused == 2
+                    assert await anyio.to_thread.run_sync(heard.read) == b"i1 half "
 
 
 async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed() -> None:

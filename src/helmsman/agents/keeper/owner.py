@@ -92,6 +92,8 @@ class _Line:
                 except BlockingIOError:
                     await anyio.wait_writable(self._socket)
                 except OSError as error:
+                    with suppress(OSError):  # what came next would be taken for the rest of this
+                        self._socket.shutdown(socket.SHUT_WR)
                     raise anyio.BrokenResourceError from error
 
     async def close(self) -> None:
