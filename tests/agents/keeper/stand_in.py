@@ -54,6 +54,12 @@ def main() -> None:
             print("y" * int(rest), file=said, flush=True)
         elif order == "daemon":
             _start_daemon()
+        elif order == "hang":
+            time.sleep(1000)
+        elif order == "stay":
+            sys.stdin.read()
+            print("no more input", file=said, flush=True)
+            time.sleep(1000)
         elif order == "exit":
             sys.exit(int(rest))
         else:

@@ -233,8 +233,9 @@ def test_the_newest_owner_wins_unless_its_epoch_is_older(tmp_path: Path) -> None
     with kept(tmp_path, epoch=4) as found:
         one = found.own(7)
         assert one.hello()["epoch"] == 7
-        late = found.own(6)
-        assert (late.frame(), late.frame()) == ("r7", "")
+        for older in (6, -1):
+            late = found.own(older)
+            assert (late.frame(), late.frame()) == ("r7", "")
         two = found.own(7)
         assert two.hello()["epoch"] == 7
         assert (one.frame(), one.frame()) == ("r7", "")
@@ -347,6 +348,38 @@ def test_a_child_that_does_not_come_up_says_why(tmp_path: Path) -> None:
     with kept(tmp_path, "/bin/sh", "-c", "echo no luck >&2; exit 3") as found:
         assert found.said == {"ready": False, "exit_code": 3, "stderr": "no luck\n"}
         until(lambda: not found.directory.exists())
+
+
+MUCH = "z" * 16_000_000
+
+
+def test_a_child_that_hangs_is_ended_when_its_owner_says_so_however_much_it_has_yet_to_read(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 hang", f"i2 {MUCH}", f"i3 {MUCH}", "t")
+        assert next(one.frames("x")) == '-15 {"stderr": ""}'
+
+
+def test_a_child_that_hangs_is_idle_when_its_owner_has_left_however_much_it_has_yet_to_read(tmp_path: Path) -> None:
+    with kept(tmp_path, idle=0.2) as found:
+        keeper = found.keeper
+        one = found.own()
+        one.hello()
+        one.send("i1 hang", f"i2 {MUCH}")
+        one.leave()
+        found.attached.close()
+        until(lambda: not keeper.is_alive())
+
+
+def test_who_goes_on_talking_to_a_child_that_is_being_ended_hears_how_it_has_ended(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 stay", "t")
+        assert one.said() == (1, "no more input")
+        one.send("i2 more")
+        assert next(one.frames("x")) == '-15 {"stderr": ""}'
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="There are no subreapers here.")

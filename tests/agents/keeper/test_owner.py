@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import socket
-from contextlib import contextmanager
+import sys
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -14,14 +17,20 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.keeper.owner import own_child
+from helmsman.agents.keeper.owner import Owner, own_child
+from helmsman.agents.keeper.places import SPILL
+from helmsman.agents.kept_child import own_kept, start_kept
 from helmsman.errors import EngineLost
+from tests.agents.keeper import stand_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
+
+    from helmsman.agents.kept_records import KeptRecord
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
 
+POLL = 0.01
 HELLO = b'{"epoch": 5, "inputs": 0, "answer": ""}\n'
 SECONDS = 10
 
@@ -60,6 +69,36 @@ async def test_the_last_word_of_a_keeper_is_read_when_it_takes_nothing_any_more(
                 assert (child.newer_epoch, child.is_lost) == (9, False)
 
 
+async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that is short of memory refuses to send, and the connection stays."""
+    send = socket.socket.send
+
+    def send_half(connected: socket.socket, data: memoryview) -> int:
+        if bytes(data[:2]) == b"i1":
+            return send(connected, data[:8])
+        if bytes(data).startswith(b"a frame"):
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        return send(connected, data)
+
+    with anyio.fail_after(SECONDS), listening() as (address, listener):
+        async with anyio.create_task_group() as tasks:
+            accepted: list[socket.socket] = []
+            tasks.start_soon(lambda: _append(accepted, listener))
+            async with own_child(address, epoch=5) as child:
+                while not accepted:
+                    await anyio.lowlevel.checkpoint()
+                monkeypatch.setattr(socket.socket, "send", send_half)
+                with accepted[0] as keeper, keeper.makefile("rb") as heard:
+                    refused = 0
+                    for saying in (child.send("half a frame"), child.take(7, keep=[], drop=[])):
+                        try:
+                            await saying
+                        except EngineLost:
+                            refused += 1
+                    assert refused == 2
+                    assert await anyio.to_thread.run_sync(heard.read) == b"i1 half "
+
+
 async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed() -> None:
     with anyio.fail_after(SECONDS), listening() as (address, listener):
         accepted: list[socket.socket] = []
@@ -82,6 +121,54 @@ async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed()
             assert refused.is_set()
             assert not child.is_lost
         accepted[0].close()
+
+
+@asynccontextmanager
+async def kept(tmp_path: Path, *, idle: float = 900) -> AsyncIterator[KeptRecord]:
+    """The stand-in in a keeper of its own, of hub 1."""
+    with anyio.fail_after(6 * SECONDS):
+        record = await start_kept(
+            [sys.executable, str(Path(stand_in.__file__))],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            directory=tmp_path,
+            state_dir=tmp_path / "state",
+            idle=idle,
+            owner=Owner(1),
+            watcher="helmsman.agents.acp.watching:AcpOnPipe",
+            greeting=stand_in.GREETING,
+            greeting_id="hello",
+            about={"agent": "stand-in", "engine_id": "e"},
+        )
+        try:
+            yield record
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(record.stop)
+
+
+async def test_an_owner_that_is_slow_to_read_does_not_end_what_the_next_one_has(tmp_path: Path) -> None:
+    async with kept(tmp_path) as record:
+        async with own_kept(record, epoch=1, title="stand-in") as old:
+            await old.send("say 10000")
+            while not (record.directory / SPILL).exists():  # far more is said than is on its way to the owner
+                await anyio.sleep(POLL)
+            async with own_kept(record, epoch=2, title="stand-in") as new:
+                async for _ in old.lines():
+                    pass
+                assert (old.newer_epoch, old.is_lost) == (2, False)
+                await new.send("more")
+        assert record.is_kept
+        assert record.is_running
+
+
+async def test_what_is_left_of_a_keeper_that_was_killed_is_ended_by_its_owner(tmp_path: Path) -> None:
+    async with kept(tmp_path) as record:
+        async with own_kept(record, epoch=1, title="stand-in") as child:
+            os.kill(record.keeper.pid, signal.SIGKILL)
+            assert [one async for one in child.lines()] == []
+            assert (child.newer_epoch, child.is_lost) == (None, True)
+        assert not record.is_running
+        assert not record.directory.exists()
 
 
 async def _append(accepted: list[socket.socket], listener: socket.socket) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -491,7 +491,8 @@ class ClaudeEngine(Engine):
         try:
             async for lines in running.pipe.lines():
                 for line in lines:
-                    await session.take(running, line)
+                    with suppress(EngineLost):  # it takes no answer any more, and its last words may still come
+                        await session.take(running, line)
         except HelmsmanError as error:
             log.warning("a Claude Code of session %s: %s", session.id, error)
         except Exception:  # one session's trouble must not end the others

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 2.0
 _READ_BYTES: Final = 256 * 1024
+_NOBODY: Final = -1
+"""The epoch of one who only asks: every keeper refuses it, and says whose epoch it has."""
 
 
 class Owner(NamedTuple):
@@ -90,6 +92,8 @@ class _Line:
                 except BlockingIOError:
                     await anyio.wait_writable(self._socket)
                 except OSError as error:
+                    with suppress(OSError):  # what came next would be taken for the rest of this
+                        self._socket.shutdown(socket.SHUT_WR)
                     raise anyio.BrokenResourceError from error
 
     async def close(self) -> None:
@@ -105,7 +109,8 @@ class _Line:
 class KeptChild:
     """A child that we own until somebody else does. Made by `own_child` only."""
 
-    def __init__(self, stream: _Line, hello: Mapping[str, Any], rest: bytes) -> None:
+    def __init__(self, address: Path, stream: _Line, hello: Mapping[str, Any], rest: bytes) -> None:
+        self._address = address
         self._stream = stream
         self._rest = rest
         self._writing = anyio.Lock()
@@ -117,7 +122,7 @@ class KeptChild:
         self.ended: Ended | None = None
         self.newer_epoch: int | None = None
         self.is_lost = False
-        """Its keeper has gone without a word."""
+        """Its keeper has gone without a word, or has let go of us for nobody else."""
 
     async def lines(self) -> AsyncIterator[list[Said]]:
         """What the child says, until it has ended or is ours no more; first what earlier owners have left."""
@@ -134,7 +139,12 @@ class KeptChild:
                 while b"\n" not in parts[-1]:
                     parts.append(await self._stream.receive(_READ_BYTES))
         except (anyio.EndOfStream, anyio.BrokenResourceError):
-            self.is_lost = True
+            # A keeper that dies says nothing, and of what it says to one who is slow to read the end is lost.
+            epoch = await _epoch_at(self._address)
+            if epoch is not None and epoch > self.epoch:
+                self.newer_epoch = epoch
+            else:
+                self.is_lost = True
         except anyio.ClosedResourceError:
             return
 
@@ -186,6 +196,32 @@ async def own_child(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptChild
         EngineLost: Nobody is there.
         NotOurs: One with a later epoch has been the owner.
     """
+    async with _connected(address) as stream:
+        try:
+            hello, rest = await _greeted(stream, epoch)
+            if hello.startswith(b"r"):
+                raise NotOurs(f"The engine at {address} belongs to a Helmsman that was started later. Use that one.")
+            child = KeptChild(address, stream, json.loads(hello), rest)
+        except (OSError, ValueError, LookupError, TypeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+            reason = str(error) or type(error).__name__
+            raise EngineLost(
+                f"The keeper at {address} does not let us in: {reason}. Look at `helmsman engines`."
+            ) from error
+        yield child
+
+
+async def _epoch_at(address: Path) -> int | None:
+    """Of the newest owner that a keeper has had; None where no keeper answers."""
+    try:
+        async with _connected(address) as stream:
+            refused, _ = await _greeted(stream, _NOBODY)
+            return int(refused.removeprefix(b"r"))
+    except (EngineLost, OSError, ValueError, anyio.EndOfStream, anyio.BrokenResourceError):
+        return None
+
+
+@asynccontextmanager
+async def _connected(address: Path) -> AsyncIterator[_Line]:
     connected = socket.socket(socket.AF_UNIX)
     connected.setblocking(False)
     try:
@@ -198,24 +234,17 @@ async def own_child(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptChild
         raise EngineLost(f"No keeper answers at {address}: {error}. Check that one is running.") from error
     stream = _Line(connected)
     try:
-        yield await _greeted(stream, address, epoch)
+        yield stream
     finally:
         await stream.close()
 
 
-async def _greeted(stream: _Line, address: Path, epoch: int) -> KeptChild:
-    try:
-        with anyio.fail_after(_SECONDS):
-            await stream.send(b"e%d\n" % epoch)
-            data = b""
-            while b"\n" not in data:
-                data += await stream.receive(_READ_BYTES)
-            hello, _, rest = data.partition(b"\n")
-            if hello.startswith(b"r"):
-                raise NotOurs(f"The engine at {address} belongs to a Helmsman that was started later. Use that one.")
-            return KeptChild(stream, json.loads(hello), rest)
-    except (OSError, ValueError, LookupError, TypeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
-        reason = str(error) or type(error).__name__
-        raise EngineLost(
-            f"The keeper at {address} does not let us in: {reason}. Look at `helmsman engines`."
-        ) from error
+async def _greeted(stream: _Line, epoch: int) -> tuple[bytes, bytes]:
+    """What a keeper answers, and what of the rest has come with it."""
+    with anyio.fail_after(_SECONDS):
+        await stream.send(b"e%d\n" % epoch)
+        data = b""
+        while b"\n" not in data:
+            data += await stream.receive(_READ_BYTES)
+    answer, _, rest = data.partition(b"\n")
+    return answer, rest

@@ -1,6 +1,6 @@
 """A child on a pipe, and the one who owns it for the time being: numbered lines both ways.
 
-    owner → keeper   e<epoch>             first: be the owner; 0 is "whoever comes next"
+    owner → keeper   e<epoch>             first: be the owner; 0 is "whoever comes next", -1 only asks for the epoch
                      a<n>                 taken, up to line n
                      k<n>, d<n>           keep line n for the next owner too (said before it is taken); drop it again
                      i<n>[,<kept>] line   to the child, once, whoever sends it again; drops a kept question in the same step
@@ -13,7 +13,8 @@
                      r<epoch>             you are not the owner: there is, or was, one with this later epoch
 
 Only whole frames count: of an owner that dies in the middle of one nothing reaches the child. One owner at a time, and the
-newest wins, unless it has an older epoch. A child goes on talking when there is no owner: see `backlog`.
+newest wins, unless it has an older epoch. A child goes on talking when there is no owner: see `backlog`. An owner is always
+heard, however much the child has yet to read: what it says next may be that the child is to end, or nothing, as it is gone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 _READ_BYTES: Final = 256 * 1024
 _UNSENT_BYTES: Final = 256 * 1024
-_UNWRITTEN_BYTES: Final = 8 * 1024 * 1024
 
 
 class _Connection:
@@ -73,7 +73,6 @@ class Pipe:
         self._from_child = LineFramer(drops_long=True)
         self._stdin = self._stdout = -1
         self._unwritten: deque[tuple[int, memoryview]] = deque()
-        self._unwritten_bytes = 0
         self._epoch = epoch
         self._inputs = 0
         self._owner: _Connection | None = None
@@ -105,14 +104,14 @@ class Pipe:
 
     def send_to_child(self, line: bytes, number: int = 0) -> None:
         """Say something to the child. Input of an owner has a number, and the owner hears when the child has it."""
+        if self._stdin < 0:  # it is being ended
+            return
         self._watcher.on_input(line)
-        data = memoryview(line + b"\n")
-        self._unwritten.append((number, data))
-        self._unwritten_bytes += len(data)
+        self._unwritten.append((number, memoryview(line + b"\n")))
         self._write_child()
 
     def _write_child(self) -> None:
-        while self._unwritten and self._stdin >= 0:
+        while self._unwritten:
             number, data = self._unwritten[0]
             try:
                 written = os.write(self._stdin, data)
@@ -120,9 +119,7 @@ class Pipe:
                 break
             except OSError:  # it reads no more, and has probably ended
                 self._unwritten.clear()
-                self._unwritten_bytes = 0
                 break
-            self._unwritten_bytes -= written
             if written < len(data):
                 self._unwritten[0] = (number, data[written:])
                 continue
@@ -130,7 +127,6 @@ class Pipe:
             if number and self._owner is not None:
                 self._send(self._owner, b"w%d\n" % number)
         self._want(self._stdin, selectors.EVENT_WRITE, bool(self._unwritten), lambda _: self._write_child())
-        self._want_more_of_owner()
 
     def read_child(self) -> bool:
         """Take in what the child has said; False when it has closed its output, or there is nothing now."""
@@ -314,16 +310,8 @@ class Pipe:
             while connection.unsent:
                 sent = connection.socket.send(connection.unsent[:_UNSENT_BYTES])
                 del connection.unsent[:sent]
-        self._listen_to(connection)
-
-    def _listen_to(self, connection: _Connection) -> None:
-        hears = selectors.EVENT_READ if self._unwritten_bytes < _UNWRITTEN_BYTES else 0
-        events = hears | (selectors.EVENT_WRITE if connection.unsent else 0)
-        self._want(connection.socket, events, bool(events), lambda what: self._serve(connection, what))
-
-    def _want_more_of_owner(self) -> None:
-        if self._owner is not None:
-            self._listen_to(self._owner)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+        self._want(connection.socket, events, True, lambda what: self._serve(connection, what))
 
     def _disconnect(self, connection: _Connection) -> None:
         if connection is self._owner:

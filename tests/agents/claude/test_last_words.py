@@ -1,0 +1,110 @@
+"""What a Claude Code in a keeper says last is heard, also when its keeper takes nothing any more. Without a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman.agents.claude.binary import CLAUDE, ClaudeBinary, capabilities
+from helmsman.agents.claude.engine import open_claude
+from helmsman.agents.claude.storage import ClaudeSessions
+from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.keeper.places import is_attached, make_directory, private_directory, socket_path, write_content
+from helmsman.agents.kept_records import KeptRecord
+from helmsman.base.processes import Process
+from helmsman.model.events import TurnEnded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from helmsman.model.events import Event
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
+
+SECONDS = 30
+SESSION = "0199a213-81c0-7800-8aa1-bbab2a035a53"
+HELLO = {"epoch": 5, "inputs": 1, "answer": json.dumps({"response": {"subtype": "success", "response": {}}})}
+STARTED = {"type": "command_lifecycle", "state": "started", "command_uuid": "turn"}
+TO_BE_REFUSED = {"type": "control_request", "request_id": "1", "request": {"subtype": "nobody_knows"}}
+LONG = {"type": "nobody_knows", "text": "x" * 1_000_000}
+"""What comes after it is read later."""
+RESULT = {"type": "result", "subtype": "success", "result": "all done", "is_error": False}
+
+
+def said(*lines: dict[str, Any]) -> bytes:
+    return b"".join(b"o%d %s\n" % (number, json.dumps(line).encode()) for number, line in enumerate(lines, 1))
+
+
+@contextmanager
+def keeper_that_hears_nothing(directory: Path, says: bytes) -> Iterator[KeptRecord]:
+    """It says that a turn runs, and then what it says last; whoever tells it something is told that it is gone."""
+    make_directory(directory)
+    address = socket_path(directory)
+    private_directory(address.parent)
+    write_content(directory, {})
+
+    def serve(listener: socket.socket) -> None:
+        for answer in (b'[["turn"], []]\n', json.dumps(HELLO).encode() + b"\n" + says):
+            connected, _ = listener.accept()
+            with connected, suppress(OSError):  # nobody wants to hear the rest
+                connected.recv(100)
+                connected.shutdown(socket.SHUT_RD)
+                connected.sendall(answer)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        listener.settimeout(SECONDS)
+        serving = Thread(target=serve, args=(listener,), daemon=True)
+        serving.start()
+        yield KeptRecord(
+            directory=directory,
+            socket=address,
+            keeper=Process(0, ""),
+            child=Process(0, ""),
+            agent=CLAUDE,
+            engine_id="claude-1",
+            place=str(directory),
+            started_at=0,
+            idle=900,
+            about={"session_id": SESSION},
+        )
+        serving.join(SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("last", "outcomes"),
+    [
+        (said(STARTED, TO_BE_REFUSED, LONG, RESULT) + b'x0 {"stderr": ""}\n', ["completed"]),
+        (said(STARTED, TO_BE_REFUSED, LONG) + b"r9\n", []),
+    ],
+    ids=["the turn has ended", "somebody else has it"],
+)
+async def test_what_it_says_after_a_question_that_could_not_be_answered_is_heard(
+    tmp_path: Path, last: bytes, outcomes: list[str]
+) -> None:
+    told: list[Event] = []
+    can = capabilities(ClaudeBinary(path=tmp_path, version="2.0.0", home=tmp_path), detached=True)
+    with anyio.fail_after(SECONDS), keeper_that_hears_nothing(tmp_path / "kept" / "k", last) as record:
+        opening = open_claude(
+            ClaudeSessions(tmp_path),
+            means=None,
+            can=can,
+            engine_id=record.engine_id,
+            owner=Owner(5),
+            about={},
+            left=[record],
+        )
+        async with opening as engine:
+            engine.attach(SESSION, told.append)
+            while is_attached(record.directory):
+                await anyio.sleep(0.01)
+    assert [event.outcome for event in told if isinstance(event, TurnEnded)] == outcomes
