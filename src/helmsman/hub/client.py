@@ -78,6 +78,8 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 _TOLD_CHARS: Final = 500
 _LOOKS: Final = READING - {"tasks.wait", "tasks.local.follow"}
 """What is answered soon, or never."""
+_UNKNOWN: Final = -1
+"""The epoch of a copy that is not what the hub has."""
 _MOST_HUBS: Final = 3
 """A call that so many hubs had taken when they ended is not asked of another: it may be what ended them."""
 
@@ -483,13 +485,21 @@ class HubClient:
         try:
             self._apply_notification(method, params)
         except Exception:
-            if not isinstance(self._way, HostWay):
-                raise
+            log.exception("what %s says makes no sense: %s", self._host, method)
+            if (copied := self._copies.get(str(params.get("session")))) is not None:
+                copied.epoch = _UNKNOWN  # or the next copy would only bring what comes after what was missed
             if self._answering is not None:
-                self._answering.give_up(EngineProtocolError(f"{self._host} tells what makes no sense."))
+                self._answering.give_up(self._reason_to_leave(method))
+
+    def _reason_to_leave(self, method: str) -> HelmsmanError:
+        """A hub of ours is asked for its sessions anew, on another connection, unless they are what makes no sense."""
+        told = f"{self._host} tells what makes no sense."
+        return EngineLost(told) if isinstance(self._way, Way) and method != "copy" else EngineProtocolError(told)
 
     def _apply_notification(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
+            case "event" | "facts" if params["session"] not in self._copies:
+                pass  # whoever asked for it did not wait for the answer
             case "event":
                 copied = self._copies[params["session"]]
                 copied.session.apply(decoded(params["event"]))
@@ -501,9 +511,11 @@ class HubClient:
                 self._apply_facts(copied, decoded(params["facts"]))
                 self._notice(copied)
             case "copy":
-                self._notice(self._apply_copy(params["session"], params["copy"]))
+                if self._calls or params["session"] in self._copies:  # or nobody waits for it any more
+                    self._notice(self._apply_copy(params["session"], params["copy"]))
             case "called":
-                self._functions[params["number"]](*decoded(params["arguments"]))
+                if (function := self._functions.get(params["number"])) is not None:
+                    _run_own(function, *decoded(params["arguments"]))
             case _:
                 log.debug("the hub said %s, which means nothing here", method)
 
@@ -522,19 +534,21 @@ class HubClient:
         copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
         copied = self._copies.get(session_id)
         if copied is None:
-            if not self._calls:
-                raise ValueError(f"nobody has asked for session {session_id}")
             feed = Feed(self._settings.event_buffer_size)
             session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
             feed.miss(copy.cursor - len(copy.events))
             copied = self._copies[session_id] = _Copied(session, self._epoch)
             take_over(session, copy, 0)
-            session.introduce(self.listeners)
+            session.introduce([self._tell])
         else:
             copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
             copied.epoch = self._epoch
         self._apply_time_left(copied, copy.facts)
         return copied
+
+    def _tell(self, session: Session, event: Event) -> None:
+        for listener in tuple(self.listeners):
+            _run_own(listener, session, event)
 
     def _notice(self, copied: _Copied) -> None:
         """Something has happened in a session."""
@@ -581,6 +595,14 @@ class HubClient:
         call_key.set(None)  # an answer is no part of the call that found the question
         with scope:
             await ask_handler(handler, session, question, answer, give_up)
+
+
+def _run_own(function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function of the program: that it fails says nothing of the hub."""
+    try:
+        function(*arguments)
+    except Exception:
+        log.exception("a function of this program has failed")
 
 
 class _HubGone(Exception):

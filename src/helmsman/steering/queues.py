@@ -22,11 +22,14 @@ async def run_queued(roster: Roster) -> None:
         session.options = queued.options
         try:
             await queued.run(session, queued)
-        except (TooManySessions, ClientAway):  # of the door that sent it; others may have room, or be there
-            session.options = known
-            session.queue.insert(0, queued)
-        except HelmsmanError as error:
-            session.options = known
-            log.warning("a queued message of session %s could not be sent: %s", session.id, error)
-        except Exception:  # the session has been told; the others go on
-            log.exception("a queued message of session %s could not be sent", session.id)
+        except Exception as error:
+            session.options = known  # what no turn has taken does not hold for the next
+            if isinstance(
+                error, TooManySessions | ClientAway
+            ):  # of the door that sent it; others may have room, or be there
+                session.queue.insert(0, queued)
+            else:  # the session has been told; the others go on
+                is_ours = isinstance(error, HelmsmanError)
+                log.warning(
+                    "a queued message of session %s could not be sent: %s", session.id, error, exc_info=not is_ours
+                )
