@@ -52,14 +52,13 @@ _REDIRECTION: Final = re.compile(r"&>>|&>|<>|<&|>>|>&|>\||<|>")
 class SimpleCommand:
     """One program with its arguments.
 
-    `env` are the variables set for it alone (`FOO=1 git status`). `writes` and `reads` say that it is redirected to or
-    from a file; other than `/dev/null`, that is.
+    `env` are the variables set for it alone (`FOO=1 git status`). `writes` says that it is redirected to a file; other
+    than `/dev/null`, that is.
     """
 
     words: tuple[str, ...]
     env: tuple[str, ...] = ()
     writes: bool = False
-    reads: bool = False
 
 
 def parse_command(text: str) -> tuple[SimpleCommand, ...] | None:
@@ -218,7 +217,7 @@ class _Reader:
         if match[0] == "<":
             if target.startswith("/dev/") and target != "/dev/null":  # /dev/tcp/host/port is a connection
                 raise _NotUnderstoodError
-            return replace(command, reads=True)
+            return command
         return replace(command, writes=command.writes or target != "/dev/null")
 
     def _word(self) -> tuple[str, int]:

@@ -45,7 +45,7 @@ from helmsman.hub.hello import in_hex, text_in
 from helmsman.hub.hosts import HostFailed, HostWay
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
-from helmsman.hub.program_parts import PartInHub, ProgramToolCall
+from helmsman.hub.program_parts import PartInHub, ProgramToolCall, run_own
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.sessions.copies import apply_facts, by_own_clock, take_over
 from helmsman.sessions.desk import ask_handler
@@ -488,13 +488,10 @@ class HubClient:
             log.exception("what %s says makes no sense: %s", self._host, method)
             if (copied := self._copies.get(str(params.get("session")))) is not None:
                 copied.epoch = _UNKNOWN  # or the next copy would only bring what comes after what was missed
+            # Our own hub is asked for its sessions anew, on another connection, unless they are what makes no sense.
+            error = EngineLost if isinstance(self._way, Way) and method != "copy" else EngineProtocolError
             if self._answering is not None:
-                self._answering.give_up(self._reason_to_leave(method))
-
-    def _reason_to_leave(self, method: str) -> HelmsmanError:
-        """A hub of ours is asked for its sessions anew, on another connection, unless they are what makes no sense."""
-        told = f"{self._host} tells what makes no sense."
-        return EngineLost(told) if isinstance(self._way, Way) and method != "copy" else EngineProtocolError(told)
+                self._answering.give_up(error(f"{self._host} tells what makes no sense."))
 
     def _apply_notification(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
@@ -515,7 +512,7 @@ class HubClient:
                     self._notice(self._apply_copy(params["session"], params["copy"]))
             case "called":
                 if (function := self._functions.get(params["number"])) is not None:
-                    _run_own(function, *decoded(params["arguments"]))
+                    run_own(function, *decoded(params["arguments"]))
             case _:
                 log.debug("the hub said %s, which means nothing here", method)
 
@@ -548,7 +545,7 @@ class HubClient:
 
     def _tell(self, session: Session, event: Event) -> None:
         for listener in tuple(self.listeners):
-            _run_own(listener, session, event)
+            run_own(listener, session, event)
 
     def _notice(self, copied: _Copied) -> None:
         """Something has happened in a session."""
@@ -595,14 +592,6 @@ class HubClient:
         call_key.set(None)  # an answer is no part of the call that found the question
         with scope:
             await ask_handler(handler, session, question, answer, give_up)
-
-
-def _run_own(function: Callable[..., object], *arguments: Any) -> None:
-    """Call a function of the program: that it fails says nothing of the hub."""
-    try:
-        function(*arguments)
-    except Exception:
-        log.exception("a function of this program has failed")
 
 
 class _HubGone(Exception):
