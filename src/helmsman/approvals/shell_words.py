@@ -52,13 +52,14 @@ _REDIRECTION: Final = re.compile(r"&>>|&>|<>|<&|>>|>&|>\||<|>")
 class SimpleCommand:
     """One program with its arguments.
 
-    `env` are the variables set for it alone (`FOO=1 git status`). `writes` says that it is redirected to a file; other
-    than `/dev/null`, that is.
+    `env` are the variables set for it alone (`FOO=1 git status`). `writes` says that it is redirected to a file other than
+    `/dev/null`, `reads` that it is redirected from any. Who compares it with its bare words goes by all of these.
     """
 
     words: tuple[str, ...]
     env: tuple[str, ...] = ()
     writes: bool = False
+    reads: bool = False
 
 
 def parse_command(text: str) -> tuple[SimpleCommand, ...] | None:
@@ -217,7 +218,7 @@ class _Reader:
         if match[0] == "<":
             if target.startswith("/dev/") and target != "/dev/null":  # /dev/tcp/host/port is a connection
                 raise _NotUnderstoodError
-            return command
+            return replace(command, reads=True)
         return replace(command, writes=command.writes or target != "/dev/null")
 
     def _word(self) -> tuple[str, int]:
