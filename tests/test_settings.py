@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -424,7 +423,6 @@ def test_the_platforms_directories_are_used_when_nothing_else_is_said(
     config, state = tmp_path / "config" / "helmsman", tmp_path / "state" / "helmsman"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent))
     monkeypatch.setenv("XDG_STATE_HOME", str(state.parent))
-    assert (config, state) == (platformdirs.user_config_path("helmsman"), platformdirs.user_state_path("helmsman"))
     config.mkdir(parents=True)
     (config / "helmsman.toml").write_text("max_sessions = 6", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

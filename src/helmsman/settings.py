@@ -14,14 +14,11 @@ anything.
 from __future__ import annotations
 
 import os
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
-
-import platformdirs
 
 from helmsman.base.addresses import REMOTE_TOKEN, engine_address
 from helmsman.base.budget import Budget
@@ -44,6 +41,7 @@ from helmsman.base.given_values import (
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.surroundings import FLEET_URL, current
 from helmsman.base.unknown_names import nearest
+from helmsman.base.user_directories import NOBODY_KNOWS, config_directory, home_directory, usual_state_directory
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -70,7 +68,6 @@ OTHER_TABLES: Final = frozenset(
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
-_APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hub_idle", "inactivity_timeout")
@@ -166,7 +163,11 @@ def load_settings(
     files = tuple(file for file in (project, user) if file is not None)
 
     values: dict[str, Any] = {key: setting.default for key, setting in _SETTINGS.items()}
-    values |= {"codex_home": home / ".codex", "claude_home": home / ".claude", "state_dir": _state_dir(env, home)}
+    values |= {
+        "codex_home": home / ".codex",
+        "claude_home": home / ".claude",
+        "state_dir": Path(usual_state_directory(env)),
+    }
     for value in _from_file(user, home) if user is not None else ():
         values[value.key] = _SETTINGS[value.key].parse(value)
     ignored: list[str] = []
@@ -191,7 +192,7 @@ def load_settings(
 def own_file(env: Mapping[str, str] | None = None) -> Path:
     """Where the user's own `helmsman.toml` is, or would be."""
     env = current().environment if env is None else env
-    return _config_dir(env, _home(env)) / CONFIG_NAME
+    return Path(config_directory(env), CONFIG_NAME)
 
 
 def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
@@ -220,22 +221,6 @@ def budget_of(file: ConfigFile | None) -> Budget:
 
 def _shown(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _config_dir(env: Mapping[str, str], home: Path) -> Path:
-    return _usual(env, "XDG_CONFIG_HOME", home / ".config") or platformdirs.user_config_path(_APP, appauthor=False)
-
-
-def _state_dir(env: Mapping[str, str], home: Path) -> Path:
-    return _usual(env, "XDG_STATE_HOME", home / ".local/state") or platformdirs.user_state_path(_APP, appauthor=False)
-
-
-def _usual(env: Mapping[str, str], variable: str, default: Path) -> Path | None:
-    """Where these things are by the environment of whoever asks; None on a system that does not go by it."""
-    if sys.platform in ("win32", "darwin"):
-        return None
-    named = Path(env.get(variable, ""))
-    return (named if named.is_absolute() else default) / _APP
 
 
 def ensure_state_dir(path: Path) -> Path:
@@ -348,12 +333,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _home(env: Mapping[str, str]) -> Path:
-    if given := env.get("USERPROFILE" if os.name == "nt" else "HOME"):
-        return Path(given)
-    try:
-        return Path.home()
-    except RuntimeError as error:
-        raise InvalidSetting("This user has no home directory. Set HOME.") from error
+    if (home := home_directory(env)) == NOBODY_KNOWS:
+        raise InvalidSetting("This user has no home directory. Set HOME.")
+    return Path(home)
 
 
 # --- what a value may be ---------------------------------------------------------------------------------------------

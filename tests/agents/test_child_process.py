@@ -44,7 +44,7 @@ def is_alive(pid: int) -> bool:
 
 async def test_closing_its_input_lets_a_child_finish_by_itself() -> None:
     async with background_tasks() as tasks:
-        async with open_child(tasks, python("import sys; sys.stdin.read(); sys.exit(7)")) as child:
+        async with open_child(tasks, python("import sys; sys.stdin.read(); sys.exit(7)"), env=None) as child:
             pass
         assert child.exit_code == 7
 
@@ -53,7 +53,7 @@ async def test_a_child_that_ignores_everything_is_killed(monkeypatch: pytest.Mon
     monkeypatch.setattr(child_process, "STDIN_CLOSED_GRACE", 0.05)
     monkeypatch.setattr(child_process, "TERMINATED_GRACE", 0.05)
     async with background_tasks() as tasks:
-        async with open_child(tasks, python(STUBBORN)) as child:
+        async with open_child(tasks, python(STUBBORN), env=None) as child:
             await child.stdout.receive()
         assert child.exit_code == -signal.SIGKILL
 
@@ -63,7 +63,7 @@ async def test_what_a_child_left_in_its_group_ends_with_it() -> None:
         import subprocess, sys
         print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)"]).pid, flush=True)"""
     async with background_tasks() as tasks:
-        async with open_child(tasks, python(code)) as child:
+        async with open_child(tasks, python(code), env=None) as child:
             grandchild = int(await child.stdout.receive())
         with anyio.fail_after(5):
             while is_alive(grandchild):
@@ -73,7 +73,7 @@ async def test_what_a_child_left_in_its_group_ends_with_it() -> None:
 async def test_a_child_is_gone_even_when_the_block_is_cancelled() -> None:
     async with background_tasks() as tasks:
         with anyio.CancelScope() as scope:
-            async with open_child(tasks, python("import sys; sys.stdin.read()")) as child:
+            async with open_child(tasks, python("import sys; sys.stdin.read()"), env=None) as child:
                 scope.cancel()
                 await anyio.sleep_forever()
         assert child.exit_code is not None
@@ -87,7 +87,7 @@ async def test_the_end_of_standard_error_is_kept_without_colours(monkeypatch: py
         sys.stderr.flush()
         print("done", flush=True)"""
     async with background_tasks() as tasks:
-        async with open_child(tasks, python(code)) as child:
+        async with open_child(tasks, python(code), env=None) as child:
             await child.stdout.receive()
             with anyio.fail_after(5):
                 while not child.stderr_tail.endswith("the end"):
@@ -98,7 +98,7 @@ async def test_the_end_of_standard_error_is_kept_without_colours(monkeypatch: py
 async def test_a_program_that_cannot_be_run_is_a_clear_error() -> None:
     async with background_tasks() as tasks:
         with pytest.raises(EngineStartFailed, match="Cannot run /no/such/program"):
-            async with open_child(tasks, ["/no/such/program"]):
+            async with open_child(tasks, ["/no/such/program"], env=None):
                 pass
 
 
@@ -107,7 +107,7 @@ async def test_what_a_child_started_in_a_session_of_its_own_ends_with_it() -> No
     """As a command does that Codex was just starting when it ended: it is nobody's child any more."""
     orphan = "import os, time; os.setsid(); print(os.getpid(), flush=True); os.close(1); time.sleep(600)"
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]); sys.stdin.read()"
-    async with background_tasks() as tasks, open_child(tasks, python(code)) as child:
+    async with background_tasks() as tasks, open_child(tasks, python(code), env=None) as child:
         pid = int(await child.stdout.receive())
         assert running_process(pid) is not None
     assert running_process(pid) is None

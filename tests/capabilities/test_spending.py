@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
 from helmsman.agents.spending import SessionSpending, TurnSpending
-from helmsman.capabilities.spending import all_spendings
+from helmsman.capabilities import spending
 from helmsman.model.events import Usage
 from helmsman.tasks.registry import TurnUsage
 
 if TYPE_CHECKING:
     from helmsman.capabilities.spending import Spending
 
+all_spendings = partial(
+    spending.all_spendings, names_turn=lambda _agent, turn_id: RolloutSpending(Path()).names(turn_id)
+)
 T1 = "0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f01"
 T2 = "0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f02"
 

@@ -129,7 +129,7 @@ async def test_a_failure_is_said_and_an_interrupt_ends_it(
 async def test_a_command_that_cannot_be_started_fails_as_any_other_does(settings: Settings, tmp_path: Path) -> None:
     anything = CommandAllowance(writes="anything")
     with pytest.raises(EngineStartFailed, match="Cannot run /bin/sh"):
-        await run_command("ls", tmp_path, anything, settings=settings, timeout=SECONDS, more={"ODD": "\0"})
+        await run_command("ls", tmp_path, anything, settings=settings, timeout=SECONDS, more={"ODD": "\0"}, env=None)
 
 
 def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path) -> None:

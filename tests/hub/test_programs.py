@@ -19,7 +19,8 @@ from helmsman import ClientTool, Helmsman, run_step
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
 from helmsman.hub.control import ask_hub
 from helmsman.hub.interface import ConnectionTransport
-from helmsman.model.events import AgentMessage, ItemEnded, QuestionClosed, TurnEnded
+from helmsman.model.events import AgentMessage, Event, ItemEnded, QuestionClosed, TurnEnded
+from helmsman.sessions.state import SessionState
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import Gate, add, call, patch, run, say
 from helmsman.testing.hubs import hub_pid
@@ -524,6 +525,41 @@ async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what
         await ended(session)
     assert (session.result, session.usage) == (followed.result, followed.usage)
     assert len(session.result or "") > 4_000_000
+
+
+async def test_what_cannot_be_taken_in_is_asked_for_again_and_a_function_that_fails_is_nobody_elses_trouble(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, heard = Gate(), list[Event]()
+    model.on("work", say(gate, "It is done."))
+
+    def listen(_: Session, event: Event) -> None:
+        heard.append(event)
+        raise RuntimeError("a listener must not do this")
+
+    apply, failed = SessionState.apply, list[Event]()
+
+    def fail_at_end(state: SessionState, event: Event) -> None:
+        if isinstance(event, TurnEnded) and not failed:
+            failed.append(event)
+            raise RuntimeError("nobody has thought of this")
+        apply(state, event)
+
+    helm.listen(listen)
+    session = await helm.start("work", cwd=git_repo)
+    await gate.reached()
+    with anyio.fail_after(SECONDS):
+        while not heard:
+            await anyio.sleep(0.01)
+    connection = hub_of(helm)._peer
+    assert hub_of(helm).is_connected, "the listener's failure is its own"
+    monkeypatch.setattr(SessionState, "apply", fail_at_end)
+    gate.release()
+    await ended(session)
+    assert (session.status, session.result) == ("done", "It is done.")
+    assert failed
+    assert hub_of(helm)._peer is not connection
+    assert isinstance(heard[-1], TurnEnded)
 
 
 async def test_a_program_that_asks_too_much_at_once_is_told_so_and_everything_else_goes_on(

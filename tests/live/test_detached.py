@@ -81,7 +81,7 @@ async def test_the_result_of_a_turn_that_ended_meanwhile_is_there(place: Place, 
             await gate.reached()
     (record,) = place.records
     gate.release()
-    async with open_recorded(record) as engine:
+    async with open_recorded(record, (), epoch=0) as engine:
         with anyio.fail_after(30):
             while await engine.running_sessions():
                 await anyio.sleep(0.02)

@@ -104,7 +104,7 @@ async def test_an_engine_on_a_pipe_has_one_owner_and_others_get_their_own(on_pip
             assert one.id != other.id
             (taken,) = [record for record in on_pipe.records if record.id == one.id]
             with pytest.raises(EngineLost, match="in use by another"):
-                async with open_recorded(taken):
+                async with open_recorded(taken, (), epoch=0):
                     pass
         async with on_pipe.open() as again:
             assert again.id == other.id
@@ -120,16 +120,16 @@ async def test_a_later_epoch_takes_an_engine_over_and_an_earlier_one_does_not(
         await follower.question()
         (record,) = on_pipe.records
         with pytest.raises(EngineTaken):
-            async with open_recorded(record):  # one that is no hub
+            async with open_recorded(record, (), epoch=0):  # one that is no hub
                 pass
-        async with open_recorded(record, epoch=7) as engine:
+        async with open_recorded(record, (), epoch=7) as engine:
             await one.until_lost()
             assert "taken Codex over" in str(one.lost)
             with pytest.raises(EngineTaken):
-                async with open_recorded(record, epoch=5):  # it is stopped for a while, and goes on
+                async with open_recorded(record, (), epoch=5):  # it is stopped for a while, and goes on
                     pass
             with pytest.raises(EngineLost, match="started later"):
-                async with open_recorded(record, epoch=6):
+                async with open_recorded(record, (), epoch=6):
                     pass
             again = await adopt(engine, on_pipe, follower.opened.session_id)
             await engine.answer(await again.question(), (Choice("approve"),))

@@ -115,8 +115,8 @@ async def test_a_hub_that_died_before_its_turn_was_known_to_have_begun_leaves_a_
     options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
     async with hub_service(detached, codex_home.env) as helm:
         engine = await helm.engine()
-        lost = await add(helm, draft_task("work", options)[1], engine=engine.id)
-        never_ran = await add(helm, draft_task("work", options)[1], engine=engine.id)
+        lost = await add(helm, draft_task("work", options, terms=None)[1], engine=engine.id)
+        never_ran = await add(helm, draft_task("work", options, terms=None)[1], engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
         await helm.ledger.registry(lambda registry: registry.update(lost.id, metadata={OPENED: opened.session_id}))
         with anyio.fail_after(SECONDS):
@@ -141,7 +141,7 @@ async def test_a_key_whose_hub_died_before_its_turn_was_known_to_have_begun_star
     options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
     async with hub_service(detached, codex_home.env) as helm:
         engine = await helm.engine()
-        dead = await add(helm, draft_task("work", options, idempotency_key="key")[1], engine=engine.id)
+        dead = await add(helm, draft_task("work", options, idempotency_key="key", terms=None)[1], engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
         await helm.ledger.registry(lambda registry: registry.update(dead.id, metadata={OPENED: opened.session_id}))
         with anyio.fail_after(SECONDS):
@@ -157,7 +157,7 @@ async def test_a_key_whose_process_died_before_it_began_is_free_again(
     helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
-    draft = draft_task("work", SessionOptions(cwd=folder), idempotency_key="key")
+    draft = draft_task("work", SessionOptions(cwd=folder), idempotency_key="key", terms=None)
     dead = await add(helm, of_dead_process(draft))
     session = await helm.start("work", cwd=folder, idempotency_key="key")
     assert dead.id not in session.task_ids
@@ -175,7 +175,7 @@ async def test_a_turn_that_never_began_is_not_taken_for_the_one_before_it(
     session = await helm.start("first", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
     await helm.tasks.get(session.task_ids[0])  # by now it is written down
-    draft = of_dead_process(draft_task("second", session.options, session_id=session.id))
+    draft = of_dead_process(draft_task("second", session.options, session_id=session.id, terms=None))
     second = await add(helm, draft, status=status, engine="gone")
     task = await helm.tasks.get(second.id)
     assert (task.status, task.result) == ("unknown", None)
@@ -188,7 +188,7 @@ async def test_a_turn_that_began_later_is_not_taken_for_one_that_never_did(
     model.on("third", say("Three."))
     session = await helm.start("first", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
-    draft = of_dead_process(draft_task("second", session.options, session_id=session.id))
+    draft = of_dead_process(draft_task("second", session.options, session_id=session.id, terms=None))
     second = await add(helm, draft, status="unknown")
     await session.say("third")
     await session.wait(until="end", timeout=SECONDS)
@@ -203,8 +203,8 @@ async def test_a_turn_that_began_while_later_messages_waited_is_that_of_its_task
     model.on("second", say("Two."))
     session = await helm.start("first", cwd=git_repo)
     await session.wait(until="end", timeout=SECONDS)
-    second = of_dead_process(draft_task("second", session.options, session_id=session.id))
-    third = of_dead_process(draft_task("third", session.options, session_id=session.id))
+    second = of_dead_process(draft_task("second", session.options, session_id=session.id, terms=None))
+    third = of_dead_process(draft_task("third", session.options, session_id=session.id, terms=None))
     spec = TurnSpec(turn=TurnInput(text="third"), options=session.options).as_dict()
     asked = await add(helm, second)
     waiting = await add(helm, replace(third, spec=spec))

@@ -213,7 +213,7 @@ async def test_nobody_at_the_address_is_a_clear_error(tmp_path: Path) -> None:
         async with open_unix(tmp_path / "none.sock"):
             pass
     with pytest.raises(EngineLost, match="No Codex engine answers"):
-        async with open_remote(f"ws://127.0.0.1:{free_port()}"):
+        async with open_remote(f"ws://127.0.0.1:{free_port()}", token=None):
             pass
 
 

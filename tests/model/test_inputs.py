@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_what_is_left_out_stays_unset(tmp_path: Path) -> None:
-    options = session_options(tmp_path, {})
+    options = session_options(tmp_path, {}, ())
     assert (options.model, options.writes, options.asks, options.profile) == (None, None, None, None)
     assert options.cwd == tmp_path.resolve()
 
@@ -27,24 +27,24 @@ def test_what_is_left_out_stays_unset(tmp_path: Path) -> None:
 def test_a_symbolic_link_is_resolved(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert session_options(tmp_path / "link", {}).cwd == (tmp_path / "real").resolve()
+    assert session_options(tmp_path / "link", {}, ()).cwd == (tmp_path / "real").resolve()
 
 
 def test_full_auto_is_on_request_and_workspace_write(tmp_path: Path) -> None:
-    options = session_options(tmp_path, {"full_auto": True})
+    options = session_options(tmp_path, {"full_auto": True}, ())
     assert (options.asks, options.writes) == ("when_needed", "workspace")
 
 
 def test_bypassing_is_never_and_full_access(tmp_path: Path) -> None:
-    options = session_options(tmp_path, {"dangerously_bypass_approvals_and_sandbox": True})
+    options = session_options(tmp_path, {"dangerously_bypass_approvals_and_sandbox": True}, ())
     assert (options.asks, options.writes) == ("never", "anything")
 
 
 def test_an_agent_is_the_one_named_else_the_usual_one(tmp_path: Path) -> None:
-    assert session_options(tmp_path, {}).agent == "codex"
-    assert session_options(tmp_path, {}, default_agent="other").agent == "other"
-    assert session_options(tmp_path, {"agent": None}, default_agent="other").agent == "other"
-    assert session_options(tmp_path, {"agent": "third"}, default_agent="other").agent == "third"
+    assert session_options(tmp_path, {}, ()).agent == "codex"
+    assert session_options(tmp_path, {}, (), default_agent="other").agent == "other"
+    assert session_options(tmp_path, {"agent": None}, (), default_agent="other").agent == "other"
+    assert session_options(tmp_path, {"agent": "third"}, (), default_agent="other").agent == "third"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_session_cannot_be_given_another_agent(more: StartOptions) -> None:
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, given: StartOptions, sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        session_options(tmp_path, given)
+        session_options(tmp_path, given, ())
     assert sentence in caught.value.message
     assert caught.value.code == "invalid_input"
 
@@ -105,7 +105,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, given: StartOpti
 def test_what_else_codex_can_be_configured_with_is_its_own(tmp_path: Path) -> None:
     others = {"sandbox_private_desktop": True, "approvals_reviewer": "user", "model_provider": "x", "permissions.a": {}}
     given = {**others, "sandbox_mode": "read-only", "sandbox_workspace_write.network_access": False}
-    assert session_options(tmp_path, {"config": given}).config == given
+    assert session_options(tmp_path, {"config": given}, ()).config == given
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_else_codex_can_be_configured_with_is_its_own(tmp_path: Path) -> No
 def test_a_text_in_the_configuration_is_read_as_codex_reads_its_own_option(
     tmp_path: Path, key: str, text: Any, value: Any
 ) -> None:
-    assert session_options(tmp_path, {"config": {key: text}}).config == {key: value}
+    assert session_options(tmp_path, {"config": {key: text}}, ()).config == {key: value}
 
 
 DEFAULTS = {"model_verbosity": "low", "sandbox_mode": "workspace-write", "tools.view_image": False}
@@ -157,7 +157,7 @@ def test_a_new_session_has_the_defaults_of_the_settings_where_its_caller_says_no
         default_profile="work",
         default_config=DEFAULTS,
     )
-    options = session_options(tmp_path, given, defaults=defaults)
+    options = session_options(tmp_path, given, (), defaults=defaults)
     assert (options.model, options.profile, options.config) == (model, profile, config)
 
 
@@ -180,18 +180,18 @@ def test_work_stays_inside_the_allowed_roots_whatever_links_say(tmp_path: Path) 
 def test_a_directory_must_exist_and_be_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InvalidInput, match="does not exist"):
-        session_options(tmp_path / "missing", {})
+        session_options(tmp_path / "missing", {}, ())
     with pytest.raises(InvalidInput, match="is not a directory"):
-        session_options(tmp_path / "file", {})
+        session_options(tmp_path / "file", {}, ())
     with pytest.raises(InvalidInput, match="does not exist"):
-        session_options("a\0b", {})
+        session_options("a\0b", {}, ())
 
 
 def test_an_empty_name_is_not_the_directory_we_happen_to_be_in(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="is empty"):
-        session_options("", {})
+        session_options("", {}, ())
     with pytest.raises(InvalidInput, match="is empty"):
-        session_options(tmp_path, {"sandbox": "workspace-write", "writable_roots": [""]})
+        session_options(tmp_path, {"sandbox": "workspace-write", "writable_roots": [""]}, ())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from helmsman.notices.news import News
@@ -53,6 +54,36 @@ async def test_what_has_not_arrived_is_sent_again_later_and_later_and_then_given
         assert (failed.attempts, failed.is_doubtful) == (8, False)
         assert failed.note == "The server takes nothing now (HTTP 503)."
         assert len({one.headers["webhook-id"] for one in receiver.received}) == 1
+
+
+async def test_a_courier_that_fails_for_no_known_reason_tries_again_later_and_later(
+    state_dir: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[str] = []
+
+    async def fail(recipient: str) -> None:
+        failures.append(recipient)
+        raise RuntimeError("nobody has thought of this")
+
+    async def until_failed(times: int) -> None:
+        with anyio.fail_after(SECONDS):
+            while len(failures) < times:
+                await anyio.sleep(0.01)
+
+    async with opened(state_dir, webhook(receiver)) as house:
+        with monkeypatch.context() as patched:
+            patched.setattr(house.shared.notices, "next_for", fail)
+            tell(house)
+            for number, pause in enumerate((10, 20, 40), 1):
+                await until_failed(number)
+                await house.settled()
+                house.pass_time(pause - 1)
+                await house.settled()
+                assert len(failures) == number
+                house.pass_time(1)
+            await until_failed(4)
+        house.pass_time(80)
+        await house.delivered("sent")
 
 
 async def test_what_may_have_arrived_is_sent_once_more_and_never_again(state_dir: Path, receiver: Receiver) -> None:

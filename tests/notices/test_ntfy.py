@@ -18,6 +18,7 @@ from tests.notices.conftest import by_ntfy, opened
 from tests.notices.receivers import SECONDS, NtfyServer, press
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from helmsman.sessions.session import Session
@@ -95,6 +96,41 @@ async def test_a_code_is_kept_as_its_digest_and_good_in_the_next_hub_while_the_q
         await ntfy.until_read(0)
         await press(told["actions"][1])  # while nobody listens
         house.pass_time(2)
+        await answered(session)
+
+
+async def test_answers_are_read_again_when_reading_or_taking_one_has_failed_for_no_known_reason(
+    state_dir: Path, project: Path, ntfy: NtfyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+
+    def lines(*_: object) -> AsyncIterator[bytes]:
+        failed.append("reading")
+        raise RuntimeError("nobody has thought of this")
+
+    async def code(digest: str) -> None:
+        failed.append(digest)
+        raise RuntimeError("nor of that")
+
+    async def until_failed(times: int) -> None:
+        with anyio.fail_after(SECONDS):
+            while len(failed) < times:
+                await anyio.sleep(0.01)
+
+    async with opened(state_dir, by_ntfy(ntfy)) as house:
+        session = await house.ask(project)
+        with monkeypatch.context() as patched:
+            patched.setattr(Ntfy, "_lines", lines)
+            house.pass_time(20)
+            (told,) = await ntfy.until_published(1)
+            await until_failed(1)
+        house.pass_time(1)
+        await ntfy.until_read()
+        with monkeypatch.context() as patched:
+            patched.setattr(house.shared.notices, "code", code)
+            ntfy.publish("mine-replies", "0" * 32)
+            await until_failed(2)
+        await press(told["actions"][0])
         await answered(session)
 
 

@@ -88,7 +88,7 @@ def test_a_loop_of_links_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(InvalidInput, match="does not exist"):
-        session_options(tmp_path / "a", {})
+        session_options(tmp_path / "a", {}, ())
     with pytest.raises(InvalidInput, match="no image"):
         turn_input("look", images=[tmp_path / "a"])
 

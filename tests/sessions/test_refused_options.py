@@ -65,6 +65,26 @@ async def test_what_comes_while_a_turn_runs_changes_nothing_of_it(tmp_path: Path
         assert asked == ["unless_harmless", "unless_harmless", "never"]
 
 
+async def test_what_a_queued_message_asked_for_does_not_hold_where_it_failed_for_no_known_reason(
+    tmp_path: Path,
+) -> None:
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        session = await helm.start("go", cwd=tmp_path, agent=agent.name, approval_policy="untrusted")
+        failed = anyio.Event()
+
+        async def fail(*_: object) -> Session:
+            failed.set()
+            raise RuntimeError("nobody has thought of this")
+
+        await helm.say(session.id, "later", when_busy="queue", approval_policy="never")
+        session.queue[0] = replace(session.queue[0], run=fail)
+        agent.engines[-1].end("completed")
+        with anyio.fail_after(20):
+            await failed.wait()
+        assert session.options.asks == "unless_harmless"
+
+
 async def test_an_agent_without_a_sandbox_is_given_no_session_that_needs_one(tmp_path: Path) -> None:
     agent, settings = PlayedAgent(), unhurried(tmp_path)
     async with Helmsman(settings, agents=[agent]) as helm:

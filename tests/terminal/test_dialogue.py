@@ -17,7 +17,7 @@ from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.state import SessionState
 from helmsman.terminal import ask_on_terminal, has_terminal, keyboard
-from helmsman.terminal.dialogue import MOMENT
+from helmsman.terminal.keyboard import MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

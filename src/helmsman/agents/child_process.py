@@ -138,7 +138,7 @@ KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 @asynccontextmanager
 async def open_child(
-    tasks: TaskGroup, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    tasks: TaskGroup, argv: Sequence[str | Path], *, env: Mapping[str, str] | None, cwd: Path | None = None
 ) -> AsyncIterator[Child]:
     """Run a program for the length of the block; `tasks` must outlive it and drains its standard error.
 

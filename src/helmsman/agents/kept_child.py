@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _ATTACH_TIMEOUT: Final = 10.0
 _POLL: Final = 0.02
+GREETING_ID: Final = "helmsman"
+"""Of the request with which a process is greeted: what the keeper waits for answers it."""
 OWN: Final = "own"
 """Under which an `Own` is noted for the next owner: who finds it in the middle of a turn cannot tell."""
 
@@ -44,7 +46,6 @@ async def start_kept(
     owner: Owner,
     watcher: str,
     greeting: str,
-    greeting_id: str,
     about: Mapping[str, Any],
     ready_seconds: float | None = None,
 ) -> KeptRecord:
@@ -61,7 +62,7 @@ async def start_kept(
         "cwd": str(directory),
         "idle": idle,
         "watcher": watcher,
-        "pipe": {"greeting": [greeting], "answer": greeting_id, "epoch": owner.epoch},
+        "pipe": {"greeting": [greeting], "answer": GREETING_ID, "epoch": owner.epoch},
         "for_starter": True,  # it is of no use to anybody else
         "successor": owner.successor,
         "about": {**about, "place": str(directory)},

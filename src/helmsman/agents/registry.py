@@ -248,19 +248,28 @@ class Spendings:
         self._settings = settings
         self._env = env
         self._lock = Lock()
-        self._indexes: list[SpendingIndex] | None = None
+        self._indexes: dict[str, SpendingIndex] | None = None
 
     def sessions(self, since: float | None = None) -> list[SessionSpending]:
         """See `helmsman.agents.spending.SpendingIndex`."""
-        return [session for index in self._opened() for session in index.sessions(since)]
+        return [session for index in self._opened().values() for session in index.sessions(since)]
 
-    def _opened(self) -> list[SpendingIndex]:
+    def names(self, agent: str, turn_id: str) -> bool:
+        """Whether the files of this agent call a turn by this id (`helmsman.agents.spending.SpendingFiles`)."""
+        index = self._opened().get(agent)
+        return index is not None and index.names(turn_id)
+
+    def _opened(self) -> dict[str, SpendingIndex]:
         from helmsman.agents.spending import SpendingIndex
 
         with self._lock:
             if self._indexes is None:
-                sources = [agent.spending(self._settings, self._env) for agent in self._agents]
-                self._indexes = [SpendingIndex(one, self._settings.state_dir) for one in sources if one is not None]
+                sources = {agent.name: agent.spending(self._settings, self._env) for agent in self._agents}
+                self._indexes = {
+                    name: SpendingIndex(source, self._settings.state_dir)
+                    for name, source in sources.items()
+                    if source is not None
+                }
             return self._indexes
 
 

@@ -70,12 +70,17 @@ class SpendingFiles(Protocol):
         """What it tells; None if it is no session, or cannot be read."""
         ...
 
+    def names(self, turn_id: str) -> bool:
+        """Whether a file calls a turn by this id, once it is written; of others it tells only with all of their session."""
+        ...
+
 
 class SpendingIndex:
     """The spending of every session of one agent. May be used from several threads; calls block."""
 
     def __init__(self, source: SpendingFiles, state_dir: Path) -> None:
         self._source = source
+        self.names = source.names
         which = hashlib.sha256(os.fsencode(source.home)).hexdigest()[:12]
         self._cache = state_dir / CACHE_NAME.format(home=which)
         self._known: dict[str, _Known] | None = None

@@ -172,7 +172,7 @@ def _refuse_strangers(connection: ClientConnection, path: Path) -> None:
 
 
 @asynccontextmanager
-async def open_remote(url: str, *, token: str | None = None) -> AsyncIterator[WebSocketTransport]:
+async def open_remote(url: str, *, token: str | None) -> AsyncIterator[WebSocketTransport]:
     """Connect to an engine on another host, or on a port of this one.
 
     Raises:

@@ -79,7 +79,7 @@ def with_prefix(rule: Rule, question: Question, workspace: Workspace, prefix: Se
     return _for_beginning(rule, tuple(prefix))
 
 
-def rule_shown_for_always(question: Question, prefix: str | None = None) -> str | None:
+def rule_shown_for_always(question: Question, prefix: str | None) -> str | None:
     """The rule that `approve_always` makes, with the beginning that was chosen, as it is shown to who gives that answer."""
     text = question.details.get("alwaysRule")
     if not isinstance(text, str) or prefix is None:

@@ -52,8 +52,8 @@ _REDIRECTION: Final = re.compile(r"&>>|&>|<>|<&|>>|>&|>\||<|>")
 class SimpleCommand:
     """One program with its arguments.
 
-    `env` are the variables set for it alone (`FOO=1 git status`). `writes` and `reads` say that it is redirected to or
-    from a file; other than `/dev/null`, that is.
+    `env` are the variables set for it alone (`FOO=1 git status`). `writes` says that it is redirected to a file other than
+    `/dev/null`, `reads` that it is redirected from any. Who compares it with its bare words goes by all of these.
     """
 
     words: tuple[str, ...]

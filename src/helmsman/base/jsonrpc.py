@@ -265,6 +265,8 @@ class Peer:
                 message.on_sent()
         except EngineLost as error:
             log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
+        except anyio.ClosedResourceError:
+            pass  # given up, while there was nothing to write
 
     def _close(self, reason: HelmsmanError) -> None:
         if self._closed is not None:

@@ -37,7 +37,7 @@ _LEAST_ENTRIES: Final = 5
 _ALL: Final = math.inf
 
 
-def session_file(session_id: str, agent: str = "codex") -> str:
+def session_file(session_id: str, agent: str) -> str:
     """Where all of a session is, in words: an agent keeps every message and every output it was handed."""
     if agent != "codex":
         return f"all of it is in what {agent} itself keeps of session {session_id}"

@@ -156,13 +156,12 @@ def consent_of(helm: Steering, session: Session) -> Consent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """How a command ended. `exit_code` is None where its time was up; `output` the end of all it said, if `cut`."""
+    """How a command ended. `exit_code` is None where its time was up; `output` the end of what it said."""
 
     command: str
     exit_code: int | None
     output: str
     seconds: float
-    cut: bool = False
 
     @property
     def passed(self) -> bool:
@@ -179,7 +178,7 @@ async def run_command(
     allowance: CommandAllowance,
     *,
     settings: Settings,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None,
     timeout: float,
     more: Mapping[str, str] | None = None,
 ) -> CommandResult:
@@ -227,9 +226,7 @@ async def run_command(
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(clear_up, settings.state_dir, confined.scratch)
     text = output.text() or said
-    return CommandResult(
-        command=command, exit_code=code, output=text, seconds=time.monotonic() - began, cut=output.is_cut
-    )
+    return CommandResult(command=command, exit_code=code, output=text, seconds=time.monotonic() - began)
 
 
 def _is_own_folder(directory: Path, place: Path) -> bool:
@@ -247,16 +244,13 @@ class _Tail:
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        self.is_cut = False
 
     async def read(self, stream: anyio.abc.ByteReceiveStream) -> None:
         async for chunk in stream:
             self._kept += chunk
             if len(self._kept) > 2 * OUTPUT_BYTES:
                 del self._kept[:-OUTPUT_BYTES]
-                self.is_cut = True
 
     def text(self) -> str:
-        self.is_cut = self.is_cut or len(self._kept) > OUTPUT_BYTES
         text = bytes(self._kept[-OUTPUT_BYTES:]).decode("utf-8", "replace").replace("\r\n", "\n")
         return redact(_ANSI.sub("", text))

@@ -10,8 +10,7 @@ What a turn cost is what the agent says: in its files, or when it told it to the
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from helmsman.model.events import Usage
 
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 
     from helmsman.agents.spending import SessionSpending, TurnSpending
     from helmsman.tasks.registry import TurnUsage
-
-_CODEX_TURN: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-"""What Codex calls a turn since 0.115. Other ids are older, of other agents or Helmsman's own: no file has those that it
-lacks only because it is not written yet."""
 
 
 class Spending(NamedTuple):
@@ -55,6 +50,8 @@ def all_spendings(
     tasks: Sequence[TurnUsage],
     place: Callable[[str | None], str | None] = lambda directory: directory,
     running: Mapping[str, Usage] | None = None,
+    *,
+    names_turn: Callable[[str, str], bool],
 ) -> list[Spending]:
     """Everything that was spent.
 
@@ -63,6 +60,7 @@ def all_spendings(
         tasks: What the registry tells.
         place: The directory that the work in a directory counts for.
         running: What turns that run have spent, by their ids: a file tells of it a moment later.
+        names_turn: Whether an agent's files call a turn by this id (`helmsman.agents.spending.SpendingFiles.names`).
     """
     files: dict[str, SessionSpending] = {}
     for session in sessions:
@@ -89,7 +87,7 @@ def all_spendings(
                     cost = told[turn_id] * _share(turn, session.turns)
             spendings.append(Spending(agent, spent_for, directory, turn.model, turn.began_at, turns, *counts, cost))
     for task in tasks:
-        if not _is_in_files(task, files, counted):
+        if not _is_in_files(task, files, counted, names_turn):
             # The file of a session tells of the turns before the one that a task now goes on with.
             usage = task.usage - task.before if task.session_id in files else task.usage
             at = task.created_at.timestamp()
@@ -120,11 +118,16 @@ def _together(one: SessionSpending, other: SessionSpending) -> SessionSpending:
     return one._replace(turns=tuple({(turn.turn_id, turn.model): turn for turn in reversed(turns)}.values())[::-1])
 
 
-def _is_in_files(task: TurnUsage, files: Mapping[str, SessionSpending], counted: set[str]) -> bool:
+def _is_in_files(
+    task: TurnUsage,
+    files: Mapping[str, SessionSpending],
+    counted: set[str],
+    names_turn: Callable[[str, str], bool],
+) -> bool:
     """Whether a session's file tells of this task. Where its id cannot say so, a file tells of all of its session."""
     if task.session_id not in files:
         return False
-    return task.turn_id is None or task.turn_id in counted or _CODEX_TURN.fullmatch(task.turn_id) is None
+    return task.turn_id is None or task.turn_id in counted or not names_turn(task.agent, task.turn_id)
 
 
 def _root(session: SessionSpending, files: Mapping[str, SessionSpending]) -> str:

@@ -65,14 +65,16 @@ class UsageReports:
 
     def _spent_since(self, tasks: Sequence[TurnUsage], running: Mapping[str, Usage], since: float) -> list[Spending]:
         project = projects(self._helm.settings.state_dir)
-        spendings = all_spendings(self._spendings.sessions(since), tasks, project, running)
+        spendings = all_spendings(
+            self._spendings.sessions(since), tasks, project, running, names_turn=self._spendings.names
+        )
         return [spending for spending in spendings if spending.at >= since]
 
     def _report(
         self, tasks: Sequence[TurnUsage], group_by: GroupBy, since: datetime | None, agent: str | None
     ) -> UsageReport:
         roots, place = self._helm.allowed_roots, places(self._helm.settings.state_dir)
-        spendings = all_spendings(self._spendings.sessions(), tasks, place)
+        spendings = all_spendings(self._spendings.sessions(), tasks, place, names_turn=self._spendings.names)
         seen = (one for one in spendings if not roots or (one.directory and is_inside(one.directory, roots)))
         return report(seen, group_by, self._prices, since=since, agent=agent)
 

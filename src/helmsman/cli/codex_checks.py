@@ -99,8 +99,7 @@ def no_handshake(error: HelmsmanError) -> Check:
 
 
 def _handshake(binary: CodexBinary, engine: AppServerEngine) -> Check:
-    info = engine.info
-    said = binary.version if info is None else info.version
+    said = engine.version or binary.version
     if said != binary.version:
         detail = f"the app-server says it is {said}, the binary {binary.version}."
         fix = "Check that CODEX_CLI_PATH does not name a wrapper of another Codex."

@@ -109,7 +109,7 @@ def question_of(row: DictRow) -> Question:
     )
 
 
-def words_for(row: DictRow, prompt: str, *, same_session: bool, kept_at: datetime | None = None) -> str:
+def words_for(row: DictRow, prompt: str, *, same_session: bool, kept_at: datetime | None) -> str:
     """What the agent is told that goes on; `kept_at` is when its files were as it finds them, where they were brought."""
     cut = _HANDED_OVER if row["is_handed_over"] else _CUT
     if kept_at is not None:

@@ -58,6 +58,7 @@ Also = Callable[[sa.Connection, str], None]
 _LOOK_SECONDS: Final = 5.0
 """Whoever waits looks this often, whatever is notified."""
 _PAGE: Final = 200
+_CANCEL_SECONDS: Final = 60.0
 _MACHINES_SECONDS: Final = 1.0
 """For so long it is known which machines there are."""
 
@@ -247,14 +248,12 @@ class FleetClient:
         return [
             Machine(
                 name=row["name"],
-                id=row["id"],
                 labels=tuple(row["labels"]),
                 agents=row["agents"],
                 capacity=row["capacity"],
                 running=row["at_work"],
                 version=row["version"],
                 is_draining=row["draining"],
-                started=row["started"],
                 seen_seconds_ago=row["age"],
                 is_alive=row["age"] < row["lease"],
             )
@@ -395,17 +394,15 @@ class FleetClient:
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
-    async def cancel(self, reference: str, reason: str | None = None, *, timeout: float | None = 60.0) -> Task:
+    async def cancel(self, reference: str, reason: str | None = None) -> Task:
         """Stop a task; returns when all of it has really stopped, or the time is up. One that has ended stays as it is."""
         task_id = (await self._row(reference))["id"]
         row = await self.one(_CANCEL, {"task": task_id, "reason": clean_text(reason)})
         if row is not None and row["status"] == "canceled":
-            with suppress(
-                sa.exc.SQLAlchemyError
-            ):  # whoever takes it sees that it has ended; workers queue what follows it
+            with suppress(sa.exc.SQLAlchemyError):  # who takes it sees that it has ended; workers queue what follows it
                 await anyio.to_thread.run_sync(lambda: self._queue().forget([task_id]))
                 await anyio.to_thread.run_sync(lambda: queue_next(self._queue(), str(row["lane"])))
-        task, _ = await self.until(task_id, lambda task: not task.is_running, timeout=timeout)
+        task, _ = await self.until(task_id, lambda task: not task.is_running, timeout=_CANCEL_SECONDS)
         return task
 
     async def drain(self, name: str) -> bool:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA: Final = "helmsman"
 _CONNECT_SECONDS: Final = 5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Between two tries: who waits for the database has it soon after it is back."""

@@ -364,11 +364,9 @@ class FleetPost:
             store = FleetNotices(self._database, key, recipient, self._title)
             courier = Courier(key, sender, store, lambda _: True, anyio.sleep)
             self._couriers[key] = courier, (scope := anyio.CancelScope())
-            tasks.start_soon(self._serve, courier, scope)
+            tasks.start_soon(_run, courier, scope)
 
-    async def _serve(self, courier: Courier, scope: anyio.CancelScope) -> None:
-        with scope:
-            try:
-                await courier.run()
-            except Exception:
-                log.exception("a courier of the fleet has failed")
+
+async def _run(courier: Courier, scope: anyio.CancelScope) -> None:
+    with scope:
+        await courier.run()

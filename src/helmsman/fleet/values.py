@@ -75,14 +75,12 @@ class Machine:
     """One machine of a fleet, as it last said of itself."""
 
     name: str
-    id: str
     labels: tuple[str, ...]
     agents: Mapping[str, Any]
     capacity: int
     running: int
     version: str
     is_draining: bool
-    started: datetime
     seen_seconds_ago: float
     is_alive: bool
 

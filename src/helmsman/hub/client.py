@@ -45,7 +45,7 @@ from helmsman.hub.hello import in_hex, text_in
 from helmsman.hub.hosts import HostFailed, HostWay
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
-from helmsman.hub.program_parts import PartInHub, ProgramToolCall
+from helmsman.hub.program_parts import PartInHub, ProgramToolCall, run_own
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.sessions.copies import apply_facts, by_own_clock, take_over
 from helmsman.sessions.desk import ask_handler
@@ -78,6 +78,8 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 _TOLD_CHARS: Final = 500
 _LOOKS: Final = READING - {"tasks.wait", "tasks.local.follow"}
 """What is answered soon, or never."""
+_UNKNOWN: Final = -1
+"""The epoch of a copy that is not what the hub has."""
 _MOST_HUBS: Final = 3
 """A call that so many hubs had taken when they ended is not asked of another: it may be what ended them."""
 
@@ -483,13 +485,18 @@ class HubClient:
         try:
             self._apply_notification(method, params)
         except Exception:
-            if not isinstance(self._way, HostWay):
-                raise
+            log.exception("what %s says makes no sense: %s", self._host, method)
+            if (copied := self._copies.get(str(params.get("session")))) is not None:
+                copied.epoch = _UNKNOWN  # or the next copy would only bring what comes after what was missed
+            # Our own hub is asked for its sessions anew, on another connection, unless they are what makes no sense.
+            error = EngineLost if isinstance(self._way, Way) and method != "copy" else EngineProtocolError
             if self._answering is not None:
-                self._answering.give_up(EngineProtocolError(f"{self._host} tells what makes no sense."))
+                self._answering.give_up(error(f"{self._host} tells what makes no sense."))
 
     def _apply_notification(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
+            case "event" | "facts" if params["session"] not in self._copies:
+                pass  # whoever asked for it did not wait for the answer
             case "event":
                 copied = self._copies[params["session"]]
                 copied.session.apply(decoded(params["event"]))
@@ -501,9 +508,11 @@ class HubClient:
                 self._apply_facts(copied, decoded(params["facts"]))
                 self._notice(copied)
             case "copy":
-                self._notice(self._apply_copy(params["session"], params["copy"]))
+                if self._calls or params["session"] in self._copies:  # or nobody waits for it any more
+                    self._notice(self._apply_copy(params["session"], params["copy"]))
             case "called":
-                self._functions[params["number"]](*decoded(params["arguments"]))
+                if (function := self._functions.get(params["number"])) is not None:
+                    run_own(function, *decoded(params["arguments"]))
             case _:
                 log.debug("the hub said %s, which means nothing here", method)
 
@@ -522,19 +531,21 @@ class HubClient:
         copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
         copied = self._copies.get(session_id)
         if copied is None:
-            if not self._calls:
-                raise ValueError(f"nobody has asked for session {session_id}")
             feed = Feed(self._settings.event_buffer_size)
             session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
             feed.miss(copy.cursor - len(copy.events))
             copied = self._copies[session_id] = _Copied(session, self._epoch)
             take_over(session, copy, 0)
-            session.introduce(self.listeners)
+            session.introduce([self._tell])
         else:
             copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
             copied.epoch = self._epoch
         self._apply_time_left(copied, copy.facts)
         return copied
+
+    def _tell(self, session: Session, event: Event) -> None:
+        for listener in tuple(self.listeners):
+            run_own(listener, session, event)
 
     def _notice(self, copied: _Copied) -> None:
         """Something has happened in a session."""

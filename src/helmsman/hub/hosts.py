@@ -17,12 +17,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from helmsman.base.user_directories import config_directory
 from helmsman.hub.bridge import GREETING
 from helmsman.hub.launch import HubFailed, below_an_agent, read
 
@@ -137,11 +137,7 @@ def checked_host(name: str, address: str, command: str = "") -> OtherHost:
 
 def hosts_file(env: Mapping[str, str]) -> str:
     """Where the user's hosts are written down: beside the user's own `helmsman.toml`."""
-    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - pathlib costs more than this module
-    if sys.platform == "darwin":
-        return f"{home}/Library/Application Support/helmsman/hosts"
-    given = env.get("XDG_CONFIG_HOME", "")
-    return f"{given}/helmsman/hosts" if given.startswith("/") else f"{home}/.config/helmsman/hosts"
+    return f"{config_directory(env)}/hosts"
 
 
 def known_hosts(env: Mapping[str, str]) -> dict[str, OtherHost]:

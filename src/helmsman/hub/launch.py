@@ -16,6 +16,8 @@ import os
 import sys
 import time
 
+from helmsman.base.user_directories import home_directory, usual_state_directory
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -78,14 +80,11 @@ def hexed(texts: Iterable[str]) -> str:
 
 def state_directory(env: Mapping[str, str]) -> str:
     """The state directory as far as the environment says; only the hub reads the user's file, and may name another."""
-    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - pathlib costs more than the whole pipe
     named = env.get("HELMSMAN_STATE_DIR", "")
     if not named:
-        given = env.get("XDG_STATE_HOME", "")
-        usual = "Library/Application Support" if sys.platform == "darwin" else ".local/state"
-        return f"{given}/helmsman" if given.startswith("/") else f"{home}/{usual}/helmsman"
+        return usual_state_directory(env)
     if named == "~" or named.startswith("~/"):
-        return home + named[1:]
+        return home_directory(env) + named[1:]
     return os.path.join(os.getcwd(), named)  # noqa: PTH109, PTH118
 
 

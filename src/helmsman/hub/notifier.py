@@ -381,12 +381,11 @@ class Notifier:
                 await self._take(name, code)
             except HelmsmanError as error:
                 log.warning("an answer by %s was not taken: %s", name, error)
+            except Exception:
+                log.exception("an answer by %s was not taken", name)  # and those after it are read
 
         with scope:
-            try:
-                await ntfy.read_replies(since, take, self._sleep)
-            except Exception:
-                log.exception("answers by %s are not read any more", name)
+            await ntfy.read_replies(since, take, self._sleep)
 
     async def _take(self, name: str, code: str) -> None:
         known = await self._store.code(digest_of(code))
@@ -478,8 +477,6 @@ class _Running:
         try:
             with self.scope:
                 await self.courier.run()
-        except Exception:
-            log.exception("a courier has failed")
         finally:
             self.ended.set()
             if self.reading is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -9,13 +10,24 @@ import anyio
 from helmsman.model.client_tools import result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.model.client_tools import ToolFunction, ToolResult
 
 
+log = logging.getLogger(__name__)
+
+
 class _Asks(Protocol):
     async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any: ...
+
+
+def run_own(function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function of the program's: that it fails says nothing of the hub."""
+    try:
+        function(*arguments)
+    except Exception:
+        log.exception("a function of this program has failed")
 
 
 class ProgramToolCall:

@@ -27,11 +27,10 @@ class DiffStat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudSubmitted:
-    """A task that the cloud has taken. `branch` is what was asked for; None left the choice to Codex (`main`)."""
+    """A task that the cloud has taken."""
 
     external_id: str
     url: str
-    branch: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +91,11 @@ class CloudResults:
     """What a task gave. `diff` is None when the attempt has none; `note` then says why.
 
     `attempts` is how many attempts have a diff, None where Codex does not say. The agent's final message is only on the
-    web page (`status.url`): `codex cloud` does not show it.
+    web page of the task: `codex cloud` does not show it.
     """
 
-    status: CloudStatus
     attempt: int
     diff: str | None
-    diff_stat: DiffStat | None
     attempts: int | None
     note: str | None = None
 
@@ -110,7 +107,6 @@ class CloudApplied:
     `digest` is that of the diff that was applied.
     """
 
-    external_id: str
     attempt: int
     repository: Path
     files: tuple[str, ...]

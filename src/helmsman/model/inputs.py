@@ -109,7 +109,7 @@ _STAYS: Final = (
 def session_options(
     cwd: PathLike | None,
     options: StartOptions,
-    allowed_roots: Sequence[Path] = (),
+    allowed_roots: Sequence[Path],
     *,
     default_agent: str = DEFAULT_AGENT,
     defaults: Settings | None = None,

@@ -28,7 +28,7 @@ _PAUSES: Final = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
 """Between two attempts. After the last of them it has failed."""
 _LOOK_SECONDS: Final = 30.0
 """How often the clock is looked at: a machine that slept does not tell."""
-_TROUBLE_SECONDS: Final = 10.0
+_TROUBLE_SECONDS, _LONGEST_TROUBLE_SECONDS = 10.0, 640.0
 
 
 class Deliveries(Protocol):
@@ -75,27 +75,37 @@ class Courier:
 
     async def run(self) -> None:
         """Until cancelled."""
-        is_taken_up = False
+        is_taken_up, pause = False, _TROUBLE_SECONDS
         while True:
             self._changed = anyio.Event()
-            seconds = _LOOK_SECONDS
             try:
                 if not is_taken_up:
                     await self._store.recover(self._name)
                     is_taken_up = True
-                delivery = await self._store.next_for(self._name)
-                if delivery is None:
-                    await self._changed.wait()
-                    continue
-                left = (delivery.next_at - self._store.clock()).total_seconds()
-                if left <= 0:
-                    await self._bring(delivery)
-                    continue
-                seconds = min(left, _LOOK_SECONDS)
+                seconds = await self._bring_next()
+                pause = _TROUBLE_SECONDS
             except HelmsmanError as error:
                 log.warning("notices to %s wait: %s", self._name, error)
                 seconds, is_taken_up = _TROUBLE_SECONDS, False  # what was being sent then may have arrived
-            await sleep_until(self._changed, seconds, self._sleep)
+            except Exception:
+                log.exception("notices to %s wait", self._name)
+                await self._sleep(pause)  # whatever is entered meanwhile: it may fail again at once
+                seconds, is_taken_up = 0.0, False
+                pause = min(pause * 2, _LONGEST_TROUBLE_SECONDS)
+            if seconds:
+                await sleep_until(self._changed, seconds, self._sleep)
+
+    async def _bring_next(self) -> float:
+        """Send what is due first, or wait until there is something; how long to wait before looking again."""
+        delivery = await self._store.next_for(self._name)
+        if delivery is None:
+            await self._changed.wait()
+            return 0.0
+        left = (delivery.next_at - self._store.clock()).total_seconds()
+        if left <= 0:
+            await self._bring(delivery)
+            return 0.0
+        return min(left, _LOOK_SECONDS)
 
     async def _bring(self, delivery: Delivery) -> None:
         store = self._store

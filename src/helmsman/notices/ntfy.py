@@ -133,6 +133,8 @@ class Ntfy(Sender):
                 log.warning(
                     "answers by %s cannot be read: %s", self._recipient.name, redact(str(error)) or type(error).__name__
                 )
+            except Exception:
+                log.exception("answers by %s cannot be read", self._recipient.name)
             await sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 

@@ -1,13 +1,18 @@
-"""How many turns a door may have running at once."""
+"""How many turns a door may have running at once, and what runs when one of them has ended."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from helmsman.errors import TooManySessions
+from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from helmsman.steering.known import Roster
+
+log = logging.getLogger(__name__)
 
 
 class Room:
@@ -28,3 +33,21 @@ class Room:
                 "interrupt one, or raise the limit.",
                 running=list(running),
             )
+
+
+async def run_next(roster: Roster) -> None:
+    """A turn has ended: the messages that wait for their session, or for room, may run now."""
+    for session in list(roster.at_work.values()):
+        if not session.queue or session.state.is_running or session.queue[0].is_early:
+            continue
+        queued, known = session.queue.pop(0), session.options
+        session.options = queued.options
+        try:
+            await queued.run(session, queued)
+        except Exception as error:
+            session.options = known  # what no turn has taken does not hold for the next
+            if isinstance(error, TooManySessions | ClientAway):  # of the door that sent it; others may do better
+                session.queue.insert(0, queued)
+                continue
+            is_known = isinstance(error, HelmsmanError)  # the session has been told; the others go on
+            log.warning("a queued message of session %s was not sent: %s", session.id, error, exc_info=not is_known)

@@ -44,8 +44,7 @@ from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
 from helmsman.steering.others_turns import OthersTurns, is_theirs
-from helmsman.steering.queues import run_queued
-from helmsman.steering.room import Room
+from helmsman.steering.room import Room, run_next
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
@@ -385,7 +384,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._shared.is_open:
             if any(session.queue for session in self._shared.roster.at_work.values()):
-                self._shared.tasks.start_soon(run_queued, self._shared.roster)
+                self._shared.tasks.start_soon(run_next, self._shared.roster)
             self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:

@@ -35,7 +35,7 @@ def draft_task(
     *,
     session_id: str | None = None,
     idempotency_key: str | None = None,
-    terms: Mapping[str, Any] | None = None,
+    terms: Mapping[str, Any] | None,
     max_cost_usd: float | None = None,
     schedule: str | None = None,
     spec: Mapping[str, Any] | None = None,

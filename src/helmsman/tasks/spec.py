@@ -152,7 +152,7 @@ def forget_images(state_dir: Path, of_tasks: Collection[str]) -> None:
         shutil.rmtree(state_dir / IMAGES / task_id, ignore_errors=True)
 
 
-def images_kept(state_dir: Path, *, older_than: float = 0.0) -> list[str]:
+def images_kept(state_dir: Path, *, older_than: float) -> list[str]:
     """The tasks of which there are copies, made so many seconds ago. Blocks."""
     before = time.time() - older_than
     with suppress(OSError):

@@ -52,8 +52,6 @@ _YES: Final = "y"
 _END: Final = "\x04"
 """Ctrl-D: the person leaves it to somebody else, as at the end of a line."""
 _BELL: Final = "\a"
-MOMENT: Final = 0.6
-"""Seconds for which a question is on screen, and no key comes, before it offers its choices: none was meant for it."""
 
 _ONE_AT_A_TIME: Final = anyio.Lock()
 
@@ -122,18 +120,18 @@ class _Dialogue:
     async def _ask(self, prompt: Prompt, *, left_out: int = 0) -> str:
         if not prompt.options:
             if prompt is self._question.prompts[0]:
-                await self._keyboard.quiet(MOMENT)  # half a message that was being typed is no answer
+                await self._keyboard.quiet()  # half a message that was being typed is no answer
             return await self._line("  > ", secret=prompt.secret)
         keys = _keys(prompt.options)
         if keys is None:
-            await self._keyboard.quiet(MOMENT)
+            await self._keyboard.quiet()
             return await self._ask_by_number(prompt)
         choices = dict(keys)
         if prompt.free_text:
             choices[_TYPE] = "type another answer"
         if left_out:
             choices[_SHOW_ALL] = f"show the other {left_out} lines first"
-        await self._keyboard.quiet(MOMENT)
+        await self._keyboard.quiet()
         self._show_choices(choices, prompt)
         while True:
             key = await self._key(choices)
@@ -194,7 +192,7 @@ class _Dialogue:
         self._console.print("\n  This rule would be kept, and decide from now on without asking:\n", style="bold")
         for line in visible(rule_shown_for_always(self._question, prefix) or "").strip().split("\n"):
             self._console.print(*fold(self._console, Text(line), indent=4, below=Text(GUTTER, "dim")), sep="\n")
-        await self._keyboard.quiet(MOMENT)  # nobody has read it yet
+        await self._keyboard.quiet()  # nobody has read it yet
         self._console.print("\n  Keep it, and approve? (y/N) ", end="", style="bold")
         wanted = (await self._keyboard.key()).lower() == _YES
         self._console.print("yes" if wanted else "no")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _READ_SIZE: Final = 4096
 _PASTED_WITHIN: Final = 0.02
 """Seconds between two pieces of a paste, however it is cut up on its way; no finger is as fast, nor a key that is held."""
+MOMENT: Final = 0.6
+"""Seconds for which a question is on screen, and no key comes, before it offers its choices: none was meant for it."""
 _LOCAL_FLAGS: Final = 3
 _CONTROL_CHARS: Final = 6
 
@@ -43,14 +45,14 @@ class Keyboard:
             typed = ""
         return typed.replace("\r", "\n") if len(typed) == 1 else ""
 
-    async def quiet(self, seconds: float) -> None:
-        """Wait until no key has come for so long; those that do are thrown away.
+    async def quiet(self) -> None:
+        """Wait until no key has come for a moment; those that do are thrown away.
 
         Raises:
             EOFError: The terminal is gone.
         """
         self._one_by_one()
-        while not await self._nothing_comes(seconds):
+        while not await self._nothing_comes(MOMENT):
             pass
 
     def is_in_foreground(self) -> bool:

@@ -111,7 +111,7 @@ async def engine_of(fake: FakeAcpAgent, places: Path, profile: Profile | None = 
     env, places = dict(os.environ), places / "state" / "agents"
     places.mkdir(parents=True, exist_ok=True)
     opening = open_acp_engine(
-        profile or Fake(), fake.command, env=env, places=places, idle=900, sandbox=sandbox_for(places)
+        profile or Fake(), fake.command, env=env, places=places, idle=900, sandbox=sandbox_for(places), keep=None
     )
     async with opening as engine:
         yield engine

@@ -79,7 +79,7 @@ def environment(profile: Profile, model: ScriptedModel, home: Path) -> dict[str,
 async def opened(profile: Profile, model: ScriptedModel, tmp_path: Path) -> AsyncIterator[AcpEngine]:
     env = environment(profile, model, tmp_path / "adapter")
     command, find = adapter(profile.name), sandbox_for(tmp_path)
-    async with open_acp_engine(profile, command, env=env, places=tmp_path, idle=900, sandbox=find) as engine:
+    async with open_acp_engine(profile, command, env=env, places=tmp_path, idle=900, sandbox=find, keep=None) as engine:
         yield engine
 
 

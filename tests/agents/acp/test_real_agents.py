@@ -58,7 +58,9 @@ async def opened(agent: RealAgent, places: Path) -> AsyncIterator[AcpEngine]:
     profile, places = PROFILES[agent.name], places / "state" / "agents"
     places.mkdir(parents=True, exist_ok=True)
     find = sandbox_for(places)
-    async with open_acp_engine(profile, agent.command, env=agent.env, places=places, idle=900, sandbox=find) as engine:
+    async with open_acp_engine(
+        profile, agent.command, env=agent.env, places=places, idle=900, sandbox=find, keep=None
+    ) as engine:
         yield engine
 
 

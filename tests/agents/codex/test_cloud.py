@@ -103,10 +103,9 @@ async def test_a_task_starts_from_the_branch_that_is_checked_out(
 ) -> None:
     git(git_repo, "switch", "--quiet", "--create", "feature/x")
 
-    submitted = await client.submit("Fix it", environment="env_1", directory=git_repo)
+    await client.submit("Fix it", environment="env_1", directory=git_repo)
     await client.submit("Fix it", environment="env_1")
 
-    assert submitted.branch == "feature/x"
     assert [task.branch for task in cloud.tasks.values()] == ["feature/x", "main"]
 
 
@@ -277,11 +276,9 @@ async def test_results_bring_the_diff_of_an_attempt_and_how_many_there_are(
     assert unfinished.note is not None
     assert "not finished" in unfinished.note
     assert (first.diff, first.attempts, second.diff) == (DIFF, 2, OTHER_DIFF)
-    assert first.diff_stat is not None
-    assert first.diff_stat.added == 1
     assert (third.diff, third.attempts) == (None, 2)
     assert first.note is not None
-    assert first.status.url in first.note
+    assert (await client.status(task.id)).url in first.note
 
 
 async def test_results_of_a_task_that_changed_nothing_say_so(client: CloudClient, cloud: ScriptedCloud) -> None:

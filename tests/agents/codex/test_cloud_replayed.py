@@ -90,9 +90,9 @@ def _case(command: str, answer: dict[str, Any]) -> str:
 async def test_the_status_of_every_version_is_understood(replay: Replay, version: str, story: str, status: str) -> None:
     client = replay(version, status=f"{story}_status", list=f"{story}_list", diff=f"{story}_diff")
 
-    results = await client.results(TASK)
+    told, results = await client.status(TASK), await client.results(TASK)
 
-    assert (results.status.status, results.status.title, results.status.note) == (status, "-Fix it\nall", None)
+    assert (told.status, told.title, told.note) == (status, "-Fix it\nall", None)
     assert (results.diff is not None) == (status == "completed")
     assert results.note is not None
 

@@ -231,6 +231,18 @@ async def test_a_callback_that_raises_stops_nothing(caplog: pytest.LogCaptureFix
         assert "handling explode failed" in caplog.text
 
 
+async def test_a_conversation_is_given_up_while_there_is_nothing_to_write() -> None:
+    wire = Wire()
+    reason = EngineLost("it says nothing that makes sense")
+    peer = Peer(wire, on_notification=lambda *_: peer.give_up(reason), on_request=lambda _: True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(peer.run)
+        await anyio.wait_all_tasks_blocked()
+        wire.say({"method": "nonsense"})
+    wire.close()
+    assert peer.closed is reason
+
+
 async def test_a_request_nobody_takes_is_answered_with_an_error() -> None:
     async with connected() as (_peer, wire, listener):
         listener.takes_requests = False

@@ -41,7 +41,7 @@ class Turns:
 
     async def run(self, thread_id: str, prompt: str) -> None:
         self._ended.clear()
-        await self.api.start_turn(thread_id, TurnInput(text=prompt))
+        await self.api.start_turn(thread_id, TurnInput(text=prompt), approval_policy=None, sandbox_policy=None)
         await self._until_ended(thread_id)
 
     async def review(self, thread_id: str, instructions: str) -> None:

@@ -560,7 +560,7 @@ async def open_acp_engine(
     places: Path,
     idle: float,
     sandbox: Callable[[], Awaitable[Sandbox]] | None = None,
-    keep: Keep | None = None,
+    keep: Keep | None,
     left: Sequence[KeptRecord] = (),
 ) -> AsyncIterator[AcpEngine]:
     """An engine for the length of the block; its processes end with it, unless they are kept: `left` are those already.

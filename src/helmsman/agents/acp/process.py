@@ -26,7 +26,7 @@ from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.child_process import open_child
-from helmsman.agents.kept_child import OWN, BelowChild, BelowKept, Own, own_kept, start_kept, told_in
+from helmsman.agents.kept_child import GREETING_ID, OWN, BelowChild, BelowKept, Own, own_kept, start_kept, told_in
 from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.transports import StdioTransport
@@ -57,7 +57,6 @@ _PROMPT: Final = "session/prompt"
 _LEFT_SECONDS: Final = 5.0
 _LEFT_POLL: Final = 0.02
 _WATCHER: Final = "helmsman.agents.acp.watching:AcpOnPipe"
-_GREETING_ID: Final = "helmsman"
 
 # No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
 _CLIENT: Final = {
@@ -313,7 +312,7 @@ async def start_kept_agent(
     Raises:
         EngineStartFailed: It does not come up.
     """
-    greeting = {"jsonrpc": "2.0", "id": _GREETING_ID, "method": "initialize", "params": _CLIENT}
+    greeting = {"jsonrpc": "2.0", "id": GREETING_ID, "method": "initialize", "params": _CLIENT}
     try:
         record = await start_kept(
             launch.argv,
@@ -324,7 +323,6 @@ async def start_kept_agent(
             owner=owner,
             watcher=_WATCHER,
             greeting=json.dumps(greeting),
-            greeting_id=_GREETING_ID,
             about={**about, "agent": profile.name, "launch": launch.digest, "confinement": launch.confinement},
             ready_seconds=profile.start_seconds,
         )

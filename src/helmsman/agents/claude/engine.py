@@ -555,7 +555,7 @@ async def open_claude(
     can: Capabilities,
     roots: Sequence[Path] = (),
     engine_id: str | None = None,
-    owner: Owner | None = None,
+    owner: Owner | None,
     about: Mapping[str, Any],
     left: Sequence[KeptRecord] = (),
 ) -> AsyncIterator[ClaudeEngine]:

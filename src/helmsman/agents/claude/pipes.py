@@ -16,7 +16,7 @@ import anyio
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
-from helmsman.agents.kept_child import BelowChild, BelowKept, Own, own_kept, told_in
+from helmsman.agents.kept_child import GREETING_ID, BelowChild, BelowKept, Own, own_kept, told_in
 from helmsman.agents.kept_child import start_kept as start_in_keeper
 from helmsman.base.json_values import mapping, text
 from helmsman.base.line_framer import LineFramer
@@ -39,9 +39,8 @@ START_TIMEOUT: Final = 30.0
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """So much of a turn is kept for the next owner, and of a longer one its end."""
 _EXIT_GRACE: Final = 2.0
-_GREETING_ID: Final = "helmsman"
 _GREETING: Final = json.dumps(
-    {"type": "control_request", "request_id": _GREETING_ID, "request": {"subtype": "initialize", "hooks": None}}
+    {"type": "control_request", "request_id": GREETING_ID, "request": {"subtype": "initialize", "hooks": None}}
 )
 
 
@@ -133,7 +132,7 @@ class ChildPipe:
         await self._write(_GREETING)
         async for lines in self._read():
             for index, line in enumerate(lines):
-                if mapping(line.get("response")).get("request_id") == _GREETING_ID:
+                if mapping(line.get("response")).get("request_id") == GREETING_ID:
                     self.answer = _said_of_itself(line)
                     self._early = list(lines[index + 1 :])
                     return
@@ -349,7 +348,6 @@ async def start_kept(
             owner=owner,
             watcher="helmsman.agents.claude.watching:ClaudeOnPipe",
             greeting=_GREETING,
-            greeting_id=_GREETING_ID,
             about={**about, "agent": CLAUDE},
         )
     except EngineLost as error:

@@ -53,6 +53,9 @@ class ClaudeSpending:
                 (size, changed), (more, later) = size_and_time(entry), beside.get(entry.name[:-6], (0, 0))
                 yield entry.path, size + more, max(changed, later)
 
+    def names(self, _turn_id: str) -> bool:
+        return False
+
     def read(self, key: str) -> SessionSpending | None:
         path = Path(key)
         reading = _Reading()

@@ -180,7 +180,7 @@ def _matches(info: SessionInfo, query: str | None) -> bool:
     return query.casefold() in words
 
 
-def read_info(path: Path, changed: datetime, *, open_elsewhere: bool = False) -> SessionInfo | None:
+def read_info(path: Path, changed: datetime, *, open_elsewhere: bool) -> SessionInfo | None:
     """A session as its file's beginning says; None of one in which nobody has said anything."""
     name: str | None = None
     first: Mapping[str, Any] | None = None

@@ -79,7 +79,7 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
     async with background_tasks() as tasks, open_unix(socket) as transport:
         peer = Peer(transport, on_notification=lambda *_: None, on_request=lambda _: False)
         tasks.start_soon(peer.run)
-        version = (await AppServer(peer, unknown).initialize()).version
+        version = await AppServer(peer, unknown).initialize()
     binary = CodexBinary.connected(Path("codex"), version)
     if not binary.can(Feature.GUARDED_SOCKET):
         raise Unsupported(

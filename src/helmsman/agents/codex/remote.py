@@ -70,7 +70,7 @@ async def find_remote(settings: Settings) -> CodexBinary:
     async with background_tasks() as tasks, open_remote(settings.codex_remote, token=token) as transport:
         peer = Peer(transport, on_notification=lambda *_: None, on_request=lambda _: False)
         tasks.start_soon(peer.run)
-        version = (await AppServer(peer, unknown).initialize()).version
+        version = await AppServer(peer, unknown).initialize()
     if not Feature.REMOTE.is_in(version):
         raise Unsupported(
             f"The Codex at {settings.codex_remote} is {version}, which cannot {Feature.REMOTE.text}; "

@@ -41,7 +41,7 @@ _KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 _POLL: Final = 0.02
 
 
-async def start_keeper(directory: Path, order: Mapping[str, Any], leash: Leash | None = None) -> None:
+async def start_keeper(directory: Path, order: Mapping[str, Any], leash: Leash | None) -> None:
     """Have a keeper start a child with a directory of its own, which does not exist yet; see `process` for the order.
 
     On a `leash` the child ends as soon as that is not renewed.

@@ -99,7 +99,7 @@ class CheckResult:
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> CheckResult:
         """As a step of a job has it."""
-        return cls(CommandResult(**kept))
+        return cls(CommandResult(**{name: kept[name] for name in ("command", "exit_code", "output", "seconds")}))
 
     def as_dict(self) -> dict[str, Any]:
         told: dict[str, Any] = {

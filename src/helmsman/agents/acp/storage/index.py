@@ -85,6 +85,9 @@ class AgentSpending:
     def files(self) -> Iterator[tuple[str, int, int]]:
         return self._reader.stamps()
 
+    def names(self, _turn_id: str) -> bool:
+        return False
+
     def read(self, key: str) -> SessionSpending | None:
         found = self._reader.by_key(key)
         if found is None:

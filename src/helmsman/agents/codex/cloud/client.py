@@ -138,7 +138,7 @@ class CloudClient:
             if answer.exit_code:
                 raise cloud_output.failure(answer.stderr, answer.exit_code)
             raise cloud_output.unreadable("exec", answer.stdout)
-        return CloudSubmitted(external_id=task[0], url=task[1], branch=branch)
+        return CloudSubmitted(external_id=task[0], url=task[1])
 
     # --- follow ------------------------------------------------------------------------------------------------------
 
@@ -278,8 +278,7 @@ class CloudClient:
             if attempts is not None:
                 why = f"There is no attempt {attempt}: {attempts} have a diff."
             attempts, note = attempts or 0, f"{why} {note}"
-        stat = None if diff is None else cloud_output.diff_stat(diff)
-        return CloudResults(status=status, attempt=attempt, diff=diff, diff_stat=stat, attempts=attempts, note=note)
+        return CloudResults(attempt=attempt, diff=diff, attempts=attempts, note=note)
 
     async def _attempts(self, external_id: str, *, at_least: int) -> int | None:
         """How many attempts have a diff: asked for the last there can be, Codex says how many there are."""
@@ -320,7 +319,6 @@ class CloudClient:
         bring = partial(apply_patch, directory, diff, allow_dirty=allow_dirty, state_dir=state_dir)
         applied = await anyio.to_thread.run_sync(bring)
         return CloudApplied(
-            external_id=task_id,
             attempt=attempt,
             repository=applied.repository,
             files=applied.files,

@@ -137,11 +137,11 @@ async def open_detached(
 
 @asynccontextmanager
 async def open_recorded(
-    record: EngineRecord, allowed_roots: Sequence[Path] = (), *, epoch: int = 0
+    record: EngineRecord, allowed_roots: Sequence[Path], *, epoch: int
 ) -> AsyncIterator[AppServerEngine]:
     """One certain engine, for the length of the block, also one that takes no new work any more.
 
-    Who has an `epoch` takes an engine on a pipe from anybody with an earlier one; without, only when nobody has it.
+    Who has an `epoch` takes an engine on a pipe from anybody with an earlier one; with 0, only when nobody has it.
 
     Raises:
         EngineLost: It has ended, or is about to, or belongs to somebody else.

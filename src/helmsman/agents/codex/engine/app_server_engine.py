@@ -47,7 +47,7 @@ from helmsman.agents.codex.starting import (
     is_start_race,
     start_failed,
 )
-from helmsman.agents.codex.wire.app_server import AppServer, ServerInfo, Thread
+from helmsman.agents.codex.wire.app_server import AppServer, Thread
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.protocol import Begun, Capabilities, Opened, PastTurn
 from helmsman.agents.transports import StdioTransport, open_stdio
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from helmsman.agents.codex.features import Version
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import ToolCalled
     from helmsman.model.options import SessionOptions, TurnInput
@@ -130,7 +131,7 @@ class AppServerEngine(AppServerUpkeep):
         self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
         self._rate_limits: RateLimitsReported | None = None
         self._capabilities = app_server_capabilities(binary, detached=engine_id is not None)
-        self._info: ServerInfo | None = None
+        self._version: Version | None = None
         self._gone = anyio.Event()
         self._leaving = False
         self._inherited = InheritedThreads(replaying=transport.resumed is not None)
@@ -160,9 +161,9 @@ class AppServerEngine(AppServerUpkeep):
         return self._binary
 
     @property
-    def info(self) -> ServerInfo | None:
-        """What Codex said of itself in the handshake."""
-        return self._info
+    def version(self) -> Version | None:
+        """Which Codex it is, by what it said in the handshake."""
+        return self._version
 
     @property
     def lost(self) -> HelmsmanError | None:
@@ -178,7 +179,7 @@ class AppServerEngine(AppServerUpkeep):
 
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
-        self._info = await self._api.initialize()
+        self._version = await self._api.initialize()
         self._inherited.replaying = False  # all that was said before us came before that answer
         self._tasks.start_soon(self._api.watch, self._is_busy)
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.storage.rollout_head import parse_line
+from helmsman.agents.codex.storage.rollout_head import OWN_ID, parse_line
 from helmsman.base.json_values import mapping
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 _TAILS: Final = (128 * 1024, 4 * 1024 * 1024)
 """How much of a file's end is read: the call is nearly always in its last lines. A turn that wrote more proves nothing."""
-_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 _COMMAND_KEYS: Final = {"exec_command": "cmd", "shell_command": "command", "shell": "command"}
 """The shells that Codex has offered to models, and where the command is in their arguments."""
@@ -102,7 +100,7 @@ def _file(sessions: Path, thread_id: str) -> Path | None:
 
 def _days_around(thread_id: str) -> list[datetime]:
     """The day on which a thread began, and its neighbours: the folder's name is local time."""
-    if not _ID.fullmatch(thread_id):
+    if not OWN_ID.fullmatch(thread_id):
         return []
     try:
         began = datetime.fromtimestamp(int(thread_id.replace("-", "")[:12], 16) / 1000, UTC)

@@ -29,6 +29,9 @@ LINES_AFTER_PROMPT: Final = 20
 PROMPT_LIMIT: Final = 2000
 """How much of the first prompt is kept, for listings and searches."""
 
+OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""What Codex calls a thread, and since 0.115 a turn."""
+
 
 @dataclass(slots=True)
 class Head:

@@ -23,7 +23,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from helmsman.agents.codex.normalise.usage import read_usage, spent_between
-from helmsman.agents.codex.storage.rollout_head import parse_line, read_head
+from helmsman.agents.codex.storage.rollout_head import OWN_ID, parse_line, read_head
 from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.base.json_values import mapping
@@ -59,6 +59,9 @@ class RolloutSpending:
 
     def read(self, key: str) -> SessionSpending | None:
         return read_rollout(key, read_spending)
+
+    def names(self, turn_id: str) -> bool:
+        return OWN_ID.fullmatch(turn_id) is not None  # those of before 0.115 are not, nor are those of `codex exec`
 
 
 def read_spending(file: BinaryIO) -> SessionSpending | None:

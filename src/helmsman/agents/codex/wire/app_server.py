@@ -82,12 +82,6 @@ _USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerInfo:
-    version: Version
-    codex_home: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
     """How a thread is to be opened; what is None is not sent."""
 
@@ -126,9 +120,6 @@ class Thread:
     approval_policy: str | None = None
     sandbox: str | None = None
     policy: Policy | None = None
-    name: str | None = None
-    preview: str | None = None
-    source: str | None = None
     parent_id: str | None = None
     is_active: bool = False
     is_asking: bool = False
@@ -176,19 +167,18 @@ class AppServer:
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
-    async def initialize(self) -> ServerInfo:
-        """Shake hands. Must come first, and once: where others have, it is only made sure that Codex answers."""
+    async def initialize(self) -> Version:
+        """Shake hands, which tells the version. Must come first, and once: where others have, Codex only has to answer."""
         if self._peer.resumed is not None:
             await self._peer.request("thread/loaded/list", timeout=HANDSHAKE_TIMEOUT)
-            return self._server_info(self._peer.resumed.answer)
+            return self._version(self._peer.resumed.answer)
         answer = await self._call("initialize", timeout=HANDSHAKE_TIMEOUT, **handshake())
         self._peer.notify(INITIALIZED)
-        return self._server_info(answer)
+        return self._version(answer)
 
-    def _server_info(self, answer: Mapping[str, Any]) -> ServerInfo:
+    def _version(self, answer: Mapping[str, Any]) -> Version:
         found = _USER_AGENT_VERSION.search(str(answer.get("userAgent", "")))
-        version = Version.parse(found.group(1)) if found else self._binary.version
-        return ServerInfo(version=version, codex_home=_text(answer.get("codexHome")))
+        return Version.parse(found.group(1)) if found else self._binary.version
 
     async def check(self) -> None:
         """Make sure that Codex answers at all. One that does not is given up, and everyone who waits for it is told.
@@ -320,8 +310,8 @@ class AppServer:
         thread_id: str,
         turn: TurnInput,
         *,
-        sandbox_policy: Mapping[str, Any] | None = None,
-        approval_policy: str | None = None,
+        sandbox_policy: Mapping[str, Any] | None,
+        approval_policy: str | None,
         model: str | None = None,
         mode: Mapping[str, Any] | None = None,
         workspace_roots: Sequence[str] | None = None,
@@ -452,7 +442,6 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
     thread_id = _text(raw.get("id"))
     if thread_id is None:
         return None
-    source = raw.get("source")
     known_turns = tuple(rows(raw.get("turns")))
     running = (turn.get("id") for turn in reversed(known_turns) if turn.get("status") == "inProgress")
     return Thread(
@@ -465,10 +454,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         approval_policy=approval_name(raw.get("approvalPolicy")),
         sandbox=sandbox_name(raw.get("sandbox")),
         policy=read_policy(raw),
-        name=_text(raw.get("name")),
-        preview=_text(raw.get("preview")),
-        source=next(iter(source), None) if isinstance(source, dict) else _text(source),
-        parent_id=_parent_id(source),
+        parent_id=_parent_id(raw.get("source")),
         is_active=mapping(raw.get("status")).get("type") == "active",
         is_asking=bool(mapping(raw.get("status")).get("activeFlags")),
         running_turn=_text(next(running, None)),
