@@ -33,6 +33,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from helmsman.base.concurrency import OnceEach
+from helmsman.base.json_values import json_object
 from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.tasks.calls import CallId
 
@@ -483,11 +484,7 @@ async def _read(scope: Scope, receive: Receive) -> tuple[bytes, _Said | None]:
         body = await Request(scope, receive).body()
     except ClientDisconnect:
         return b"", None
-    try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        return body, None
-    return body, said if isinstance(said, dict) else None
+    return body, json_object(body)
 
 
 def _replay_body(body: bytes, receive: Receive | None = None) -> Receive:

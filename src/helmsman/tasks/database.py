@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from helmsman.base.files import file_identity, file_lock
+from helmsman.base.json_values import json_object
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
@@ -373,7 +374,7 @@ def task_of(row: sqlite3.Row) -> Task:
     for name in _TIMES:
         values[name] = None if values[name] is None else from_microseconds(values[name])
     for name in _JSON:
-        values[name] = mapping_of(values[name])
+        values[name] = json_object(values[name])
     values["metadata"] = values["metadata"] or {}
     values["input_required"] = bool(values["input_required"])
     values["result_compacted"] = bool(values["result_compacted"])
@@ -388,12 +389,3 @@ def microseconds(time: datetime) -> int:
 
 def from_microseconds(stored: int) -> datetime:
     return _EPOCH + timedelta(microseconds=stored)
-
-
-def mapping_of(text: str | None) -> dict[str, Any] | None:
-    """A JSON object; None where it is none."""
-    try:
-        value = None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

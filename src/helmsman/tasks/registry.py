@@ -14,6 +14,7 @@ from dataclasses import field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
+from helmsman.base.json_values import json_object
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
@@ -24,7 +25,6 @@ from helmsman.tasks.database import (
     clean,
     columns_of,
     encodable,
-    mapping_of,
     microseconds,
     stored_keys,
     task_of,
@@ -260,7 +260,7 @@ class Registry:
         """What a task did; None where nobody has told, or it has expired."""
         sql = "SELECT content FROM outcomes WHERE task_id = ?"
         row = self._database.read(lambda connection: connection.execute(sql, (encodable(task_id),)).fetchone())
-        return None if row is None else kept(mapping_of(row["content"]) or {})
+        return None if row is None else kept(json_object(row["content"]) or {})
 
     def keep_step(self, task_id: str, name: str, found: object) -> None:
         """Keep what a job has found out in one of its steps. What was kept first stays.
@@ -417,7 +417,7 @@ class Registry:
                 model=row["model"],
                 created_at=datetime.fromtimestamp(row["created_at"] / 1_000_000, UTC),
                 usage=Usage(*(row[name] for name in names)),
-                before=Usage(*(mapping_of(row["more"]) or {}).get(USED_BEFORE, ())),
+                before=Usage(*(json_object(row["more"]) or {}).get(USED_BEFORE, ())),
             )
             for row in rows
         )

@@ -18,7 +18,7 @@ from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
 from helmsman.agents.kept_child import BelowChild, BelowKept, Own, own_kept, told_in
 from helmsman.agents.kept_child import start_kept as start_in_keeper
-from helmsman.base.json_values import mapping, text
+from helmsman.base.json_values import json_object, mapping, text
 from helmsman.base.line_framer import LineFramer
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed
 
@@ -88,13 +88,9 @@ class ClaudePipe(Protocol):
 
 def parsed(line: bytes) -> Mapping[str, Any] | None:
     """A line of JSON; None where it is none."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
+    message = json_object(line)
+    if message is None:
         log.warning("skipped a line of Claude Code that is not a JSON object (%d bytes)", len(line))
-        return None
     return message
 
 

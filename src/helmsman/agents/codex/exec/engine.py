@@ -11,7 +11,6 @@ turn is told, exactly once. Waiting for the process to be gone matters: only the
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import signal
@@ -36,7 +35,7 @@ from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.event_router import EventRouter
 from helmsman.agents.protocol import Begun, Capabilities, Engine, Opened
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.json_values import text
+from helmsman.base.json_values import json_object, text
 from helmsman.base.line_framer import LineFramer
 from helmsman.base.processes import descendants, kill
 from helmsman.base.redaction import redact
@@ -372,11 +371,7 @@ async def _give_prompt(child: Child, prompt: str) -> None:
 
 def _messages(lines: list[bytes]) -> Iterator[Mapping[str, Any]]:
     for line in lines:
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        if isinstance(message, dict):
+        if (message := json_object(line)) is not None:
             yield message
         else:
             log.warning("skipped a line of codex exec that is not a JSON object (%d bytes)", len(line))
