@@ -33,6 +33,7 @@ from helmsman.errors import InvalidInput, WorkspaceTooLarge
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.bundles import digest_of, write_bundle
 from helmsman.worktrees.included_files import pack_included
+from helmsman.worktrees.lifecycle import slug
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -45,7 +46,6 @@ _MOST_CANDIDATES: Final = 60
 _LARGEST_NAMED: Final = 3
 _MOST_BRANCHES: Final = 8
 """So many branches of remotes, the newest, are compared with HEAD."""
-_SLUG_LENGTH: Final = 40
 _SUBMODULE: Final = "160000"
 REFERENCES: Final = {"core.logAllRefUpdates": "false"}
 AUTHOR: Final = {"user.name": "Helmsman", "user.email": "helmsman@localhost", "commit.gpgSign": "false"}
@@ -141,7 +141,7 @@ class Packer:
         inside = directory.resolve().relative_to(git.work_tree.resolve())
         self.workspace = PackedTree(
             id=uuid.uuid4().hex[:12],
-            name=re.sub(r"[^A-Za-z0-9_-]+", "-", git.work_tree.name)[:_SLUG_LENGTH].strip("-") or "repository",
+            name=slug(git.work_tree.name),
             repository=_fingerprint(git),
             object_format=git.text("rev-parse", "--show-object-format"),
             commit=commit,

@@ -16,6 +16,7 @@ import anyio
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
+from helmsman.agents.keeper.owner import KEPT_BYTES
 from helmsman.agents.kept_child import BelowChild, BelowKept, Own, own_kept, told_in
 from helmsman.agents.kept_child import start_kept as start_in_keeper
 from helmsman.base.json_values import json_object, mapping, text
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 START_TIMEOUT: Final = 30.0
-KEPT_BYTES: Final = 4 * 1024 * 1024
-"""So much of a turn is kept for the next owner, and of a longer one its end."""
 _EXIT_GRACE: Final = 2.0
 _GREETING_ID: Final = "helmsman"
 _GREETING: Final = json.dumps(

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.owner import own_child
+from helmsman.agents.keeper.owner import KEPT_BYTES, own_child
 from helmsman.agents.kept_transport import KeptTransport
 from helmsman.base.json_values import json_object
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from helmsman.agents.keeper.owner import Said
     from helmsman.base.jsonrpc import RequestId
 
-KEPT_BYTES: Final = 4 * 1024 * 1024
-"""So much of a turn is kept for the next owner, and of a longer one its end."""
 
 _OF_INTEREST: Final = re.compile(
     rb'"method":"(?:turn/|item/started|item/completed|thread/tokenUsage/updated|serverRequest/resolved|error")|"id":'
