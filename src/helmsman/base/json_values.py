@@ -105,6 +105,11 @@ def iso_time(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat(timespec="seconds")
 
 
+def utc_time(time: datetime | None) -> str | None:
+    """The same as programs of the web write it: `Z` for UTC."""
+    return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def timestamp(value: object) -> datetime | None:
     """A time in the spelling of ISO 8601; one without a zone is in UTC."""
     try:

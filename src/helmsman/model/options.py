@@ -47,6 +47,9 @@ ASKS: Final[Mapping[str, Asks]] = {
 
 ReviewKind = Literal["uncommitted", "base", "commit", "custom"]
 
+LIST_LIMIT: Final = 50
+"""So much is on a page of a list where the caller does not say."""
+
 DEFAULT_AGENT: Final = "codex"
 """Who runs what names no agent; also all that was recorded before there were others."""
 

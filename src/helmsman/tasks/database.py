@@ -47,7 +47,7 @@ _PATIENCE_SECONDS: Final = 20.0
 _RETRY_SECONDS: Final = 0.02
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "Make room on its disk.",
     sqlite3.SQLITE_IOERR: "Make room on its disk, or check the disk.",
@@ -132,7 +132,7 @@ class Database:
                     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
                     if code in _BUSY and time.monotonic() < deadline:
                         time.sleep(random.uniform(0, _RETRY_SECONDS))  # noqa: S311 - only so that not all come back at once
-                    elif code in _DAMAGED and damage is None:
+                    elif code in DAMAGED and damage is None:
                         damage = error
                     else:
                         advice = "Try again in a moment." if code in _BUSY else _ADVICE.get(code, "Check its disk.")

@@ -19,7 +19,7 @@ from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
-from helmsman.model.options import DEFAULT_AGENT
+from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
 from helmsman.tasks.database import (
     Database,
     clean,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from helmsman.tasks.outcome import TaskOutcome
 
 REGISTRY_NAME: Final = "registry.sqlite3"
-LIST_LIMIT: Final = 50
 _MOST: Final = 2**62
 """More than there ever are, and a number that SQLite can take."""
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.child_process import KILL, Child, open_child
+from helmsman.agents.child_process import Child, open_child
 from helmsman.agents.codex.access.confinement import Confinement
 from helmsman.agents.codex.access.policies import asked_sandbox
 from helmsman.agents.codex.binary import CodexBinary, exec_capabilities
@@ -37,7 +37,7 @@ from helmsman.agents.protocol import Begun, Capabilities, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import json_object, text
 from helmsman.base.line_framer import LineFramer
-from helmsman.base.processes import descendants, kill
+from helmsman.base.processes import KILL, descendants, kill
 from helmsman.base.redaction import redact
 from helmsman.errors import (
     EngineLost,
