@@ -214,6 +214,13 @@ class QuestionNotOpen(HelmsmanError):
 
     code = "question_not_open"
 
+    @classmethod
+    def any_more(cls, question_id: str) -> Self:
+        """For an answer that comes too late."""
+        return cls(
+            f"Question {question_id} is not open any more: it was answered, or its turn ended. Look at the status."
+        )
+
 
 class AnswerInvalid(HelmsmanError):
     """The answer does not fit the question; nothing was sent to Codex."""

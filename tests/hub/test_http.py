@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from dataclasses import replace
 from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
@@ -19,11 +20,14 @@ from helmsman.httpd.hello import HttpHello
 from helmsman.httpd.listening import HttpOptions
 from helmsman.hub.control import ask_hub
 from helmsman.testing import say
+from helmsman.testing.hubs import hub_pid
 from mcp import Client, MCPError
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helmsman.testing import ScriptedModel
     from tests.hub.conftest import Place
 
@@ -118,6 +122,34 @@ async def test_a_dashboard_goes_on_when_the_hub_is_restarted_or_stopped(bare_pla
         dashboard.process.send_signal(signal.SIGINT)
         with anyio.fail_after(SECONDS):
             assert await dashboard.process.wait() == ExitCode.INTERRUPTED
+
+
+async def test_a_hub_that_served_a_dashboard_stays_as_long_as_the_settings_say(bare_place: Place) -> None:
+    place = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "0"})
+    async with Dashboard(place.env, place.directory).started("--no-open", "--json") as dashboard:
+        with anyio.fail_after(SECONDS):
+            await dashboard.stdout.receive_until(b"\n", 10_000)
+        dashboard.process.send_signal(signal.SIGINT)
+    with anyio.fail_after(SECONDS):
+        while hub_pid(place.state_dir) is not None:
+            await anyio.sleep(0.01)
+
+
+async def test_a_dashboard_whose_settings_want_no_hub_any_more_serves_itself_once_its_hub_is_gone(
+    bare_place: Place, tmp_path: Path
+) -> None:
+    async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:
+        with anyio.fail_after(SECONDS):
+            shown = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
+        config = tmp_path / "home" / ".config" / "helmsman"
+        config.mkdir(parents=True)
+        (config / "helmsman.toml").write_text("detach = false\n")
+        await bare_place.kill_hub()
+        with anyio.fail_after(SECONDS):
+            again = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
+        assert again["address"] == shown["address"]
+        assert not (ask_hub(bare_place.state_dir, "status") or {}).get("doors")
+        dashboard.process.send_signal(signal.SIGINT)
 
 
 async def test_what_a_client_started_shows_in_the_dashboard_of_the_same_hub(place: Place, model: ScriptedModel) -> None:

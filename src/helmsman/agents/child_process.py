@@ -10,7 +10,6 @@ process behind.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import signal
 import subprocess
@@ -22,7 +21,8 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from helmsman.base.processes import CHILD_MARK, kill, with_variable
+from helmsman.agents.keeper.log import COLOURS
+from helmsman.base.processes import CHILD_MARK, KILL, kill, with_variable
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import for_others, umask_in
 from helmsman.errors import EngineStartFailed
@@ -46,7 +46,6 @@ _SWEEP_SECONDS: Final = 5.0
 _SWEEP_POLL: Final = 0.02
 
 STDERR_TAIL_BYTES: Final = 32 * 1024
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class Child:
@@ -80,7 +79,7 @@ class Child:
     @property
     def stderr_tail(self) -> str:
         """The end of what it wrote to standard error, without colours and secrets. For people, never for decisions."""
-        return redact(_ANSI.sub("", self._stderr.decode("utf-8", "replace")).strip())
+        return redact(COLOURS.sub("", self._stderr.decode("utf-8", "replace")).strip())
 
     async def wait(self) -> int:
         return await self._process.wait()
@@ -131,9 +130,6 @@ class Child:
             while left := await anyio.to_thread.run_sync(with_variable, MARK, self.mark):
                 kill(left)
                 await anyio.sleep(_SWEEP_POLL)
-
-
-KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
 @asynccontextmanager

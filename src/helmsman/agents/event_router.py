@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from helmsman.agents.protocol import Engine
+from helmsman.errors import EngineLost
 from helmsman.model.events import EngineGone, Event, Failure
 
 if TYPE_CHECKING:
@@ -97,3 +99,27 @@ class EventRouter:
             sink(event)
         except Exception:  # one session's trouble must not stop the reader that serves them all
             log.exception("a sink failed on %s of session %s", type(event).__name__, event.session_id)
+
+
+class RoutedEngine(Engine):
+    """An engine whose events go through a router of its own."""
+
+    def __init__(self) -> None:
+        self._router = EventRouter()
+
+    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
+        self._check()
+        self._router.attach(session_id, sink)
+
+    def detach(self, session_id: str) -> None:
+        self._router.detach(session_id)
+
+    def _check(self) -> None:
+        """Refuse what is asked of an engine that is lost."""
+        if (lost := self.lost) is not None:
+            raise lost.again()
+
+
+def engine_closed() -> EngineLost:
+    """Why an engine is lost that was closed."""
+    return EngineLost("The engine was closed. Open another one; sessions continue from disk.")

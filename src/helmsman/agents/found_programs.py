@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.json_values import mapping, optional_text
+from helmsman.base.json_values import json_object_in, optional_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,10 +19,7 @@ def packaged_version(path: str) -> str | None:
     """The version of a program that npm has installed, by its package; None of any other."""
     program = Path(os.path.realpath(path))
     for place in (*program.parents,)[:_LEVELS]:
-        try:
-            package = mapping(json.loads((place / "package.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            continue
+        package = json_object_in(place / "package.json") or {}
         if (version := optional_text(package.get("version"))) is not None:
             return version
     return None

@@ -6,12 +6,12 @@ import os
 import secrets
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio.to_thread
 
 from helmsman.agents.protocol import Agent
-from helmsman.errors import EngineLost
+from helmsman.errors import ClientAway, EngineLost
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Engine
     from helmsman.settings import Settings
+
+MeansT = TypeVar("MeansT")
+
+
+def brought(means: MeansT | None) -> MeansT:
+    """What the processes of an engine are started with, which an engine that was found has only of a client.
+
+    Raises:
+        ClientAway: None has come.
+    """
+    if means is None:
+        raise ClientAway(
+            "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
+        )
+    return means
 
 
 class KeptAgent(Agent):

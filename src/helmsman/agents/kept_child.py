@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.child_process import KILL
 from helmsman.agents.child_process import MARK as CHILD_MARK
 from helmsman.agents.keeper.below import MARK as KEPT_MARK
 from helmsman.agents.keeper.owner import own_child
@@ -17,7 +16,7 @@ from helmsman.agents.keeper.places import forget, private_directory, socket_path
 from helmsman.agents.keeper.starting import start_keeper
 from helmsman.agents.kept_records import KEPT, read_record
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.base.processes import Process, descendants, kill, started_before, started_now, with_variable
+from helmsman.base.processes import KILL, Process, descendants, kill, started_before, started_now, with_variable
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from helmsman.agents.keeper.places import is_attached, mark_needed, read_content
 from helmsman.agents.keeper.process import WAKE
 from helmsman.agents.keeper.starting import read_processes, send_signal, stop_kept
 from helmsman.base.files import replace_file
+from helmsman.base.json_values import json_object_in
 from helmsman.base.surroundings import UMASK
 from helmsman.errors import EngineLost
 
@@ -93,11 +94,7 @@ class KeptRecord:
 
     def notes(self) -> dict[str, Any]:
         """What its owners have noted for the next one."""
-        try:
-            notes = json.loads((self.directory / _NOTES).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return notes if isinstance(notes, dict) else {}
+        return json_object_in(self.directory / _NOTES) or {}
 
     def note(self, **notes: Any) -> None:
         """Note something for the next owner. Not durable: it is of no use once the machine has restarted."""

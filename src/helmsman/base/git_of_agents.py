@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.git import settings_around
-from helmsman.base.git_view import REFUSED_FILTER, REPOSITORYS, USERS
+from helmsman.base.git_view import FILTER, REFUSED_FILTER, REPOSITORYS, USERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +26,6 @@ _ALWAYS: Final = {
     "safe.bareRepository": "explicit",  # a directory that looks like a git directory may be files of the tree
 }
 """Also for the repositories that it comes upon later."""
-_FILTER: Final = re.compile(r"filter\.(?P<name>.+)\.[^.]+\Z", re.DOTALL)
 _SHOWING: Final = re.compile(r"(diff\..+\.textconv|core\.pager|pager\..+)\Z", re.DOTALL)
 """Programs that only show what is there: it is shown as it is."""
 _PROGRAM: Final = re.compile(
@@ -65,7 +64,7 @@ def _instead(settings: Iterable[Setting]) -> dict[str, str]:
         if setting.scope in USERS:
             own[setting.key] = setting.value or ""
         elif setting.scope in REPOSITORYS:
-            if found := _FILTER.match(setting.key):
+            if found := FILTER.match(setting.key):
                 # One that is required and fails: without it files would silently get other content.
                 named |= {f"filter.{found['name']}.{key}": value for key, value in REFUSED_FILTER.items()}
                 named[f"filter.{found['name']}.process"] = ""

@@ -51,7 +51,7 @@ _DATA_WITH_NAMES: Final = re.compile(
     )\Z""",
     re.VERBOSE | re.DOTALL,
 )
-_FILTER: Final = re.compile(r"filter\.(?P<name>.+)\.[^.]+\Z", re.DOTALL)
+FILTER: Final = re.compile(r"filter\.(?P<name>.+)\.[^.]+\Z", re.DOTALL)
 _MERGE_DRIVER: Final = re.compile(r"merge\.(?P<name>.+)\.driver\Z", re.DOTALL)
 
 REFUSED_FILTER: Final = {"clean": "", "smudge": "", "required": "true"}
@@ -114,7 +114,7 @@ def view_of(git_dir: Path, common_dir: Path, settings: Iterable[Setting], place:
 
 def _configuration(settings: list[Setting]) -> tuple[str, frozenset[str]]:
     """The text of a configuration with what is data, and the names of the filters that are not run."""
-    named = [(setting, _FILTER.match(setting.key)) for setting in settings]
+    named = [(setting, FILTER.match(setting.key)) for setting in settings]
     users_filters = {found["name"] for setting, found in named if found and setting.scope in USERS}
     own_filters = {found["name"] for setting, found in named if found and setting.scope in REPOSITORYS} - users_filters
     lines: list[str] = []

@@ -3,6 +3,7 @@ we write leaves out what is not known."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 NO_FIELDS: Final[Mapping[str, Any]] = {}
 _ABSURD: Final = 1e9
@@ -63,6 +65,23 @@ def texts(value: object) -> list[str]:
     return [entry for entry in sequence(value) if isinstance(entry, str)]
 
 
+def json_object(data: str | bytes | None) -> dict[str, Any] | None:
+    """The JSON object that this is; None of anything else, also of one that is nested too deeply to be read."""
+    try:
+        value = None if data is None else json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def json_object_in(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is no such file, or anything else in it."""
+    try:
+        return json_object(path.read_bytes())
+    except OSError:
+        return None
+
+
 @lru_cache(maxsize=512)
 def snake_case(name: str) -> str:
     """`contextWindowExceeded` → `context_window_exceeded`; names already in snake case stay."""
@@ -84,6 +103,11 @@ def present(fields: Mapping[str, Any]) -> dict[str, Any]:
 def iso_time(time: datetime | None) -> str | None:
     """A time, to the second, as we write it."""
     return None if time is None else time.isoformat(timespec="seconds")
+
+
+def utc_time(time: datetime | None) -> str | None:
+    """The same as programs of the web write it: `Z` for UTC."""
+    return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def timestamp(value: object) -> datetime | None:

@@ -44,7 +44,8 @@ _LOCK_SECONDS: Final = 150
 """More than the longest that one git may take."""
 _NAMED_FILES: Final = 10
 """So many files are named in a message; `details` has all of them."""
-_SUBMODULE_MODE: Final = "160000"
+SUBMODULE: Final = "160000"
+"""The mode of a submodule in a tree."""
 _ANY: Final = range(256)
 _JOURNAL: Final = "writing-"
 _NOT_PUT_BACK: Final = "not-put-back-"
@@ -235,7 +236,7 @@ def _changes(git: Git, before: str, after: str) -> list[_Change]:
 
 def _change(about: str, path: str) -> _Change:
     old_mode, new_mode, *_ = about.removeprefix(":").split(" ")
-    return _Change(path, new_mode.strip("0") == "", _SUBMODULE_MODE in (old_mode, new_mode))
+    return _Change(path, new_mode.strip("0") == "", SUBMODULE in (old_mode, new_mode))
 
 
 def refuse_repositories(paths: Iterable[str]) -> None:

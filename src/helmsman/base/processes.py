@@ -28,7 +28,7 @@ CHILD_MARK: Final = "HELMSMAN_CHILD"
 
 _PS_SECONDS: Final = 5.0
 _READ_BYTES: Final = 64 * 1024
-_KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 _TICKS: Final = 0 if sys.platform == "win32" else os.sysconf("SC_CLK_TCK")
 _ENDED_STATES: Final = ("Z", "X", "x")
 """A process that has ended and waits for its parent to notice still has a pid, and does nothing any more."""
@@ -130,7 +130,7 @@ def kill(processes: Collection[Process]) -> frozenset[Process]:
     left = frozenset(process for process, _ in _running() if process in processes) if processes else frozenset()
     for process in left:
         with suppress(OSError):
-            os.kill(process.pid, _KILL)
+            os.kill(process.pid, KILL)
     return left
 
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _REGISTERED: Final = 1000
 """So many of the newest tasks in the cloud are known again in its listing."""
-_CANDIDATES: Final = 50
+CANDIDATES: Final = 50
 """So many of the newest tasks may be meant by a request that names none by its id."""
 
 
@@ -89,7 +89,7 @@ class Tasks:
         origin: TaskOrigin | None = None,
         agent: str | None = None,
         directory: str | Path | None = None,
-        limit: int = _CANDIDATES,
+        limit: int = CANDIDATES,
         cursor: str | None = None,
     ) -> tuple[list[Task], str | None]:
         """Tasks, newest first, and the cursor of the next page. Local ones as they truly are; the cloud is not asked."""

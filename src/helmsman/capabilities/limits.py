@@ -34,7 +34,7 @@ _UNKNOWN: Final = timedelta(hours=1)
 _SHORTEST: Final = timedelta(minutes=1)
 """What is waited for a limit that, by the agent's own word, is there again, and was reached."""
 ANSWERED_WITHIN: Final = timedelta(hours=24)
-"""So long the question waits: nobody may be there when a limit is reached at night."""
+"""So long a question waits where nobody may be there: when a limit is reached at night, or a scheduled run asks."""
 
 
 def waits_until(moment: datetime) -> str:

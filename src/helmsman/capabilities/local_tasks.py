@@ -41,7 +41,6 @@ _NOT_RUNNING: Final = "nothing: it was not running any more"
 _NOT_BEGUN: Final = "nothing: it had not begun"
 _NOT_AT_WORK: Final = "nothing: it was waiting for its usage limit"
 _TAKEN_BACK: Final = "It was cancelled before it began."
-_STOPPED: Final = "It was cancelled."
 _GIVEN_UP: Final = "It was cancelled while it waited for its usage limit."
 
 
@@ -248,7 +247,7 @@ class LocalTasks:
             await anyio.sleep(_START_SECONDS)  # for another door, or for one that is gone
             task = await self.now(task)
         if (job := self._helm.ledger.jobs.get(task.id)) is not None:
-            job.cancel_reason = _cancelled(reason) if reason else _STOPPED
+            job.cancel_reason = cancelled(reason)
             job.scope.cancel()
             await job.ended.wait()
             return await self.now(task), f"the job and its {len(job.sessions)} session(s)"
@@ -258,13 +257,13 @@ class LocalTasks:
             queued = self._dequeue(task) or await self._take_back(task)
             if queued is not None:
                 if reason:
-                    self._helm.ledger.update(task.id, {"note": _cancelled(reason), "metadata": {CANCEL_REASON: reason}})
+                    self._helm.ledger.update(task.id, {"note": cancelled(reason), "metadata": {CANCEL_REASON: reason}})
                 return await self.now(task), queued
             if not task.is_running:
                 return task, _NOT_RUNNING
             raise TaskNotOurs(f"Task {task.id} is run by {task.runner}. Stop it there.")
         if reason:
-            self._helm.ledger.explain(session.id, if_stopped=_cancelled(reason))
+            self._helm.ledger.explain(session.id, if_stopped=cancelled(reason))
         commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)
         await self._helm.interrupt(session.id)
         task = await self.now(task)
@@ -297,8 +296,9 @@ class LocalTasks:
         return _NOT_AT_WORK if begun else _NOT_BEGUN
 
 
-def _cancelled(reason: str) -> str:
-    return f"It was cancelled: {reason}"
+def cancelled(reason: str | None) -> str:
+    """What is noted on a task that was cancelled."""
+    return f"It was cancelled: {reason}" if reason else "It was cancelled."
 
 
 def _is_running(command: CommandExecution) -> bool:

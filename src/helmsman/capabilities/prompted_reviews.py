@@ -5,12 +5,11 @@ Nothing is made of an answer that is not what was asked for.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import Finding, ReviewReport
-from helmsman.base.json_values import fraction, mapping, sequence
+from helmsman.base.json_values import fraction, json_object, mapping, sequence
 from helmsman.errors import ReviewUnreadable
 from helmsman.model.unified_diff import read_diff
 
@@ -90,11 +89,7 @@ def _object_in(said: str) -> Mapping[str, Any] | None:
     """The one JSON object that an answer is, bare or as the only fenced block."""
     fenced = _FENCED.findall(said)
     for text in (said, *(fenced if len(fenced) == 1 else ())):
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, dict):
+        if (found := json_object(text)) is not None:
             return found
     return None
 

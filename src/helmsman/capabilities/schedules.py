@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Unpack, get_args
 
 from helmsman.base.files import is_inside, refuse_outside
+from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.errors import InvalidInput, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
 from helmsman.model.options import TurnLimits
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
 
-ANSWERED_WITHIN: Final = timedelta(hours=24)
-"""So long a question of a run waits for a person."""
 _RUNS_SHOWN: Final = 20
 
 

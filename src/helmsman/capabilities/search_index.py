@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.settings import ensure_state_dir
+from helmsman.tasks.database import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +28,6 @@ _SCHEMA: Final = """
     CREATE VIRTUAL TABLE transcript USING fts5 (about, text, tokenize = "unicode61 remove_diacritics 2");
 """
 _BUSY_SECONDS: Final = 5.0
-_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _SECURE_DELETE_SINCE: Final = (3, 42)
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 """Scripts without blanks between words. Each character is a word of the index, and what somebody looks for a phrase."""
@@ -108,7 +108,7 @@ class SearchIndex:
         try:
             connection = self._connect()
         except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode not in _DAMAGED:
+            if error.sqlite_errorcode not in DAMAGED:
                 raise
             self._remove()
             connection = self._connect()
@@ -117,7 +117,7 @@ class SearchIndex:
                 with connection:
                     yield connection
             except sqlite3.DatabaseError as error:
-                if error.sqlite_errorcode in _DAMAGED:
+                if error.sqlite_errorcode in DAMAGED:
                     self._remove()  # whoever asks next builds it anew
                 raise
 

@@ -6,12 +6,12 @@ is the one that was placed, and what became of it is looked at anew.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
 from helmsman.errors import InvalidInput, WorkspaceTooLarge
-from helmsman.worktrees.packing import Limits, Parts
+from helmsman.worktrees.packing import PIECE, Limits, Parts
 from helmsman.worktrees.placing import (
     arriving,
     known_commits,
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from helmsman.steering.core import Steering
     from helmsman.worktrees.packing import PackedTree
     from helmsman.worktrees.placing import Placed, Result
-
-PIECE: Final = 256 * 1024
-"""So much travels at once."""
 
 
 class Workspaces:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Body = Callable[..., int | None]
+    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 CommandT = TypeVar("CommandT", bound=click.Command)
 
@@ -80,6 +81,15 @@ def cli_group(name: str, short_help: str, *examples: str) -> Callable[[Body], cl
         declared = click.group(name, invoke_without_command=True, short_help=short_help, epilog=_epilog(examples))
         group = declared(list_or_pass_on)
         return _with_json(group)
+
+    return declare
+
+
+def with_options(*options: Decorator) -> Decorator:
+    """Give a command these options, which its help lists in this order."""
+
+    def declare(command: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.reduce(lambda declared, option: option(declared), reversed(options), command)
 
     return declare
 

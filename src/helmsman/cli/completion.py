@@ -6,6 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from helmsman.cli.command import cli_command
+from helmsman.cli.thin import COMPLETION
 
 _PLACES = {
     "bash": 'eval "$(helmsman completion bash)" in ~/.bashrc',
@@ -20,4 +21,4 @@ def command(shell: str) -> None:
     """Print the script that lets SHELL complete commands, options, session ids, task ids and aliases."""
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(click.get_current_context().find_root().command, {}, "helmsman", "_HELMSMAN_COMPLETE").source())
+    click.echo(kind(click.get_current_context().find_root().command, {}, "helmsman", COMPLETION).source())

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HandlerT = TypeVar("HandlerT", bound="logging.Handler")
 
 COMMAND_LOG: Final = "%(levelname)s %(name)s: %(message)s"
+PROCESS_LOG: Final = f"%(asctime)s {COMMAND_LOG}"
+"""Of a process that goes on for long: the hub, a worker."""
 _LOG_WIDTH: Final = 100
 """How wide lines may be where there is no terminal to ask."""
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from helmsman.cli.command import with_options
 
+if TYPE_CHECKING:
+    from helmsman.cli.command import Decorator
     from helmsman.httpd.listening import HttpOptions
 
 
-def listening_options(callers: str, *, before: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def listening_options(callers: str, *, before: str = "") -> Decorator:
     """Options for `http_options`, where `callers` call the server; `before` stands before what the help says of each."""
 
     def text(words: str) -> str:
         return before + words if before else words[0].upper() + words[1:]
 
-    options = (
+    return with_options(
         click.option("--host", default="127.0.0.1", show_default=True, help=text("the interface to listen on.")),
         click.option(
             "--allow-host", metavar="NAME", multiple=True, help=text(f"another host name that {callers} may use.")
@@ -30,13 +31,6 @@ def listening_options(callers: str, *, before: str = "") -> Callable[[Callable[.
         click.option("--tls-key", metavar="FILE", help=text("the certificate's key.")),
         click.option("--allow-plain-http", is_flag=True, help=text("listen on another interface without TLS anyway.")),
     )
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 def http_options(

@@ -37,6 +37,7 @@ from helmsman.cli.thin import CALLED, COMPLETION
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, environment_in, in_hex, text_in
 from helmsman.hub.hosts import is_name
+from helmsman.hub.process import NotServed
 from helmsman.service import Helmsman
 from helmsman.settings import Settings, load_settings
 from helmsman.tasks.calls import ELSEWHERE, AnsweredBefore, CallId, CallLog, call_key
@@ -107,10 +108,6 @@ class _Hello:
         return CallId(self.id, _ONLY_CALL, process)
 
 
-class _NotServed(Exception):
-    """What a process is told instead of being served."""
-
-
 class _DoorGone(Exception):
     """Nobody reads any more what the command says."""
 
@@ -132,10 +129,9 @@ class CommandDoors:
         """Run a command, until it has ended or its process leaves."""
         hello = _Hello(fields)
         with Whereabouts(hello.environment, hello.directory).entered():
-            try:
-                log_level = _admit(hub, hello, refused)
-            except _NotServed as answer:
-                connection.put(answer.args[0])
+            log_level = _log_level(hub, hello, refused)
+            if isinstance(log_level, bytes):
+                connection.put(log_level)
                 await connection.written()
                 return
             hub.doors[connection] = hello
@@ -148,24 +144,24 @@ class CommandDoors:
                 await command.forget()
 
 
-def _admit(hub: Hub, hello: _Hello, refused: str | None) -> int:
-    """From which level on a command's logs are for its process."""
+def _log_level(hub: Hub, hello: _Hello, refused: str | None) -> int | bytes:
+    """From which level on a command's logs are for its process; what that is told instead where it is not served."""
     if refused is not None:
-        raise _NotServed(b"r\t" + in_hex(refused))
+        return b"r\t" + in_hex(refused)
     try:
         settings = load_settings()
     except HelmsmanError:
         return logging.ERROR  # the command itself says what is wrong, if it needs them
     wanted = logs_wanted(settings)
     zones = {environment.get("TZ") for environment in (hello.environment, os.environ)}
-    if hello.is_elsewhere:
-        if not settings.detach:
-            raise _NotServed(b"r\t" + in_hex("its settings want no hub (detach)"))
-    elif not settings.detach or len(zones) > 1 or (wanted and settings.log_level == "debug"):
-        raise _NotServed(b"s")  # a process has one time zone, and one level of logs
-    hub.idle = settings.hub_idle
-    if settings.state_dir.resolve() != hub.state_dir.resolve():
-        raise _NotServed(b"g\t" + in_hex(str(settings.state_dir)))
+    if not hello.is_elsewhere and (len(zones) > 1 or (wanted and settings.log_level == "debug")):
+        return b"s"  # a process has one time zone, and one level of logs
+    try:
+        hub.admit(settings)
+    except NotServed as error:
+        if error.go_to is not None:
+            return b"g\t" + in_hex(str(error.go_to))
+        return b"r\t" + in_hex(error.why) if hello.is_elsewhere else b"s"
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if wanted else logging.ERROR
 
 

@@ -54,7 +54,7 @@ async def _run(state: str) -> None:
     from pathlib import Path
 
     from helmsman.agents.registry import Owner
-    from helmsman.cli.consoles import log_to_stderr
+    from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr
     from helmsman.cli.thin import PROTOCOL as COMMAND
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
@@ -71,7 +71,7 @@ async def _run(state: str) -> None:
     from helmsman.tasks.database import Fence, newest_epoch
     from helmsman.tasks.registry import REGISTRY_NAME
 
-    log_to_stderr("%(asctime)s %(levelname)s %(name)s: %(message)s", "info")
+    log_to_stderr(PROCESS_LOG, "info")
     state_dir = Path(state)
 
     def keepers() -> Collection[Process]:

@@ -16,6 +16,7 @@ import click
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
+from helmsman.cli.command import with_options
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -46,7 +47,7 @@ _STOP_SECONDS: Final = 40.0
 _LEAVE_SECONDS: Final = 3.0
 _NOT_VERIFIED: Final = "not_verified"
 
-_OPTIONS: Final = (
+outcome_options: Final = with_options(
     click.argument("request"),
     click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
     click.option(
@@ -84,13 +85,7 @@ _OPTIONS: Final = (
     click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
     click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer."),
 )
-
-
-def outcome_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all that an outcome takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""All that an outcome takes."""
 
 
 def run_outcome(

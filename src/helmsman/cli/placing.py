@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 
 import click
 
+from helmsman.cli.command import with_options
 from helmsman.model.options import OnMachineLoss, Placement
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_OPTIONS: Final = (
+placement_options: Final = with_options(
     click.option("--machine", metavar="NAME", help="Fleet: the machine that is to do it."),
     click.option(
         "--label", "labels", metavar="LABEL", multiple=True, help="Fleet: a label its machine must have. Repeatable."
@@ -31,13 +29,6 @@ _OPTIONS: Final = (
     ),
     click.option("--in-place", is_flag=True, help="Fleet: work in the directory of this path there, and copy nothing."),
 )
-
-
-def placement_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these options."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def take_placement(options: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 
 from helmsman.base.config_values import pair
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -68,9 +68,7 @@ STEP_OPTIONS: Final = (
 
 def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -> Callable[..., Any]:
     """Give a command a prompt and these options."""
-    for option in reversed(STEP_OPTIONS):
-        command = option(command)
-    return click.argument("prompt", required=prompt_required)(command)
+    return with_options(click.argument("prompt", required=prompt_required), *STEP_OPTIONS)(command)
 
 
 @cli_command(

@@ -30,7 +30,10 @@ import sys
 
 from helmsman._version import __version__
 from helmsman.hub.launch import (
+    GAVE_UP,
+    MAY_BE_DONE,
     OF_TERMINAL,
+    TRIES,
     HubFailed,
     NoHub,
     Way,
@@ -73,8 +76,6 @@ _OF_SESSION = frozenset(
     )
 )
 """What is done with one session, which is named first."""
-_TRIES = 3
-"""So many hubs may end while they work on a command. Then it is the command that ends them."""
 _SILENT = 5
 """So many may end without a word. Then hubs know nothing of commands, or do not live."""
 _WELCOME_SECONDS = 15.0
@@ -290,7 +291,7 @@ class _Command:
 
     def run(self) -> int:
         ended: set[str] = set()
-        while len(ended) < _TRIES:
+        while len(ended) < TRIES:
             hub = self._welcomed()
             code = self._show(hub)
             hub.close()
@@ -298,13 +299,12 @@ class _Command:
                 return code
             ended.add(self._epoch)  # once for a hub: of one on another machine it may be the line that broke
             if self._has_shown:
-                return self._give_up("The hub ended in the middle of its answer.")
-        return self._give_up("Three hubs ended while they worked on this, so it is not tried again.")
+                return self._give_up(f"The hub ended in the middle of its answer. {MAY_BE_DONE}")
+        return self._give_up(GAVE_UP)
 
     def _give_up(self, why: str) -> int:
         if not self._completing:
-            more = "It may have been done: look before you repeat it. The hub's log says more (helmsman hub log)."
-            _write(2, f"Error: {why} {more}\n".encode())
+            _write(2, f"Error: {why}\n".encode())
         return _FAILED
 
     def _welcomed(self) -> _Hub:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import log_to_stderr
+from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.fleet import fleet_url, with_fleet
 
@@ -27,7 +27,6 @@ _LEAVE_SECONDS: Final = 20
 """How long everything may take to end in order."""
 _DIE_SECONDS: Final = 5
 """How long it may take to end where others have the work already."""
-_LOG: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @cli_command(
@@ -69,7 +68,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
     state_dir = load_settings().state_dir / DIRECTORY
     settings = load_settings({"state_dir": state_dir / "service", "max_sessions": capacity, "detach": True})
     settings = replace(settings, fleet_url=None)  # what is done here is done by this machine
-    log_to_stderr(_LOG, settings.log_level)
+    log_to_stderr(PROCESS_LOG, settings.log_level)
     name = name or re.sub(r"[^a-z0-9._-]", "-", platform.node().lower())[:40] or "machine"
     options = WorkerOptions(
         url=url,
@@ -88,7 +87,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
 async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> int:
     from helmsman.agents.registry import Owner
     from helmsman.base.concurrency import background_tasks
-    from helmsman.capabilities.schedules import ANSWERED_WITHIN
+    from helmsman.capabilities.limits import ANSWERED_WITHIN
     from helmsman.cli.signals import exit_after, handle_signals
     from helmsman.fleet.lease import DeclaredDead
     from helmsman.fleet.worker import DECLARED_DEAD, Worker

@@ -4,7 +4,6 @@ is begun again, and with which words.
 
 from __future__ import annotations
 
-import math
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
@@ -51,16 +50,13 @@ def moved_words(prompt: str) -> str:
 
 def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
     """For the metadata of a task: how long its turns may be silent. Nothing where that is for its machine to say."""
-    if limits is None:
-        return {}
-    seconds = (limits.first_event, limits.inactivity)
-    return {_SILENCE: [None if math.isinf(one) else one for one in seconds]}
+    return {} if limits is None else {_SILENCE: limits.silence}
 
 
 def silence_of(metadata: Mapping[str, Any]) -> TurnLimits | None:
     """The limits that were kept."""
     kept = metadata.get(_SILENCE)
-    return None if kept is None else TurnLimits.of(*(float(seconds or 0) for seconds in kept))
+    return None if kept is None else TurnLimits.kept(kept)
 
 
 def was_cut(row: DictRow) -> bool:

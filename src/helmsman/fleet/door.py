@@ -30,7 +30,7 @@ from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, session_options, turn_input
-from helmsman.model.options import Placement
+from helmsman.model.options import LIST_LIMIT, Placement
 from helmsman.service import Helmsman
 from helmsman.steering.opening import image_roots
 from helmsman.tasks.calls import call_key
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from helmsman.steering.shared import OpenFleet, Shared
     from helmsman.tasks.model import Task
 
-_LIST_LIMIT: Final = 50
 _EVENTS: Final = 1000
 
 
@@ -390,7 +389,7 @@ class FleetDoor:
         *,
         directory: PathLike | None = None,
         query: str | None = None,
-        limit: int = _LIST_LIMIT,
+        limit: int = LIST_LIMIT,
         cursor: str | None = None,
         include_archived: bool = False,
         agent: str | None = None,

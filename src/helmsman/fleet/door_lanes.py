@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from helmsman.agents.protocol import SessionInfo
+from helmsman.base.json_values import json_object
 from helmsman.errors import InvalidInput
 from helmsman.fleet.rows import task_of
 from helmsman.tasks.spec import TurnSpec
@@ -209,11 +210,9 @@ async def merged(
     """One page of what several have, newest first, and the cursor of the next: that of each which has more."""
     begin: dict[str, str | None] = dict.fromkeys(sources)
     if cursor is not None:
-        try:
-            given = json.loads(cursor)
-            begin = {name: given[name] for name in sources if name in given}
-        except (ValueError, TypeError):
-            raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before.") from None
+        if (given := json_object(cursor)) is None:
+            raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before.")
+        begin = {name: given[name] for name in sources if name in given}
     pages = {name: await sources[name](limit, at) for name, at in begin.items()}
     every = [(name, one) for name, (page, _) in pages.items() for one in page]
     shown = sorted(every, key=lambda named: age(named[1]), reverse=True)[:limit]

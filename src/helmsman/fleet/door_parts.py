@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.capabilities import Extras
-from helmsman.capabilities.all_tasks import TaskResults, Tasks
+from helmsman.capabilities.all_tasks import CANDIDATES, TaskResults, Tasks
 from helmsman.capabilities.budgets import Budgets
 from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
 from helmsman.capabilities.local_tasks import LocalTasks
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CANDIDATES: Final = 50
 _SHOWN_TASKS, _SHOWN_CHARS = 100, 120
 """Of what runs and waits, for the page of machines."""
 
@@ -128,7 +127,7 @@ class FleetTasks(Tasks):
         origin: TaskOrigin | None = None,
         agent: str | None = None,
         directory: str | Path | None = None,
-        limit: int = _CANDIDATES,
+        limit: int = CANDIDATES,
         cursor: str | None = None,
     ) -> tuple[list[Task], str | None]:
         place = None if directory is None else str(directory)

@@ -24,7 +24,6 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.files import create_once
-from helmsman.base.redaction import redact
 from helmsman.base.values import decoded
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.fleet.door_lanes import as_doors_see
@@ -33,7 +32,7 @@ from helmsman.notices.config import ON_THE_MACHINE, NotifySettings
 from helmsman.notices.courier import Courier
 from helmsman.notices.news import KINDS, News, left_out_news, limit_news, question_news, task_news
 from helmsman.notices.senders import sender_of
-from helmsman.notices.store import NOT_NEEDED, Delivery
+from helmsman.notices.store import NOT_NEEDED, Delivery, bounded_note
 from helmsman.notices.ways import Sender
 from helmsman.tasks.model import SCHEDULE
 
@@ -58,7 +57,6 @@ _SETTINGS_SECONDS: Final = 30.0
 _LOAD_SECONDS: Final = 5.0
 _MORE_SECONDS: Final = 60.0
 """So much longer than it may take to send it a notice is its sender's."""
-_NOTE_CHARS: Final = 500
 
 
 def place_in(directory: Path) -> str:
@@ -188,21 +186,19 @@ class FleetNotices:
 
     async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
         """What became of it."""
-        await self._one(_FINISH, about=delivery.news.about, status=status, note=_bounded(note))
+        await self._one(_FINISH, about=delivery.news.about, status=status, note=bounded_note(note))
 
     async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None:
         """It is to be sent again, by whoever comes first then. `is_doubtful`: it may have arrived."""
         seconds = max(0.0, (at - self.clock()).total_seconds())
         doubtful = delivery.is_doubtful or is_doubtful
-        await self._one(_AGAIN, about=delivery.news.about, seconds=seconds, note=_bounded(note), is_doubtful=doubtful)
+        await self._one(
+            _AGAIN, about=delivery.news.about, seconds=seconds, note=bounded_note(note), is_doubtful=doubtful
+        )
 
     async def _one(self, sql: Any, **values: Any) -> DictRow | None:
         values |= {"recipient": self._key, "sender": self._sender}
         return await self._database.soon(lambda: self._database.one(sql, values))
-
-
-def _bounded(note: str | None) -> str | None:
-    return None if note is None else redact(note)[:_NOTE_CHARS]
 
 
 def delivery_of(row: DictRow, news: News, now: datetime) -> Delivery:

@@ -18,6 +18,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.values import decoded
+from helmsman.capabilities.local_tasks import cancelled
 from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
     AnswerInvalid,
@@ -80,7 +81,6 @@ _TOO_LARGE_SECONDS: Final = 60.0
 _SHIP_SECONDS: Final = 0.5
 """How often it is looked what is new of its session's transcript."""
 
-CANCELED: Final = "It was cancelled."
 LATE: Final = "Its deadline has passed."
 AGAIN: Final = "again"
 """It has lost its agent, and is to be begun again."""
@@ -201,7 +201,7 @@ class TaskRun:
         """Run its turn; how it has ended, and what it did."""
         row = self._owned.row
         if row["cancel_asked"]:
-            return {"status": "canceled", "note": _cancelled(row["cancel_reason"])}, None
+            return {"status": "canceled", "note": cancelled(row["cancel_reason"])}, None
         if self._owned.epoch > MOST_ATTEMPTS:
             text = f"It was begun {MOST_ATTEMPTS} times, and each time its machine was lost. Look at what it does."
             error = {"code": "machine_lost", "message": text, "retryable": False}
@@ -513,7 +513,7 @@ class TaskRun:
             for message in orders["messages"]:
                 await self._steer(message)
             if self._stopping is None and (orders["cancel_asked"] or orders["is_late"]):
-                self._stopping = _cancelled(orders["cancel_reason"]) if orders["cancel_asked"] else LATE
+                self._stopping = cancelled(orders["cancel_reason"]) if orders["cancel_asked"] else LATE
                 self._own_answered.set()
                 if self._session is not None:
                     self._helm.ledger.explain(self._session.id, if_stopped=self._stopping)
@@ -554,10 +554,6 @@ class TaskRun:
             self._given.discard(question_id)
             refused = error.message
             await self._keep(lambda: self._owned.reopen_question(question_id, refused), "a question")
-
-
-def _cancelled(reason: str | None) -> str:
-    return f"It was cancelled: {reason}" if reason else CANCELED
 
 
 async def run_task(

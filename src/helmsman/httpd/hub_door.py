@@ -24,6 +24,7 @@ from helmsman.httpd.hello import HttpHello
 from helmsman.httpd.lasting_sessions import Kept, LastingSessions
 from helmsman.httpd.listening import MCP_PATH
 from helmsman.httpd.server import serve_http
+from helmsman.hub.process import NotServed
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
 from helmsman.web.login import Logins
@@ -69,6 +70,7 @@ class HttpDoors:
             try:
                 with Whereabouts(hello.environment, Path(hello.directory)).entered():
                     settings = load_settings(hello.flags, hello.environment, Path(hello.directory))
+                    hub.admit(settings)  # they may have changed since the process chose this hub by them
                     async with (
                         Helmsman(settings, env=hello.environment, shared=self._shared) as helm,
                         background_tasks() as tasks,
@@ -78,6 +80,9 @@ class HttpDoors:
                         tasks.start_soon(_serve, helm, hello.options, logins, listener, lasting, ready)
                         while await connection.line() is not None:
                             log.debug("a process that asked for HTTP says something, and has nothing to say")
+            except NotServed as error:
+                answer(refused=error.why)
+                await connection.written()
             except HelmsmanError as error:
                 answer(error=error.message)
                 await connection.written()

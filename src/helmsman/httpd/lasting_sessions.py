@@ -33,6 +33,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from helmsman.base.concurrency import OnceEach
+from helmsman.base.json_values import json_object
+from helmsman.hub.launch import GAVE_UP, TRIES
 from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.tasks.calls import CallId
 
@@ -59,12 +61,6 @@ _MOST_WAITING: Final = 16
 """So much waits for a client that does not read; then whoever has more to say to it waits."""
 _EARLY_SECONDS: Final = 0.01
 """What is answered at once is answered plainly."""
-_TRIES: Final = 3
-"""So many hubs may end while they work on a call. Then it is the call that ends them."""
-_GAVE_UP: Final = (
-    "Three hubs of Helmsman ended while they worked on this call, so it is not tried again. It may have been done: look "
-    "before you repeat it. The hub's log says more (helmsman hub log)."
-)
 
 _Said = dict[str, Any]
 """A message of JSON-RPC."""
@@ -239,9 +235,9 @@ class LastingSessions:
         events = [_event_id(key)]
         if (response := self._responses.get(key)) is None:
             events += [_event(_withdrawn(form)) for form in call["forms"]]
-            if call["taken"] >= _TRIES:
+            if call["taken"] >= TRIES:
                 self._kept.drop([key])
-                error = {"code": INTERNAL_ERROR, "message": _GAVE_UP}
+                error = {"code": INTERNAL_ERROR, "message": GAVE_UP}
                 events.append(_event({"jsonrpc": "2.0", "id": call["said"]["id"], "error": error}))
                 await Response(b"".join(events), media_type="text/event-stream")(scope, receive, send)
                 return
@@ -483,11 +479,7 @@ async def _read(scope: Scope, receive: Receive) -> tuple[bytes, _Said | None]:
         body = await Request(scope, receive).body()
     except ClientDisconnect:
         return b"", None
-    try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        return body, None
-    return body, said if isinstance(said, dict) else None
+    return body, json_object(body)
 
 
 def _replay_body(body: bytes, receive: Receive | None = None) -> Receive:

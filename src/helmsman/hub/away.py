@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -23,7 +23,7 @@ from helmsman.capabilities.changes import AppliedSession, SessionDiff
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import HelmsmanError, InvalidInput, WorkspaceIncomplete, WorkspaceTooLarge, WorktreeError
 from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.packing import Limits, packing
+from helmsman.worktrees.packing import PIECE, Limits, packing
 from helmsman.worktrees.returning import (
     Away,
     apply_result,
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from helmsman.worktrees.placing import Placed, Result
 
 log = logging.getLogger(__name__)
-
-_PIECE: Final = 256 * 1024
 
 
 class AwayWork:
@@ -174,7 +172,7 @@ class AwayWork:
             if path is not None:
                 async with await anyio.open_file(path, "rb") as file:
                     offset = 0
-                    while piece := await file.read(_PIECE):
+                    while piece := await file.read(PIECE):
                         await self._call("put", workspace.id, part, offset, piece)
                         offset += len(piece)
         placed: Placed = await self._call("place", workspace)

@@ -30,6 +30,7 @@ from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError
 from helmsman.hub.hello import BridgeHello, in_hex, text_in
+from helmsman.hub.process import NotServed
 from helmsman.hub.verbs import PAGE, PAGE_CHANGES, PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
@@ -187,10 +188,9 @@ class ProgramDoors:
         with Whereabouts(hello["environment"], Path(hello["directory"])).entered():
             settings = hello["settings"]
             if is_elsewhere:
-                try:
-                    settings = _own_settings(hub)
-                except _NotServed as answer:
-                    connection.put(json.dumps(answer.args[0]).encode())
+                settings = _own_settings(hub)
+                if isinstance(settings, dict):
+                    connection.put(json.dumps(settings).encode())
                     await connection.written()
                     return
             hub.idle = settings.hub_idle
@@ -203,20 +203,15 @@ class ProgramDoors:
                 await program.serve()
 
 
-class _NotServed(Exception):
-    """What a program is told instead of being served."""
-
-
-def _own_settings(hub: Hub) -> Settings:
-    """The settings of this machine, for a program on another one."""
+def _own_settings(hub: Hub) -> Settings | dict[str, str]:
+    """The settings of this machine, for a program on another one; what it is told instead where it is not served."""
     try:
         settings = load_settings()
+        hub.admit(settings)
     except HelmsmanError as error:
-        raise _NotServed({"refused": error.message}) from error
-    if not settings.detach:
-        raise _NotServed({"refused": "its settings want no hub (detach)"})
-    if settings.state_dir.resolve() != hub.state_dir.resolve():
-        raise _NotServed({"goTo": in_hex(str(settings.state_dir)).decode()})
+        return {"refused": error.message}
+    except NotServed as error:
+        return {"refused": error.why} if error.go_to is None else {"goTo": in_hex(str(error.go_to)).decode()}
     return settings
 
 

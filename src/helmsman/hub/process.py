@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.base.processes import Process
+    from helmsman.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,15 @@ class OpenDoor(Protocol):
 
 Serve: TypeAlias = "Callable[[Hub, Connection, list[str], str | None], Awaitable[None]]"
 """Serves a connection that began with these fields, to its end; the text says why it is refused, if it is."""
+
+
+class NotServed(Exception):
+    """Why a process is not served; `go_to` is the state directory whose hub would serve it, where there is one."""
+
+    def __init__(self, why: str, go_to: Path | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.go_to = go_to
 
 
 class Hub:
@@ -132,6 +142,18 @@ class Hub:
             self._connected -= 1
             self._used_at = time.monotonic()
             self._left.set()
+
+    def admit(self, settings: Settings) -> None:
+        """Take on the settings of a process that has connected.
+
+        Raises:
+            NotServed: They want no hub, or another one.
+        """
+        if not settings.detach:
+            raise NotServed("its settings want no hub (detach)")
+        self.idle = settings.hub_idle
+        if settings.state_dir.resolve() != self.state_dir.resolve():
+            raise NotServed(f"its settings want the hub of {settings.state_dir}", settings.state_dir)
 
     def end(self, word: bytes, reason: str, *, is_orderly: bool = True) -> NoReturn:
         """Be gone."""

@@ -33,6 +33,7 @@ from helmsman.base.shown_text import visible
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError
 from helmsman.hub.hello import environment_in, in_hex, text_in, texts_in
+from helmsman.hub.process import NotServed
 from helmsman.mcp.current_call import ATTACH, NumberedCall, current_call, current_form
 from helmsman.mcp.pipe import named
 from helmsman.mcp.server import build_server
@@ -93,22 +94,17 @@ def _flags(words: list[str]) -> dict[str, object]:
     return flags | ({"default_config": config} if config else {})
 
 
-class _NotServed(Exception):
-    """What a pipe is told instead of being served."""
-
-
-def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings:
+def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings | bytes:
+    """The settings of a pipe; what it is told instead where it is not served."""
     if refused is not None:
-        raise _NotServed(b"s\t" + in_hex(refused))
+        return b"s\t" + in_hex(refused)
     try:
         settings = load_settings(hello.flags, hello.environment, hello.directory)
+        hub.admit(settings)
     except HelmsmanError as error:
-        raise _NotServed(b"x\t%d\t%b" % (_USAGE, in_hex(f"Error: {visible(error.message)}"))) from error
-    if not settings.detach:
-        raise _NotServed(b"s\t" + in_hex("the settings say that nothing outlives it"))
-    hub.idle = settings.hub_idle
-    if settings.state_dir.resolve() != hub.state_dir.resolve():
-        raise _NotServed(b"g\t" + in_hex(str(settings.state_dir)))
+        return b"x\t%d\t%b" % (_USAGE, in_hex(f"Error: {visible(error.message)}"))
+    except NotServed as error:
+        return b"s\t" + in_hex(error.why) if error.go_to is None else b"g\t" + in_hex(str(error.go_to))
     return settings
 
 
@@ -122,10 +118,9 @@ class PipeDoors:
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         """Serve a pipe, until it leaves."""
         hello = _Hello(fields)
-        try:
-            settings = _settings(hub, hello, refused)
-        except _NotServed as answer:
-            connection.put(answer.args[0])
+        settings = _settings(hub, hello, refused)
+        if isinstance(settings, bytes):
+            connection.put(settings)
             await connection.written()
             return
         door = PipeDoor(hello, connection, hub.epoch, self._calls)

@@ -35,8 +35,10 @@ import time
 
 from helmsman._version import __version__
 from helmsman.hub.launch import (
+    GAVE_UP,
     LOG,
     PIPES,
+    TRIES,
     HubFailed,
     NoHub,
     Way,
@@ -60,8 +62,6 @@ _PIPE_BUF = 4096
 """A pipe that is writable takes so much without blocking. The flag that never blocks belongs to all who share the pipe."""
 _BACKLOG = 1024 * 1024
 """While so much waits for one side, the other is not read from."""
-_TRIES = 3
-"""So many hubs may end while they work on a call. Then it is the call that ends them."""
 _LAST_WORDS_MS = 2000
 """How long the hub may take to say what is left after the client closed its end."""
 _CHOICES = {"--transport": ("stdio",), "--engine": ("auto", "app-server", "exec")}
@@ -232,7 +232,7 @@ class _Pipe:
         for seq, request_id in list(self._taken.items()):
             if (seq in self._waiting or seq in self._kept) and not said:  # one that says goodbye did not end of a call
                 self._tries[seq] = self._tries.get(seq, 0) + 1
-                if self._tries[seq] == _TRIES:
+                if self._tries[seq] == TRIES:
                     self._forget(seq)
                     self._to_client += _GAVE_UP % request_id
         self._taken.clear()
@@ -383,8 +383,4 @@ class _Pipe:
         self._to_hub.clear()
 
 
-_GAVE_UP = (
-    b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32603,"message":"Three hubs of Helmsman ended while they worked on this '
-    b"call, so it is not tried again. It may have been done: look before you repeat it. The hub's log says more "
-    b'(helmsman hub log)."}}\n'
-)
+_GAVE_UP = b'{"jsonrpc":"2.0","id":%%b,"error":{"code":-32603,"message":"%b"}}\n' % GAVE_UP.encode()

@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 WAIT_SECONDS: Final = 25.0
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 """As long as a hint may say; plain words may say anything ("wait 500 hours")."""
-_CANDIDATES: Final = 50
 _REMEMBERED: Final = 1000
 
 
@@ -352,7 +351,7 @@ async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = Fa
         return ()
     if intent.action == "run" and intent.reference is None and not intent.may_answer:
         return ()
-    tasks, _ = await call.helm.tasks.list(agent=None if of_others else call.agent, limit=_CANDIDATES)
+    tasks, _ = await call.helm.tasks.list(agent=None if of_others else call.agent)
     if intent.reference is not None and intent.reference.kind in ("id", "alias"):
         with suppress(HelmsmanError):
             named = await call.helm.tasks.find(intent.reference.value)

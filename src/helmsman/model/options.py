@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from helmsman.model.client_tools import ToolDefinition
@@ -46,6 +46,9 @@ ASKS: Final[Mapping[str, Asks]] = {
 """What the words of callers mean. They are Codex's, since callers know them; every agent's package has its own for these."""
 
 ReviewKind = Literal["uncommitted", "base", "commit", "custom"]
+
+LIST_LIMIT: Final = 50
+"""So much is on a page of a list where the caller does not say."""
 
 DEFAULT_AGENT: Final = "codex"
 """Who runs what names no agent; also all that was recorded before there were others."""
@@ -161,6 +164,16 @@ class TurnLimits:
     def of(cls, first_event: float, inactivity: float) -> TurnLimits:
         """The limits as settings have them, where 0 is none."""
         return cls(first_event or math.inf, inactivity or math.inf)
+
+    @classmethod
+    def kept(cls, silence: Iterable[float | None]) -> TurnLimits:
+        """The limits whose `silence` was kept."""
+        return cls.of(*(float(seconds or 0) for seconds in silence))
+
+    @property
+    def silence(self) -> list[float | None]:
+        """How long it may be silent, as it is kept: None where there is no limit."""
+        return [None if math.isinf(seconds) else seconds for seconds in (self.first_event, self.inactivity)]
 
     def __bool__(self) -> bool:
         return not (math.isinf(self.first_event) and math.isinf(self.inactivity))

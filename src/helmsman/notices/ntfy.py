@@ -12,12 +12,12 @@ import hashlib
 import json
 import logging
 import secrets
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.base.json_values import json_object, optional_text
 from helmsman.base.redaction import redact
 from helmsman.model.questions import REFUSALS
 from helmsman.notices.ways import HTTP_SECONDS, Sender, http_client, load_http, posted
@@ -158,13 +158,12 @@ class Ntfy(Sender):
 
 async def _taken(line: bytes, take: Callable[[str], Awaitable[None]]) -> str | None:
     """Take a message; its id, from which on the next connection goes on."""
-    with suppress(ValueError, RecursionError):
-        said = json.loads(line)
-        if isinstance(said, dict) and said.get("event") == "message":
-            if isinstance(code := said.get("message"), str):
-                await take(code.strip())
-            return said["id"] if isinstance(said.get("id"), str) else None
-    return None
+    said = json_object(line) or {}
+    if said.get("event") != "message":
+        return None
+    if (code := optional_text(said.get("message"))) is not None:
+        await take(code.strip())
+    return optional_text(said.get("id"))
 
 
 def digest_of(code: str) -> str:

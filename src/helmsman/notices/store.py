@@ -215,12 +215,12 @@ class NoticeStore:
 
     async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
         """What became of it."""
-        await self._change(delivery, None, status=status, note=_bounded(note))
+        await self._change(delivery, None, status=status, note=bounded_note(note))
 
     async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None:
         """It is to be sent again. `is_doubtful`: it may have arrived."""
         doubtful = int(delivery.is_doubtful or is_doubtful)
-        values = {"next_at": microseconds(at), "note": _bounded(note), "is_doubtful": doubtful}
+        values = {"next_at": microseconds(at), "note": bounded_note(note), "is_doubtful": doubtful}
         await self._change(delivery, "sending", status="pending", **values)
 
     async def _change(self, delivery: Delivery, expected: str | None, **values: Any) -> bool:
@@ -341,5 +341,6 @@ def _forget_old(connection: sqlite3.Connection) -> None:
         connection.execute(f"DELETE FROM {table} WHERE {column} IN {old}")
 
 
-def _bounded(note: str | None) -> str | None:
+def bounded_note(note: str | None) -> str | None:
+    """What is kept of why something was not sent."""
     return None if note is None else redact(note)[:_NOTE_CHARS]

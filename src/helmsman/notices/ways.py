@@ -24,6 +24,7 @@ import anyio
 
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.json_values import utc_time
 from helmsman.base.redaction import redact
 from helmsman.base.shown_text import one_line
 
@@ -90,7 +91,7 @@ def message_of(delivery: Delivery, recipient: Recipient) -> dict[str, Any]:
     return {
         "id": delivery.id,
         **delivery.news.for_programs(is_full=recipient.is_full),
-        "createdAt": delivery.created_at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "createdAt": utc_time(delivery.created_at),
         "mayBeRepeated": delivery.is_doubtful,
     }
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from helmsman.base.json_values import present
+from helmsman.base.json_values import present, utc_time
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from helmsman.capabilities.notices import WayStatus
     from helmsman.notices.store import Delivery
 
@@ -24,9 +22,9 @@ def delivery_as_dict(delivery: Delivery) -> dict[str, Any]:
         "status": delivery.status,
         "doubtful": delivery.is_doubtful or None,
         "attempts": delivery.attempts,
-        "createdAt": _time(delivery.created_at),
-        "changedAt": _time(delivery.changed_at),
-        "nextAt": _time(delivery.next_at) if delivery.status == "pending" else None,
+        "createdAt": utc_time(delivery.created_at),
+        "changedAt": utc_time(delivery.changed_at),
+        "nextAt": utc_time(delivery.next_at) if delivery.status == "pending" else None,
         "note": delivery.note,
         "sessionId": news.session_id,
         "taskId": news.task_id,
@@ -47,11 +45,7 @@ def way_as_dict(way: WayStatus) -> dict[str, Any]:
         "quiet": way.quiet,
         "detail": way.detail,
         "answers": way.answers or None,
-        "lastAt": None if way.last_at is None else _time(way.last_at),
+        "lastAt": utc_time(way.last_at),
         "note": way.note,
     }
     return present(shown)
-
-
-def _time(time: datetime) -> str:
-    return time.isoformat(timespec="seconds").replace("+00:00", "Z")

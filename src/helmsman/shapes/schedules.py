@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from helmsman.base.json_values import present
+from helmsman.base.json_values import present, utc_time
 from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode
 from helmsman.shapes.contract import Input
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from helmsman.schedules.store import Schedule, ScheduleRun
 
 
@@ -60,9 +58,9 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
         "when": str(when),
         "cron": when.cron,
         "everySec": None if when.every is None else int(when.every.total_seconds()),
-        "at": _time(when.at),
+        "at": utc_time(when.at),
         "timezone": when.timezone,
-        "nextAt": _time(schedule.next_at),
+        "nextAt": utc_time(schedule.next_at),
         "cwd": schedule.directory,
         "agent": schedule.spec.get("agent"),
         "model": options.get("model"),
@@ -73,7 +71,7 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
         "missed": schedule.missed,
         "overlap": schedule.overlap or None,
         "maxCostUsd": schedule.max_cost_usd,
-        "createdAt": _time(schedule.created_at),
+        "createdAt": utc_time(schedule.created_at),
         "lastRun": None if schedule.last is None else run_as_dict(schedule.last),
     }
     return present(shown)
@@ -81,7 +79,12 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
 
 def run_as_dict(run: ScheduleRun) -> dict[str, Any]:
     """One time that it was due: its task, or why there is none."""
-    shown = {"dueAt": _time(run.due_at), "enteredAt": _time(run.entered_at), "taskId": run.task_id, "note": run.note}
+    shown = {
+        "dueAt": utc_time(run.due_at),
+        "enteredAt": utc_time(run.entered_at),
+        "taskId": run.task_id,
+        "note": run.note,
+    }
     return present(shown)
 
 
@@ -90,7 +93,3 @@ def standing(schedule: Schedule) -> str:
     if schedule.is_paused:
         return "paused"
     return "over" if schedule.next_at is None else "active"
-
-
-def _time(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")

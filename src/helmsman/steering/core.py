@@ -22,7 +22,7 @@ from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, Questio
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.client_tools import definitions_of
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
-from helmsman.model.options import TurnLimits
+from helmsman.model.options import LIST_LIMIT, TurnLimits
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
 from helmsman.settings import OnLimit
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from helmsman.tasks.spec import TurnSpec
 
 log = logging.getLogger(__name__)
-
-LIST_LIMIT: Final = 50
 
 _RECOVERY_SECONDS: Final = 60.0
 """How long a hub that has just begun may take to find out what an earlier one left."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from helmsman.base.json_values import json_object
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -52,10 +54,6 @@ def _read(cursor: str | None, indexes: Mapping[str, SessionIndex]) -> dict[str, 
     """Where to go on with each agent. A cursor of one agent alone, as earlier versions gave it, is the first one's."""
     if cursor is None:
         return dict.fromkeys(indexes)
-    try:
-        found = json.loads(cursor)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+    if (found := json_object(cursor)) is None:
         return {next(iter(indexes)): cursor}
     return {name: at for name, at in found.items() if name in indexes and (at is None or isinstance(at, str))}

@@ -7,7 +7,6 @@ files, which that process reads too.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -51,12 +50,11 @@ class Terms:
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""
-        silence = (self.limits.first_event, self.limits.inactivity)
         return {
             "approvalTimeoutSec": self.approval_timeout,
             "allowedRoots": [str(root) for root in self.allowed_roots],
             "onLimit": self.limits.on_limit,
-            "silenceSec": [None if math.isinf(seconds) else seconds for seconds in silence],
+            "silenceSec": self.limits.silence,
             "home": self.home,
             "surroundings": self.surroundings,
             "maxSessions": self.max_sessions,
@@ -72,11 +70,10 @@ class Terms:
             return None
         kept: Mapping[str, Any] = content
         try:
-            first, inactivity = (float(seconds or 0) for seconds in kept["silenceSec"])
             roots = tuple(Path(root) for root in kept["allowedRoots"])
             on_limit = kept.get("onLimit")
             limits = replace(
-                TurnLimits.of(first, inactivity), on_limit=on_limit if on_limit in get_args(OnLimit) else None
+                TurnLimits.kept(kept["silenceSec"]), on_limit=on_limit if on_limit in get_args(OnLimit) else None
             )
             home, surroundings = str(kept.get("home", "")), str(kept.get("surroundings", ""))
             most = None if kept.get("maxSessions") is None else int(kept["maxSessions"])

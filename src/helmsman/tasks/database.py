@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from helmsman.base.files import file_identity, file_lock
+from helmsman.base.json_values import json_object
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
@@ -46,7 +47,7 @@ _PATIENCE_SECONDS: Final = 20.0
 _RETRY_SECONDS: Final = 0.02
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "Make room on its disk.",
     sqlite3.SQLITE_IOERR: "Make room on its disk, or check the disk.",
@@ -131,7 +132,7 @@ class Database:
                     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
                     if code in _BUSY and time.monotonic() < deadline:
                         time.sleep(random.uniform(0, _RETRY_SECONDS))  # noqa: S311 - only so that not all come back at once
-                    elif code in _DAMAGED and damage is None:
+                    elif code in DAMAGED and damage is None:
                         damage = error
                     else:
                         advice = "Try again in a moment." if code in _BUSY else _ADVICE.get(code, "Check its disk.")
@@ -373,7 +374,7 @@ def task_of(row: sqlite3.Row) -> Task:
     for name in _TIMES:
         values[name] = None if values[name] is None else from_microseconds(values[name])
     for name in _JSON:
-        values[name] = mapping_of(values[name])
+        values[name] = json_object(values[name])
     values["metadata"] = values["metadata"] or {}
     values["input_required"] = bool(values["input_required"])
     values["result_compacted"] = bool(values["result_compacted"])
@@ -388,12 +389,3 @@ def microseconds(time: datetime) -> int:
 
 def from_microseconds(stored: int) -> datetime:
     return _EPOCH + timedelta(microseconds=stored)
-
-
-def mapping_of(text: str | None) -> dict[str, Any] | None:
-    """A JSON object; None where it is none."""
-    try:
-        value = None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

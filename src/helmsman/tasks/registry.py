@@ -14,17 +14,17 @@ from dataclasses import field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
+from helmsman.base.json_values import json_object
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
-from helmsman.model.options import DEFAULT_AGENT
+from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
 from helmsman.tasks.database import (
     Database,
     clean,
     columns_of,
     encodable,
-    mapping_of,
     microseconds,
     stored_keys,
     task_of,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from helmsman.tasks.outcome import TaskOutcome
 
 REGISTRY_NAME: Final = "registry.sqlite3"
-LIST_LIMIT: Final = 50
 _MOST: Final = 2**62
 """More than there ever are, and a number that SQLite can take."""
 
@@ -260,7 +259,7 @@ class Registry:
         """What a task did; None where nobody has told, or it has expired."""
         sql = "SELECT content FROM outcomes WHERE task_id = ?"
         row = self._database.read(lambda connection: connection.execute(sql, (encodable(task_id),)).fetchone())
-        return None if row is None else kept(mapping_of(row["content"]) or {})
+        return None if row is None else kept(json_object(row["content"]) or {})
 
     def keep_step(self, task_id: str, name: str, found: object) -> None:
         """Keep what a job has found out in one of its steps. What was kept first stays.
@@ -417,7 +416,7 @@ class Registry:
                 model=row["model"],
                 created_at=datetime.fromtimestamp(row["created_at"] / 1_000_000, UTC),
                 usage=Usage(*(row[name] for name in names)),
-                before=Usage(*(mapping_of(row["more"]) or {}).get(USED_BEFORE, ())),
+                before=Usage(*(json_object(row["more"]) or {}).get(USED_BEFORE, ())),
             )
             for row in rows
         )

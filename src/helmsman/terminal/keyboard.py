@@ -22,6 +22,7 @@ _PASTED_WITHIN: Final = 0.02
 """Seconds between two pieces of a paste, however it is cut up on its way; no finger is as fast, nor a key that is held."""
 MOMENT: Final = 0.6
 """Seconds for which a question is on screen, and no key comes, before it offers its choices: none was meant for it."""
+_INPUT_FLAGS: Final = 0
 _LOCAL_FLAGS: Final = 3
 _CONTROL_CHARS: Final = 6
 
@@ -39,7 +40,7 @@ class Keyboard:
         Raises:
             EOFError: The terminal is gone.
         """
-        self._one_by_one()
+        key_by_key(self.fd, self._modes)
         typed = await self._read()
         while not await self._nothing_comes(_PASTED_WITHIN):
             typed = ""
@@ -51,7 +52,7 @@ class Keyboard:
         Raises:
             EOFError: The terminal is gone.
         """
-        self._one_by_one()
+        key_by_key(self.fd, self._modes)
         while not await self._nothing_comes(MOMENT):
             pass
 
@@ -78,16 +79,6 @@ class Keyboard:
             raise EOFError
         return typed.decode("utf-8", errors="replace")
 
-    def _one_by_one(self) -> None:
-        """Have the terminal give each key as it comes, and not show it."""
-        import termios
-
-        modes = [*self._modes]
-        modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO)
-        modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
-        modes[_CONTROL_CHARS][termios.VMIN], modes[_CONTROL_CHARS][termios.VTIME] = 1, 0
-        termios.tcsetattr(self.fd, termios.TCSADRAIN, modes)
-
 
 @contextmanager
 def open_keyboard() -> Iterator[Keyboard | None]:
@@ -106,6 +97,18 @@ def open_keyboard() -> Iterator[Keyboard | None]:
         finally:
             termios.tcflush(fd, termios.TCIFLUSH)  # half an answer is not the next program's input
             termios.tcsetattr(fd, termios.TCSADRAIN, modes)
+
+
+def key_by_key(fd: int, before: list[Any], *, without_input: int = 0, without_local: int = 0) -> None:
+    """Have a terminal give each key as it comes, and not show it; more flags of its modes can be taken away."""
+    import termios
+
+    modes = [*before]
+    modes[_INPUT_FLAGS] &= ~without_input
+    modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO | without_local)
+    modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
+    modes[_CONTROL_CHARS][termios.VMIN], modes[_CONTROL_CHARS][termios.VTIME] = 1, 0
+    termios.tcsetattr(fd, termios.TCSADRAIN, modes)
 
 
 def in_background(fd: int) -> bool:

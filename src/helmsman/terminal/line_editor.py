@@ -25,7 +25,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
-from helmsman.terminal.keyboard import in_background
+from helmsman.terminal.keyboard import in_background, key_by_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -37,9 +37,6 @@ _ESCAPE_SECONDS: Final = 0.1
 """After Esc, before it is a key of its own and not the beginning of an arrow key."""
 _SEQUENCE_SECONDS: Final = 0.4
 """Before a key that could be the beginning of more (Esc, or a letter that is a command by itself) is only that key."""
-_INPUT_FLAGS: Final = 0
-_LOCAL_FLAGS: Final = 3
-_CONTROL_CHARS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +192,8 @@ class _Keys(Vt100Input):
         import termios
 
         self._is_entered = True
-        modes = [*before]
-        modes[_INPUT_FLAGS] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
-        modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO | termios.IEXTEN)
-        modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
-        modes[_CONTROL_CHARS][termios.VMIN], modes[_CONTROL_CHARS][termios.VTIME] = 1, 0
-        termios.tcsetattr(self.fileno(), termios.TCSADRAIN, modes)
+        keys = termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
+        key_by_key(self.fileno(), before, without_input=keys, without_local=termios.IEXTEN)
 
     def read_keys(self) -> list[KeyPress]:
         return [] if in_background(self.fileno()) else super().read_keys()

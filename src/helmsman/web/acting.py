@@ -12,7 +12,7 @@ from helmsman.base.json_values import present
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.shapes.rendering import task_as_dict
-from helmsman.web.json_http import body
+from helmsman.web.json_http import body, session_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -69,30 +69,30 @@ class Acting:
                 session = await self._say(request, given)
         else:
             session = await self._say(request, given)
-        return _state(session) | present({"taskId": session.task_id})
+        return state_of(session) | present({"taskId": session.task_id})
 
     async def steer(self, request: Request) -> dict[str, Any]:
         given = await body(request, SteerInput)
         async with self._saying(request, given.message):
-            await self._helm.steer(_session_id(request), given.message)
-        return _state(await self._helm.session(_session_id(request)))
+            await self._helm.steer(session_id(request), given.message)
+        return state_of(await self._helm.session(session_id(request)))
 
     async def _say(self, request: Request, given: MessageInput) -> Session:
-        return await self._helm.say(_session_id(request), given.message, images=given.images, when_busy=given.when_busy)
+        return await self._helm.say(session_id(request), given.message, images=given.images, when_busy=given.when_busy)
 
     @asynccontextmanager
     async def _saying(self, request: Request, message: str) -> AsyncIterator[None]:
-        async with self._transcripts.saying(await self._helm.session(_session_id(request)), message):
+        async with self._transcripts.saying(await self._helm.session(session_id(request)), message):
             yield
 
     async def interrupt(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)
-        return _state(await self._helm.interrupt(_session_id(request)))
+        return state_of(await self._helm.interrupt(session_id(request)))
 
     async def answer(self, request: Request) -> dict[str, Any]:
         given = await body(request, AnswersInput)
         question_id: str = request.path_params["question_id"]
-        return _state(await self._helm.respond(_session_id(request), question_id, given.answers, by=_by(request)))
+        return state_of(await self._helm.respond(session_id(request), question_id, given.answers, by=_by(request)))
 
     async def shown(self, request: Request) -> dict[str, Any]:
         """A page says what a person has before them: deadlines of questions stand still, for the length of a lease."""
@@ -139,9 +139,6 @@ def _by(request: Request) -> AnsweredBy:
     return AnsweredBy("program", door="api") if "authorization" in request.headers else PERSON_IN_DASHBOARD
 
 
-def _session_id(request: Request) -> str:
-    return str(request.path_params["session_id"])
-
-
-def _state(session: Session) -> dict[str, Any]:
+def state_of(session: Session) -> dict[str, Any]:
+    """What an act on a session answers."""
     return {"sessionId": session.id, "status": session.status}

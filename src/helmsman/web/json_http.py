@@ -133,6 +133,11 @@ async def body(request: Request, takes: type[InputT]) -> InputT:
     return takes.read(given, whole="body")
 
 
+def session_id(request: Request) -> str:
+    """The session that the address names."""
+    return str(request.path_params["session_id"])
+
+
 def text(request: Request, name: str) -> str | None:
     """A parameter of the address; an empty one counts as left out."""
     return request.query_params.get(name) or None

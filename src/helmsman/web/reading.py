@@ -22,7 +22,7 @@ from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line,
 from helmsman.shapes.safe_values import one_line, safe
 from helmsman.shapes.session_status import session_in_full
 from helmsman.tasks.model import TaskOrigin, TaskStatus
-from helmsman.web.json_http import NotFound, limit, number, switch, text
+from helmsman.web.json_http import NotFound, limit, number, session_id, switch, text
 from helmsman.web.session_costs import SessionSpendings
 from helmsman.web.views import entry, in_list, turn_in_timeline
 from helmsman.worktrees.places import projects
@@ -187,10 +187,10 @@ class Reading:
 
     async def session(self, request: Request) -> dict[str, Any]:
         lines = number(request, "outputLines", 0, most=2000) or 0
-        return await session_in_full(self._helm, await self._session(request), output_lines=lines)
+        return await session_in_full(self._helm, await self._helm.session(session_id(request)), output_lines=lines)
 
     async def turns(self, request: Request) -> dict[str, Any]:
-        session = await self._session(request)
+        session = await self._helm.session(session_id(request))
         transcript = await self._transcripts.of(session)
         tasks = (await self._helm.tasks.of_sessions([session.id]))[session.id]
         by_turn = {task.turn_id: task for task in tasks}
@@ -217,7 +217,7 @@ class Reading:
         }
 
     async def transcript(self, request: Request) -> dict[str, Any]:
-        session = await self._session(request)
+        session = await self._helm.session(session_id(request))
         count = limit(request, _ENTRIES, _MAX_ENTRIES)
         before, after = number(request, "before"), number(request, "after")
         transcript = await self._transcripts.of(session)
@@ -242,7 +242,7 @@ class Reading:
         }
 
     async def entry(self, request: Request) -> dict[str, Any]:
-        session = await self._session(request)
+        session = await self._helm.session(session_id(request))
         index: int = request.path_params["index"]
         transcript = await self._transcripts.of(session)
         for one in transcript.entries(index, index + 1):
@@ -266,9 +266,6 @@ class Reading:
         """What a session is about, as the list has it. Where another process began it, only its file says so."""
         info = await self._helm.truth.find(session.id)
         return None if info is None else one_line(info.about)
-
-    async def _session(self, request: Request) -> Session:
-        return await self._helm.session(request.path_params["session_id"])
 
     # --- tasks, engines, usage, search -------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rendering import applied_as_dict, fields_as_dict, json_line
 from helmsman.shapes.safe_values import safe, shown_files
-from helmsman.web.json_http import body, text
+from helmsman.web.json_http import body, session_id, text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -46,7 +46,7 @@ class ReviewRoutes:
         self._coloured: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     async def diff(self, request: Request) -> dict[str, Any]:
-        session = await self._session(request)
+        session = await self._helm.session(session_id(request))
         try:
             changed = await self._helm.extras.changes.diff(session.id)
         except (InvalidInput, WorktreeError) as unknown:  # outside of git, or its directory is gone
@@ -78,25 +78,22 @@ class ReviewRoutes:
 
     async def apply(self, request: Request) -> dict[str, Any]:
         given = await body(request, ApplyShownInput)
-        session = await self._session(request)
+        session = await self._helm.session(session_id(request))
         applied = await self._helm.extras.changes.apply(session.id, digest=given.digest, allow_dirty=given.allow_dirty)
         return dict(safe(applied_as_dict(applied)))
 
     async def unsaved(self, request: Request) -> dict[str, Any]:
-        session = await self._session(request)
+        session = await self._helm.session(session_id(request))
         return _as_dict(await self._helm.extras.changes.unsaved(session.id))
 
     async def discard(self, request: Request) -> dict[str, Any]:
         given = await body(request, DiscardShownInput)
-        session = await self._session(request)
+        session = await self._helm.session(session_id(request))
         losing = await self._helm.extras.changes.unsaved(session.id)
         if _as_dict(losing)["key"] != given.losing:
             raise InvalidInput("There is other work in the worktree than was shown. Nothing was dropped; look again.")
         gone = await self._helm.extras.changes.discard(session.id, losing=losing)
         return present({"worktree": str(gone.worktree.path), "branchKept": gone.branch_kept or None})
-
-    async def _session(self, request: Request) -> Session:
-        return await self._helm.session(request.path_params["session_id"])
 
     def _root(self, session: Session) -> str | None:
         """Where the paths of its diff begin, if that is certain: outside of git it is not. Blocks."""

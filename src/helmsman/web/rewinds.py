@@ -8,7 +8,7 @@ from helmsman.capabilities.rewinding import RewindPart
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rewinds import rewind_as_dict, rewind_in_words
 from helmsman.shapes.safe_values import safe
-from helmsman.web.json_http import body
+from helmsman.web.json_http import body, session_id
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -35,18 +35,15 @@ class RewindRoutes:
 
     async def show(self, request: Request) -> dict[str, Any]:
         given = ShownRewindInput.read(dict(request.query_params), whole="query")
-        session_id = str(request.path_params["session_id"])
-        preview = await self._helm.extras.rewinding.preview(session_id, to=given.to, part=given.part, undo=given.undo)
+        preview = await self._helm.extras.rewinding.preview(
+            session_id(request), to=given.to, part=given.part, undo=given.undo
+        )
         return _told(preview, done=False)
 
     async def do(self, request: Request) -> dict[str, Any]:
         given = await body(request, DoneRewindInput)
         done = await self._helm.extras.rewinding.rewind(
-            str(request.path_params["session_id"]),
-            digest=given.digest,
-            to=given.to,
-            part=given.part,
-            undo=given.undo,
+            session_id(request), digest=given.digest, to=given.to, part=given.part, undo=given.undo
         )
         return _told(done, done=True)
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from helmsman.shapes.contract import Input, NothingInput
-from helmsman.web.json_http import body
+from helmsman.web.acting import state_of
+from helmsman.web.json_http import body, session_id
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import Session
 
 
 class NameBody(Input):
@@ -41,41 +41,33 @@ class UpkeepRoutes:
 
     async def rename(self, request: Request) -> dict[str, Any]:
         given = await body(request, NameBody)
-        session = await self._helm.extras.upkeep.rename(_session_id(request), given.name)
+        session = await self._helm.extras.upkeep.rename(session_id(request), given.name)
         return {"sessionId": session.id, "name": session.state.name}
 
     async def archive(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)
-        await self._helm.extras.upkeep.archive(_session_id(request))
-        return {"sessionId": _session_id(request)}
+        await self._helm.extras.upkeep.archive(session_id(request))
+        return {"sessionId": session_id(request)}
 
     async def unarchive(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)
-        return _state(await self._helm.extras.upkeep.unarchive(_session_id(request)))
+        return state_of(await self._helm.extras.upkeep.unarchive(session_id(request)))
 
     async def fork(self, request: Request) -> dict[str, Any]:
         given = await body(request, ForkBody)
         message = (given.message or "").strip() or None
-        return _state(await self._helm.fork(_session_id(request), message, from_turn=given.from_turn))
+        return state_of(await self._helm.fork(session_id(request), message, from_turn=given.from_turn))
 
     async def roll_back(self, request: Request) -> dict[str, Any]:
         given = await body(request, RollBackBody)
-        return _state(await self._helm.extras.upkeep.roll_back(_session_id(request), given.turns))
+        return state_of(await self._helm.extras.upkeep.roll_back(session_id(request), given.turns))
 
     async def review(self, request: Request) -> dict[str, Any]:
         given = await body(request, ReviewBody)
         instructions = (given.instructions or "").strip() or None
-        begun = await self._helm.extras.reviews.start(session_id=_session_id(request), instructions=instructions)
-        return {"nothing": begun.nothing} if begun.session is None else _state(begun.session)
+        begun = await self._helm.extras.reviews.start(session_id=session_id(request), instructions=instructions)
+        return {"nothing": begun.nothing} if begun.session is None else state_of(begun.session)
 
     async def compact(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)
-        return _state(await self._helm.extras.upkeep.compact(_session_id(request)))
-
-
-def _session_id(request: Request) -> str:
-    return str(request.path_params["session_id"])
-
-
-def _state(session: Session) -> dict[str, Any]:
-    return {"sessionId": session.id, "status": session.status}
+        return state_of(await self._helm.extras.upkeep.compact(session_id(request)))

@@ -84,7 +84,7 @@ def create(directory: Path, state_dir: Path, on_note: Callable[[str], None] | No
         WorktreeError: Git says no.
     """
     main, base = _main_tree(directory, state_dir.absolute())
-    name = f"{_slug(main.work_tree.name)}-{uuid.uuid4().hex[:8]}"
+    name = f"{slug(main.work_tree.name)}-{uuid.uuid4().hex[:8]}"
     folder = ensure_state_dir(state_dir.absolute()) / WORKTREES
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / name
@@ -170,7 +170,8 @@ def _main_tree(directory: Path, state_dir: Path) -> tuple[Git, str]:
     return git, commit
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """The name of a repository as part of the name of a directory or a branch."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_SLUG_LENGTH].strip("-") or "repository"
 
 

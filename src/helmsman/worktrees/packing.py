@@ -26,13 +26,14 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from helmsman.base.git import Git, find_git, is_bare
-from helmsman.base.patches import named, shown
+from helmsman.base.patches import SUBMODULE, named, shown
 from helmsman.base.snapshot import take_snapshot
 from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceTooLarge
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.bundles import digest_of, write_bundle
 from helmsman.worktrees.included_files import pack_included
+from helmsman.worktrees.lifecycle import slug
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
 
 AWAY: Final = "refs/helmsman/away"
 MB: Final = 1024 * 1024
+PIECE: Final = 256 * 1024
+"""So much of a tree travels at once."""
 _MOST_CANDIDATES: Final = 60
 _LARGEST_NAMED: Final = 3
 _MOST_BRANCHES: Final = 8
 """So many branches of remotes, the newest, are compared with HEAD."""
-_SLUG_LENGTH: Final = 40
-_SUBMODULE: Final = "160000"
 REFERENCES: Final = {"core.logAllRefUpdates": "false"}
 AUTHOR: Final = {"user.name": "Helmsman", "user.email": "helmsman@localhost", "commit.gpgSign": "false"}
 _SSH_PLACE: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:(?!/?/)[^\s:][^\s]*")
@@ -141,7 +142,7 @@ class Packer:
         inside = directory.resolve().relative_to(git.work_tree.resolve())
         self.workspace = PackedTree(
             id=uuid.uuid4().hex[:12],
-            name=re.sub(r"[^A-Za-z0-9_-]+", "-", git.work_tree.name)[:_SLUG_LENGTH].strip("-") or "repository",
+            name=slug(git.work_tree.name),
             repository=_fingerprint(git),
             object_format=git.text("rev-parse", "--show-object-format"),
             commit=commit,
@@ -298,7 +299,7 @@ def _is_partial(git: Git) -> bool:
 
 def _submodules(git: Git) -> list[str]:
     entries = (entry.partition("\t") for entry in git.names("ls-files", "-s", "-z"))
-    return [path for about, _, path in entries if about.startswith(_SUBMODULE)]
+    return [path for about, _, path in entries if about.startswith(SUBMODULE)]
 
 
 def _note(paths: Collection[str], what: str) -> str | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base.files import replace_file
 from helmsman.base.git import Git
 from helmsman.base.patches import (
+    SUBMODULE,
     Conflicts,
     exchange_trees,
     left_out_by_sparse_checkout,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FOLDER: Final = "away"
-_SUBMODULE: Final = "160000"
 _SHORTEST: Final = 8
 """Less than that of an id may mean a session of this machine."""
 
@@ -177,7 +177,7 @@ def apply_result(away: Away, *, allow_dirty: bool = False, check: Callable[[Tree
         if check is not None:
             check(diff)
         changed = _differing(git, base, result)
-        refuse_repositories(path for path, modes in changed.items() if _SUBMODULE in modes)
+        refuse_repositories(path for path, modes in changed.items() if SUBMODULE in modes)
         own = replace(git, index=None, objects=None)
         uncommitted = {entry[3:] for entry in own.names("status", "--porcelain=v1", "-z", "-uno", "--no-renames")}
         sparse = left_out_by_sparse_checkout(own)

@@ -12,9 +12,9 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from helmsman.base.patches import exchange_trees, is_file, left_out_by_sparse_checkout, one_at_a_time, shown
+from helmsman.base.patches import SUBMODULE, exchange_trees, is_file, left_out_by_sparse_checkout, one_at_a_time, shown
 from helmsman.base.snapshot import index_files, scratch
 from helmsman.worktrees.changes import TreeDiff, compare
 from helmsman.worktrees.turn_snapshots import LARGEST_FILE, TreeState, state_now
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.base.git import Git
-
-_SUBMODULE: Final = "160000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +119,7 @@ def _left(git: Git, differing: dict[str, tuple[str, str]], unknown: Collection[s
     return {
         path
         for (path, modes), around in zip(differing.items(), parts, strict=True)
-        if _SUBMODULE in modes or path in sparse or not around.isdisjoint(unknown)
+        if SUBMODULE in modes or path in sparse or not around.isdisjoint(unknown)
     }
 
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.git import Git, find_git
 from helmsman.base.git_view import repository_root
+from helmsman.base.json_values import json_object_in
 from helmsman.base.snapshot import index_files, nul_separated
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import WorktreeError
@@ -206,7 +207,7 @@ def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Itera
     That takes no git. With `marks` it takes a little longer, so that the next one can tell.
     """
     with _alone(git) as folder, ExitStack() as stack:
-        marked = _read_json(folder / _MARK) or {}
+        marked = json_object_in(folder / _MARK) or {}
         is_same = marked and marked.get("mark") == mark_of(git, leave_out, marked.get("excludes") or ())
         if is_same and _is_there(git, marked["tree"]):
             yield git.with_settings(_SETTINGS), TreeState(tree=marked["tree"], left_out=tuple(marked["left_out"]))
@@ -257,7 +258,7 @@ def _alone(git: Git) -> Iterator[Path]:
 def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
     """All that is in the working tree, as a tree, by what the index of our own knows already."""
     git = replace(seen, index=folder / "index")
-    about = _read_json(folder / "about.json") or {}
+    about = json_object_in(folder / "about.json") or {}
     now, tree = _index_version(git), about.get("tree")
     is_known = about.get("index") == now and (folder / "index").exists()
     is_fresh = not is_known or not isinstance(tree, str) or not _is_there(git, tree)
@@ -421,21 +422,13 @@ def _short(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:24]
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def _read_record(path: Path) -> SessionSnapshots | None:
     """It is replaced as a whole, and read some times in each turn; what we have written ourselves we know."""
     known = _records.get(path)
     if known is not None and known[0] == _version(path):
         return known[1]
     try:
-        found = decoded(_read_json(path))
+        found = decoded(json_object_in(path))
     except (ValueError, TypeError, LookupError, AttributeError, ImportError):
         return None
     return found if isinstance(found, SessionSnapshots) else None

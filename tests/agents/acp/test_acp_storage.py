@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from helmsman.agents.acp.storage.gemini import GeminiReader
 from helmsman.agents.acp.storage.index import AgentSessions
 from helmsman.base.json_values import timestamp
 from helmsman.model.events import Usage
+from helmsman.model.options import SessionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,6 +154,33 @@ def test_what_makes_no_sense_is_left_out(tmp_path: Path) -> None:
     _lines(database, ["no database"])
     found = [profile.reader({"HOME": str(tmp_path)}) for profile in KNOWN]
     assert [len(list(reader.sessions())) for reader in found if reader is not None] == [0, 0, 1, 0]
+
+
+def test_what_is_nested_too_deeply_to_be_read_is_left_out(tmp_path: Path) -> None:
+    deep = "[" * 10_000 + "]" * 10_000
+    for write in (opencode, qwen):
+        write(tmp_path)
+    with closing(sqlite3.connect(tmp_path / ".local" / "share" / "opencode" / "opencode.db")) as database:
+        database.execute("insert into part values ('p9', 'm3', ?, ?)", (ID, f'{{"type": "text", "text": {deep}}}'))
+        database.commit()
+    moved = tmp_path / ".qwen" / "projects" / "-work-repo" / "chats" / f"{ID}.runtime.json"
+    moved.write_text(f'{{"work_dir": {deep}}}')
+    for profile in KNOWN:
+        reader = profile.reader({"HOME": str(tmp_path)})
+        if profile.name in ("opencode", "qwen"):
+            assert reader is not None
+            assert [turn.message for turn in reader.turns(ID) or ()] == ["made"]
+            assert [info.directory for info in reader.sessions()] == [PLACE]
+
+
+@pytest.mark.parametrize("given", ["[]", "{", "[" * 10_000])
+def test_a_configuration_of_opencode_that_is_no_object_is_as_none(given: str, tmp_path: Path) -> None:
+    profile = next(profile for profile in KNOWN if profile.name == "opencode")
+    made = profile.environment({"OPENCODE_CONFIG_CONTENT": given}, SessionOptions(), tmp_path)
+    assert (
+        made["OPENCODE_CONFIG_CONTENT"]
+        == profile.environment({}, SessionOptions(), tmp_path)["OPENCODE_CONFIG_CONTENT"]
+    )
 
 
 def _lines(path: Path, lines: list[Any]) -> None:

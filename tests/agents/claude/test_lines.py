@@ -366,6 +366,14 @@ def test_a_session_says_where_it_works_what_it_is_called_and_what_it_has_cost(tm
     assert (found.name, found.directory) == (None, "/other")
 
 
+def test_a_line_nested_too_deeply_to_be_read_is_passed_over(tmp_path: Path) -> None:
+    deep = "[" * 10_000 + "]" * 10_000
+    nested = f'{{"cwd":{deep}}}', f'{{"type":"custom-title","customTitle":{deep}}}'
+    info = kept(tmp_path, said("dig", 1, "t1"), answers("ok", 2, cwd="/other"), *nested, place="/other").find(SESSION)
+    assert info is not None
+    assert (info.name, info.directory) == (None, "/other")
+
+
 def test_a_name_of_which_half_is_written_is_not_taken(tmp_path: Path) -> None:
     lines = said("dig", 1, "t1"), answers("ok", 2), '{"type":"custom-title","customTitle":"Ha'
     info = kept(tmp_path, *lines).find(SESSION)

@@ -32,7 +32,7 @@ from helmsman.agents.acp.asked import (
     text_block,
 )
 from helmsman.agents.acp.confined import clear_away
-from helmsman.agents.acp.held import Around, HeldSession, not_open
+from helmsman.agents.acp.held import Around, HeldSession
 from helmsman.agents.acp.process import (
     AgentMeans,
     Hearing,
@@ -43,20 +43,21 @@ from helmsman.agents.acp.process import (
     ready_launch,
     start_kept_agent,
 )
-from helmsman.agents.event_router import EventRouter
+from helmsman.agents.event_router import RoutedEngine, engine_closed
 from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.kept_agent import brought
 from helmsman.agents.kept_records import end_left
 from helmsman.agents.prompt_words import note_on
-from helmsman.agents.protocol import Begun, Capability, Engine
+from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text
 from helmsman.errors import (
-    ClientAway,
     EngineLost,
     EngineRefused,
     EngineStartFailed,
     HelmsmanError,
     InvalidInput,
+    QuestionNotOpen,
     SessionBusy,
     SessionIdle,
     SessionNotFound,
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities, Opened, PastTurn
     from helmsman.agents.sandbox import Sandbox
-    from helmsman.model.events import Event
     from helmsman.model.options import TurnInput
     from helmsman.model.questions import Choice, Question
 
@@ -110,7 +110,7 @@ class Keep:
     about: Mapping[str, Any]
 
 
-class AcpEngine(Engine):
+class AcpEngine(RoutedEngine):
     """See `helmsman.agents.protocol.Engine`. Made by `open_acp_engine` only."""
 
     def __init__(
@@ -123,13 +123,13 @@ class AcpEngine(Engine):
         idle: float,
         keep: Keep | None,
     ) -> None:
+        super().__init__()
         self._tasks = tasks
         self._profile = profile
         self.means = means
         self._places = places
         self._idle = idle
         self._keep = keep
-        self._router = EventRouter()
         self._sessions: dict[str, HeldSession] = {}
         self._loading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._reader = profile.reader(env)
@@ -167,24 +167,6 @@ class AcpEngine(Engine):
         session = self._sessions.get(session_id)
         process = None if session is None else session.process
         return self._told_before.get(session_id) if process is None else process.told
-
-    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
-        self._check()
-        self._router.attach(session_id, sink)
-
-    def detach(self, session_id: str) -> None:
-        self._router.detach(session_id)
-
-    def _check(self) -> None:
-        if self._lost is not None:
-            raise self._lost.again()
-
-    def _bring(self) -> AgentMeans:
-        if self.means is None:
-            raise ClientAway(
-                "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
-            )
-        return self.means
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -261,7 +243,7 @@ class AcpEngine(Engine):
     async def _load(self, session_id: str, options: SessionOptions) -> HeldSession:
         if self._reader is not None and await anyio.to_thread.run_sync(self._reader.find, session_id) is None:
             raise self._not_found(session_id)  # some agents begin a session of that id
-        await self._profile.may_load(session_id, self._bring().env)
+        await self._profile.may_load(session_id, brought(self.means).env)
         if self._keep is not None:
             await anyio.to_thread.run_sync(end_left, self._keep.state_dir, self._profile.name, session_id)
         session = await self._start(options, session_id)
@@ -280,7 +262,7 @@ class AcpEngine(Engine):
             await self._stop(session)
             raise
         session.loading = False
-        await anyio.to_thread.run_sync(self._profile.was_loaded, session_id, self._bring().env)
+        await anyio.to_thread.run_sync(self._profile.was_loaded, session_id, brought(self.means).env)
         if self._profile.counting == "files" and self._reader is not None:
             session.counted = await anyio.to_thread.run_sync(self._reader.spent, session_id)
         self._hold(session, made)
@@ -289,7 +271,7 @@ class AcpEngine(Engine):
     # --- processes ---------------------------------------------------------------------------------------------------
 
     async def _plan(self, options: SessionOptions, directory: Path) -> AgentLaunch:
-        return await anyio.to_thread.run_sync(plan_launch, self._profile, self._bring(), options, directory)
+        return await anyio.to_thread.run_sync(plan_launch, self._profile, brought(self.means), options, directory)
 
     async def _start(self, options: SessionOptions, session_id: str | None = None) -> HeldSession:
         """A process for a session under these options; with an id, for one that is to be loaded.
@@ -304,7 +286,7 @@ class AcpEngine(Engine):
         refuse_unknown(self._profile, options)
         await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
         planned = await self._plan(options, options.cwd)
-        launch = await ready_launch(self._profile, self._bring(), options, planned)
+        launch = await ready_launch(self._profile, brought(self.means), options, planned)
         session = HeldSession(self._around, options, options.cwd)
         session.launch, session.confinement = launch.digest, launch.confinement
         opening: Opening = partial(open_agent, self._profile, launch)
@@ -397,7 +379,7 @@ class AcpEngine(Engine):
 
     async def close(self) -> None:
         """Stop what runs and end all processes; of those that are kept only the ones in which nothing runs."""
-        self._lost = EngineLost("The engine was closed. Open another one; sessions continue from disk.")
+        self._lost = engine_closed()
         async with anyio.create_task_group() as tasks:
             for session in self._sessions.values():
                 tasks.start_soon(self._leave if self._keep is not None else self._cancel_and_stop, session)
@@ -540,7 +522,7 @@ class AcpEngine(Engine):
         self._check()
         session = self._sessions.get(question.session_id)
         if session is None:
-            raise not_open(question)
+            raise QuestionNotOpen.any_more(question.id)
         session.answer(question, choices)
         if choices and choices[0].value == ABORT:
             await self.interrupt(question.session_id)

@@ -545,7 +545,7 @@ class HeldSession:
         """
         waiting = self.questions.pop(question.id, None)
         if waiting is None or waiting.question is None or self.process is None:
-            raise not_open(question)
+            raise QuestionNotOpen.any_more(question.id)
         turn, request = self.turn, waiting.request
         result = permissions.write_answer(request.params, waiting.question, choices)
         granted = result not in (permissions.CANCELLED, permissions.refusing(request.params))
@@ -556,7 +556,7 @@ class HeldSession:
                 turn.reasons.append(reason)  # a refusal has no place for it: it is the next thing the model reads
             self.note(turn)
         if not self.process.peer.respond(request.id, result):
-            raise not_open(question)
+            raise QuestionNotOpen.any_more(question.id)
 
     def withdraw_all(self) -> None:
         """Nobody is to answer any more what is open."""
@@ -579,9 +579,3 @@ class HeldSession:
 def _said(question: Question) -> tuple[object, ...]:
     """All that whoever answers it is shown."""
     return question.type, question.prompts, question.details
-
-
-def not_open(question: Question) -> QuestionNotOpen:
-    return QuestionNotOpen(
-        f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
-    )

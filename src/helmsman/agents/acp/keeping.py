@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from helmsman.agents.keeper.owner import KEPT_BYTES
 from helmsman.agents.keeper.watcher import read_line
 
 if TYPE_CHECKING:
     from helmsman.agents.keeper.owner import Said
     from helmsman.base.jsonrpc import RequestId
 
-KEPT_BYTES: Final = 4 * 1024 * 1024
-"""So much of a turn is kept for the next owner, and of a longer one its end."""
 _UPDATE: Final = re.compile(rb'"sessionUpdate"\s*:\s*"(\w+)"')
 _KEPT: Final = frozenset(
     {

@@ -19,7 +19,16 @@ import anyio.to_thread
 from helmsman.agents.acp.profile import AgentAccess, AgentHome, Profile
 from helmsman.agents.sandbox import spellings
 from helmsman.base.files import replace_file
-from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
+from helmsman.base.json_values import (
+    count,
+    integer,
+    json_object,
+    json_object_in,
+    mapping,
+    optional_text,
+    sequence,
+    text,
+)
 from helmsman.errors import EngineStartFailed
 from helmsman.model.events import Usage
 
@@ -101,9 +110,7 @@ class Gemini(Profile):
 
     def own_project(self, home: Path, directory: Path) -> Path | None:
         """The one that it would take: by its list, or by the mark in it. Where there is no mark it is marked here."""
-        listed: Mapping[str, Any] = {}
-        with suppress(OSError, ValueError):
-            listed = mapping(mapping(json.loads((home / "projects.json").read_text(encoding="utf-8"))).get("projects"))
+        listed = mapping((json_object_in(home / "projects.json") or {}).get("projects"))
         name, mark = text(listed.get(str(directory))), self._MARK
         named = [home / "tmp" / name] if name and Path(name).name == name else []
         for place in (*named, *(home / "tmp").glob("*")):
@@ -133,7 +140,7 @@ class Gemini(Profile):
     def was_loaded(self, session_id: str, env: Mapping[str, str]) -> None:
         """A load begins a file that nothing is written to. The next Gemini takes it for broken, and deletes the session."""
         for path in (self.home(env).path / "tmp").glob(f"*/chats/session-*-{session_id[:8]}.jsonl"):
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, RecursionError):
                 lines = [mapping(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
                 if lines and lines[0].get("sessionId") == session_id and not any("id" in line for line in lines):
                     path.unlink()
@@ -166,15 +173,12 @@ class OpenCode(Profile):
     """Its sub-agents. What they ask it keeps to itself, and waits for the answer for ever."""
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
-        try:
-            content = json.loads(env.get("OPENCODE_CONFIG_CONTENT") or "{}")
-        except ValueError:
-            content = {}
         # Each by its name too, as rules of the user's own configuration are: what must be asked is asked.
         acts = "deny" if options.writes == "nothing" else "ask"
         permission = {"*": acts, **dict.fromkeys(self._ACTS, acts), **dict.fromkeys(self._READS, "allow")}
         permission |= dict.fromkeys(self._NEVER, "deny")
-        content = {**content, "permission": permission, "autoupdate": False, "share": "disabled"}
+        given = json_object(env.get("OPENCODE_CONFIG_CONTENT")) or {}
+        content = {**given, "permission": permission, "autoupdate": False, "share": "disabled"}
         made = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
         made.pop("OPENCODE_PERMISSION", None)
         if not options.trust_repository:
@@ -230,9 +234,7 @@ class Qwen(Profile):
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         theirs = env.get(self._SETTINGS) or str(_SETTINGS_OF_THE_MACHINE)  # those of its administrator stay
-        settings: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            settings = dict(mapping(json.loads(Path(theirs).read_text(encoding="utf-8"))))
+        settings = json_object_in(Path(theirs)) or {}
         settings["memory"] = {**mapping(settings.get("memory")), **dict.fromkeys(self._MEMORY, False)}
         if self.access(options).answers != "yes":
             homes = (*spellings(self.home(env).path), places.resolve())

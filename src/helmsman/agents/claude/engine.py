@@ -28,18 +28,18 @@ from helmsman.agents.claude.open_sessions import refuse_if_open
 from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_kept
 from helmsman.agents.claude.questions import refused, write_answer
 from helmsman.agents.claude.starting import once_cleared, ready_command, until_cleared
-from helmsman.agents.event_router import EventRouter
+from helmsman.agents.event_router import RoutedEngine, engine_closed
 from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.kept_agent import brought
 from helmsman.agents.kept_records import end_left
 from helmsman.agents.prompt_words import note_on
-from helmsman.agents.protocol import Begun, Engine, Opened
+from helmsman.agents.protocol import Begun, Opened
 from helmsman.agents.sandbox import find_sandbox
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import text
 from helmsman.base.processes import kill
 from helmsman.errors import (
-    ClientAway,
     EngineLost,
     EngineRefused,
     EngineTimeout,
@@ -53,7 +53,7 @@ from helmsman.model.events import Failure, TurnStarted
 from helmsman.model.options import SessionOptions, TurnInput
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
 
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities, PastTurn
-    from helmsman.model.events import Event
     from helmsman.model.questions import Choice, Question
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ _KILLED_POLL: Final = 0.02
 _REPLY_SECONDS: Final = 20.0
 
 
-class ClaudeEngine(Engine):
+class ClaudeEngine(RoutedEngine):
     """See `helmsman.agents.protocol.Engine`. Made by `open_claude` only."""
 
     def __init__(
@@ -100,6 +99,7 @@ class ClaudeEngine(Engine):
         owner: Owner | None,
         about: Mapping[str, Any],
     ) -> None:
+        super().__init__()
         self._tasks = tasks
         self._stored = sessions
         self._can = can
@@ -107,7 +107,6 @@ class ClaudeEngine(Engine):
         self._id = engine_id
         self._owner = owner
         self.about = about
-        self._router = EventRouter()
         self._sessions: dict[str, LiveSession] = {}
         self._lost: HelmsmanError | None = None
         self._gone = anyio.Event()
@@ -141,17 +140,6 @@ class ClaudeEngine(Engine):
         session = self._sessions.get(session_id)
         running = None if session is None else session.process
         return self._told_before.get(session_id) if running is None else running.pipe.told
-
-    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
-        self._check()
-        self._router.attach(session_id, sink)
-
-    def detach(self, session_id: str) -> None:
-        self._router.detach(session_id)
-
-    def _check(self) -> None:
-        if self._lost is not None:
-            raise self._lost.again()
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -222,16 +210,9 @@ class ClaudeEngine(Engine):
         """
         if options.unenforced or options.writes == "anything":
             return False
-        means = self._bring()
+        means = brought(self.means)
         await find_sandbox(means.settings, means.env)
         return True
-
-    def _bring(self) -> Means:
-        if self.means is None:
-            raise ClientAway(
-                "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
-            )
-        return self.means
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
@@ -296,9 +277,7 @@ class ClaudeEngine(Engine):
         session = self._sessions.get(question.session_id)
         asked = None if session is None else session.questions.pop(question.id, None)
         if session is None or asked is None or session.process is None:
-            raise QuestionNotOpen(
-                f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
-            )
+            raise QuestionNotOpen.any_more(question.id)
         stops = choices is not None and choices[0].value in ("abort", "cancel")
         if stops and session.turn is not None:
             session.turn.interrupted = True
@@ -345,7 +324,7 @@ class ClaudeEngine(Engine):
         if info is None:
             raise _not_found(session_id)
         await refuse_if_open(self._stored.home, session_id)
-        return await ask_about(self._bring(), session_id, Path(info.directory or "/"), request)
+        return await ask_about(brought(self.means), session_id, Path(info.directory or "/"), request)
 
     # --- what others left running --------------------------------------------------------------------------------------
 
@@ -376,7 +355,7 @@ class ClaudeEngine(Engine):
     async def _about_itself(self) -> Mapping[str, Any]:
         self._check()
         if not self._said_of_itself:
-            self._said_of_itself = await said_of_itself(self._bring())
+            self._said_of_itself = await said_of_itself(brought(self.means))
         return self._said_of_itself
 
     # --- processes -----------------------------------------------------------------------------------------------------
@@ -389,7 +368,7 @@ class ClaudeEngine(Engine):
             raise InvalidInput(f"It is not known where session {session.id} worked. Name a working directory.")
         if session.process is not None and self.means is None and session.process.access.plans == turn.plan:
             return session.process
-        means = self._bring()
+        means = brought(self.means)
         enforced = await self._enforced(options)
         for root in (directory, *options.writable_roots) if self._roots else ():
             refuse_outside(root, self._roots, "cwd")
@@ -426,14 +405,14 @@ class ClaudeEngine(Engine):
     ) -> None:
         """From the start of a process to its end."""
         async with AsyncExitStack() as stack:
-            state_dir = self._bring().settings.state_dir
+            state_dir = brought(self.means).settings.state_dir
             gone = once_cleared(stack, self._cleared, state_dir, session.id, kept=self._id is not None)
             if self._owner is None or self._id is None:
                 pipe: ClaudePipe = await stack.enter_async_context(
                     open_child_pipe(self._tasks, argv, env=env, directory=launch.directory)
                 )
             else:
-                means = self._bring()
+                means = brought(self.means)
                 record = await start_kept(
                     argv,
                     env=env,
@@ -534,7 +513,7 @@ class ClaudeEngine(Engine):
 
     async def close(self) -> None:
         """Take no more work, and let go of every process; those that are kept go on with their turns."""
-        self._lost = EngineLost("The engine was closed. Open another one; sessions continue from disk.")
+        self._lost = engine_closed()
         for session in self._sessions.values():
             if session.process is not None and (session.turn is None or self._owner is None):
                 await session.process.pipe.end()

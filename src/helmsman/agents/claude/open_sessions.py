@@ -6,7 +6,6 @@ only while its process runs. Claude Code itself lets two write to one session, w
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.base.json_values import integer, mapping, text
+from helmsman.base.json_values import integer, json_object_in, text
 from helmsman.base.processes import running_process
 from helmsman.errors import SessionLocked
 
@@ -40,10 +39,7 @@ class OpenSession:
 def open_sessions(home: Path) -> Iterator[OpenSession]:
     """Those of all processes that run here. Of one in another sandbox or container nobody can tell, so it is left out."""
     for path in home.glob("sessions/*.json"):
-        try:
-            about = mapping(json.loads(path.read_bytes()))
-        except (OSError, ValueError):
-            continue
+        about = json_object_in(path) or {}
         pid = integer(about.get("pid")) or 0
         if _is_here(text(about.get("pidDomain"))) and _runs(pid, text(about.get("procStart"))):
             yield OpenSession(

@@ -16,9 +16,10 @@ import anyio
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
+from helmsman.agents.keeper.owner import KEPT_BYTES
 from helmsman.agents.kept_child import GREETING_ID, BelowChild, BelowKept, Own, own_kept, told_in
 from helmsman.agents.kept_child import start_kept as start_in_keeper
-from helmsman.base.json_values import mapping, text
+from helmsman.base.json_values import json_object, mapping, text
 from helmsman.base.line_framer import LineFramer
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 START_TIMEOUT: Final = 30.0
-KEPT_BYTES: Final = 4 * 1024 * 1024
-"""So much of a turn is kept for the next owner, and of a longer one its end."""
 _EXIT_GRACE: Final = 2.0
 _GREETING: Final = json.dumps(
     {"type": "control_request", "request_id": GREETING_ID, "request": {"subtype": "initialize", "hooks": None}}
@@ -87,13 +86,9 @@ class ClaudePipe(Protocol):
 
 def parsed(line: bytes) -> Mapping[str, Any] | None:
     """A line of JSON; None where it is none."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
+    message = json_object(line)
+    if message is None:
         log.warning("skipped a line of Claude Code that is not a JSON object (%d bytes)", len(line))
-        return None
     return message
 
 

@@ -8,7 +8,6 @@ a process that was killed has left nothing, and the next one does not know of wh
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from helmsman.agents.claude.normalise import SYNTHETIC, usage_of
 from helmsman.agents.claude.storage import is_id, said_in
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.base.files import size_and_time
-from helmsman.base.json_values import amount, count, mapping, optional_text, text, timestamp
+from helmsman.base.json_values import amount, count, json_object, mapping, optional_text, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -171,11 +170,7 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
                 # Looked for as they are: in large lines a pattern takes several times as long.
                 if _ANSWER not in line and not line.startswith(_COST) and (_SAID not in line or _RESULT in line):
                     continue
-                try:
-                    message = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue  # half a line: it is just being written
-                if isinstance(message, dict):
+                if (message := json_object(line)) is not None:  # half a line is just being written
                     yield message
     except OSError:
         return

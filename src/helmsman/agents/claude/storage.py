@@ -7,7 +7,6 @@ to the model, attachments) are passed over unread.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_
 from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
 from helmsman.base.files import changed_at
-from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, timestamp
+from helmsman.base.json_values import amount, integer, json_object, mapping, optional_text, sequence, text, timestamp
 from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, ProposedPlan, Usage, UserMessage
 
@@ -154,10 +153,7 @@ def _last_said(path: Path) -> datetime | None:
     """When the last message was written, by its own word; None where the end of the file has none."""
     for line in reversed(_tail(path)):
         if _SAID.search(line) is not None:
-            try:
-                at = timestamp(mapping(json.loads(line)).get("timestamp"))
-            except (ValueError, RecursionError):
-                continue
+            at = timestamp((json_object(line) or {}).get("timestamp"))
             if at is not None:
                 return at
     return None
@@ -220,10 +216,7 @@ def _directory(path: Path, begun_in: str | None) -> str | None:
     if begun_in is None or spelled(begun_in) == path.parent.name:
         return begun_in
     for line in reversed(_tail(path)):
-        try:
-            cwd = optional_text(mapping(json.loads(line)).get("cwd")) if b'"cwd"' in line else None
-        except ValueError:
-            continue
+        cwd = optional_text((json_object(line) or {}).get("cwd")) if b'"cwd"' in line else None
         if cwd is not None and spelled(cwd) == path.parent.name:
             return cwd
     return begun_in
@@ -232,10 +225,7 @@ def _directory(path: Path, begun_in: str | None) -> str | None:
 def _last_name(path: Path) -> str | None:
     """The name that was given last: it stands at the end, where it is written again when Claude Code ends."""
     named = [line for line in _tail(path) if line.startswith(b'{"type":"custom-title"')]
-    try:
-        return optional_text(json.loads(named[-1]).get("customTitle")) if named else None
-    except ValueError:
-        return None
+    return optional_text((json_object(named[-1]) or {}).get("customTitle")) if named else None
 
 
 def _lines(path: Path, of_use: re.Pattern[bytes] = _OF_USE) -> Iterator[Mapping[str, Any]]:
@@ -244,11 +234,8 @@ def _lines(path: Path, of_use: re.Pattern[bytes] = _OF_USE) -> Iterator[Mapping[
             for line in file:
                 if of_use.search(line) is None:
                     continue
-                try:
-                    message = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue  # half a line: it is just being written
-                if isinstance(message, dict) and message.get("isSidechain") is not True:
+                message = json_object(line)  # None of half a line: it is just being written
+                if message is not None and message.get("isSidechain") is not True:
                     yield message
     except OSError:
         return

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOG_BYTES: Final = 256 * 1024
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class Log:
@@ -36,7 +36,7 @@ class Log:
     def _append(self, text: str) -> None:
         from helmsman.base.redaction import redact
 
-        shown = redact(_COLOURS.sub("", text)).encode()[-LOG_BYTES:]
+        shown = redact(COLOURS.sub("", text)).encode()[-LOG_BYTES:]
         with contextlib.suppress(OSError):  # a full disk must not stop the process
             if self._size + len(shown) > LOG_BYTES:
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))

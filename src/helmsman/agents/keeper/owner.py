@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from helmsman.agents.keeper.leash import Leash
 
+KEPT_BYTES: Final = 4 * 1024 * 1024
+"""So much of a turn is kept for the next owner, and of a longer one its end."""
+
 _SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 2.0
 _READ_BYTES: Final = 256 * 1024

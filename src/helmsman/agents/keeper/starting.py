@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from helmsman.agents.keeper.below import left_by
 from helmsman.agents.keeper.places import forget, make_directory, private_directory, read_content, socket_path
-from helmsman.base.processes import Process, descendants, kill
+from helmsman.base.processes import KILL, Process, descendants, kill
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ CHILD_GRACE: Final = 2.0
 KILLED_GRACE: Final = 5.0
 """How long the system may take to clear away a process that was killed."""
 
-_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 _POLL: Final = 0.02
 
 
@@ -131,7 +130,7 @@ def end(process: Process, grace: float) -> None:
     """Terminate a process, and kill it if it does not end."""
     send_signal(process, signal.SIGTERM)
     if not gone_within(process, grace):
-        send_signal(process, _KILL)
+        send_signal(process, KILL)
         gone_within(process, KILLED_GRACE)
 
 

@@ -5,11 +5,12 @@ What is found is said with its reason, and is a command of the repository like a
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.json_values import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ def _python(directory: Path) -> Iterator[FoundCheck]:
 
 
 def _node(directory: Path) -> Iterator[FoundCheck]:
-    scripts = _json(directory / "package.json").get("scripts")
+    scripts = (json_object(_text(directory / "package.json")) or {}).get("scripts")
     script = scripts.get("test") if isinstance(scripts, dict) else None
     if not isinstance(script, str) or not script.strip() or _PLACEHOLDER in script:
         return
@@ -122,11 +123,3 @@ def _toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(_text(path) or "")
     except (ValueError, RecursionError):
         return {}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        read = json.loads(_text(path) or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}

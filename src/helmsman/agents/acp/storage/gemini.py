@@ -11,17 +11,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.acp.storage.reader import (
-    Gathering,
-    SeenFiles,
-    SessionReader,
-    is_id,
-    json_lines,
-    json_object,
-)
+from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionReader, is_id, json_lines
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.files import changed_at, size_and_time
-from helmsman.base.json_values import count, mapping, optional_text, sequence, text, timestamp
+from helmsman.base.json_values import count, json_object, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -123,7 +116,7 @@ class _Count:
             file.seek(end)
             for line in file:
                 end += len(line) if line.endswith(b"\n") else 0
-                for message_id, message in _messages(json_object(line)):
+                for message_id, message in _messages(json_object(line) or {}):
                     self._take(message_id, _used(message))
             self._read[path] = status.st_ino, end
 

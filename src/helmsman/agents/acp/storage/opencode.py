@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.storage.reader import Gathering, SessionReader, used_in
 from helmsman.agents.protocol import SessionInfo
-from helmsman.base.json_values import amount, count, integer, mapping, optional_text, text
+from helmsman.base.json_values import amount, count, integer, json_object, mapping, optional_text, text
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -42,10 +41,10 @@ class OpenCodeReader(SessionReader):
         for message_id, data in self._rows(
             "select message_id, data from part where session_id = ? order by id", session_id
         ):
-            parts.setdefault(message_id, []).append(_json(data))
+            parts.setdefault(message_id, []).append(json_object(text(data)) or {})
         query = "select id, time_created, data from message where session_id = ? order by time_created, id"
         for message_id, created, data in self._rows(query, session_id):
-            _take(gathered, _json(data), parts.get(message_id, []), _time(created))
+            _take(gathered, json_object(text(data)) or {}, parts.get(message_id, []), _time(created))
         return gathered
 
     def spent(self, session_id: str) -> Usage:
@@ -60,7 +59,7 @@ class OpenCodeReader(SessionReader):
         info, gathered = self.find(key), Gathering()
         query = "select time_created, data from message where session_id = ? order by time_created, id"
         for created, data in self._rows(query, key):  # without what was said and done, which may be large
-            _take(gathered, _json(data), [], _time(created))
+            _take(gathered, json_object(text(data)) or {}, [], _time(created))
         return None if info is None else (info, gathered)
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
@@ -124,13 +123,6 @@ def _take(gathered: Gathering, message: Mapping[str, Any], parts: list[Mapping[s
             cost_usd=amount(message.get("cost")) or None,  # 0 where it knows no price
         )
         gathered.used(usage, optional_text(message.get("modelID")), at)
-
-
-def _json(data: object) -> Mapping[str, Any]:
-    try:
-        return mapping(json.loads(text(data)))
-    except ValueError:
-        return {}
 
 
 def _time(milliseconds: object) -> datetime:

@@ -13,7 +13,7 @@ from helmsman.agents.acp.storage.reader import Gathering, SeenFiles, SessionRead
 from helmsman.agents.protocol import SessionInfo
 from helmsman.agents.transcripts import OneFile
 from helmsman.base.files import changed_at, replace_file, size_and_time
-from helmsman.base.json_values import count, mapping, optional_text, sequence, text, timestamp
+from helmsman.base.json_values import count, json_object_in, mapping, optional_text, sequence, text, timestamp
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -107,10 +107,7 @@ def _status_of(path: Path) -> Path:
 
 def _moved_to(path: Path) -> str | None:
     """Where a session works that was begun elsewhere."""
-    try:
-        return optional_text(mapping(json.loads(_status_of(path).read_bytes())).get("work_dir"))
-    except (OSError, ValueError):
-        return None
+    return optional_text((json_object_in(_status_of(path)) or {}).get("work_dir"))
 
 
 def _parts(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:

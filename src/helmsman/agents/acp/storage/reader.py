@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.files import size_and_time
+from helmsman.base.json_values import json_object
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -200,12 +200,3 @@ def json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
                     yield value
     except OSError:
         return
-
-
-def json_object(line: bytes) -> Mapping[str, Any]:
-    """The object in a line; an empty one where there is none."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

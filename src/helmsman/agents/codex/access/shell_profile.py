@@ -26,6 +26,7 @@ import anyio.to_thread
 
 from helmsman.agents.codex.features import Feature
 from helmsman.base.files import replace_file
+from helmsman.base.json_values import json_object_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,7 +108,7 @@ def profile_seconds(env: Mapping[str, str], state_dir: Path) -> float | None:
         return None
     key = _fingerprint(shell, env)
     cache = state_dir / _CACHE_NAME
-    known = _read(cache)
+    known = json_object_in(cache) or {}
     if known.get("key") == key and isinstance(known.get("seconds"), float):
         return float(known["seconds"])
     seconds = measure_profile(shell, env)
@@ -183,14 +184,6 @@ def _state(file: Path) -> list[int]:
     except OSError:
         return []
     return [found.st_mtime_ns, found.st_size]
-
-
-def _read(cache: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(cache.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _write(cache: Path, content: Mapping[str, Any]) -> None:

@@ -7,12 +7,11 @@ READY), so the text decides. A form that is not known is None, or an error that 
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.json_values import integer, mapping, optional_text, text, timestamp
+from helmsman.base.json_values import integer, json_object, mapping, optional_text, text, timestamp
 from helmsman.base.redaction import redact
 from helmsman.errors import (
     CloudEnvironmentMissing,
@@ -100,10 +99,7 @@ def _stat_of_line(line: str) -> DiffStat | None:
 
 def read_page(output: str) -> CloudPage | None:
     """The answer of `codex cloud list --json`. An entry without an id is left out: nothing could be done with it."""
-    try:
-        page = mapping(json.loads(output))
-    except (ValueError, RecursionError):
-        return None
+    page = json_object(output) or {}
     entries = page.get("tasks")
     if not isinstance(entries, list):
         return None

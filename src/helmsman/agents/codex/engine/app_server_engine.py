@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.agents.child_process import KILL
 from helmsman.agents.codex.access.configuration import Configuration
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.access.plan import Access, plan_access
@@ -48,12 +47,12 @@ from helmsman.agents.codex.starting import (
     start_failed,
 )
 from helmsman.agents.codex.wire.app_server import AppServer, Thread
-from helmsman.agents.event_router import EventRouter
 from helmsman.agents.protocol import Begun, Capabilities, Opened, PastTurn
 from helmsman.agents.transports import StdioTransport, open_stdio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import can_tell_sandboxed
+from helmsman.base.processes import KILL
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -110,12 +109,12 @@ class AppServerEngine(AppServerUpkeep):
         engine_id: str | None = None,
         confinement: Confinement = NO_ROOTS,
     ) -> None:
+        super().__init__()
         self._tasks = tasks
         self._confinement = confinement
         self._id = engine_id
         self._binary = binary
         self._codex_home = codex_home
-        self._router = EventRouter()
         self._peer = Peer(
             transport,
             on_notification=self._on_notification,
@@ -191,14 +190,6 @@ class AppServerEngine(AppServerUpkeep):
         self._leaving = self._id is not None
 
     # --- sessions ----------------------------------------------------------------------------------------------------
-
-    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
-        if self._peer.closed is not None:
-            raise self._peer.closed.again()
-        self._router.attach(session_id, sink)
-
-    def detach(self, session_id: str) -> None:
-        self._router.detach(session_id)
 
     def keep_goal_paused(self, session_id: str) -> None:
         """Something was asked for after which the goal is not to be gone on with by itself."""
@@ -435,8 +426,7 @@ class AppServerEngine(AppServerUpkeep):
                 tasks.start_soon(self._ask_to_stop, thread_id, turn_id, tasks.cancel_scope)
                 await state.idle.wait()  # the end counts, not the answer: older Codex may give none
                 tasks.cancel_scope.cancel()
-            if self._peer.closed is not None:
-                raise self._peer.closed.again()
+            self._check()
 
     async def _notice_end(self, thread_id: str) -> None:
         """Codex knows whether a turn is running, also where it did not tell of its end."""

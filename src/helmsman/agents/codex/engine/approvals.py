@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.change_diff import file_change_diff
 from helmsman.base.json_values import mapping, present, rows
-from helmsman.errors import AnswerInvalid, QuestionNotOpen
+from helmsman.errors import AnswerInvalid
 from helmsman.model.questions import (
     ABORT,
     ACCEPT,
@@ -340,10 +340,3 @@ _WRITERS: Final[Mapping[str, Callable[[Mapping[str, Any], tuple[Choice, ...] | N
     LEGACY_COMMAND: _write_legacy_decision,
     LEGACY_FILE_CHANGE: _write_legacy_decision,
 }
-
-
-def not_open(question: Question) -> QuestionNotOpen:
-    """The error for an answer that comes too late."""
-    return QuestionNotOpen(
-        f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
-    )

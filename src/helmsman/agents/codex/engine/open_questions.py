@@ -15,7 +15,6 @@ from helmsman.agents.codex.engine.approvals import (
     COMMAND,
     RequestContext,
     item_of,
-    not_open,
     read_question,
     thread_of,
     write_answer,
@@ -24,7 +23,7 @@ from helmsman.agents.codex.engine.sandbox_proof import prove
 from helmsman.agents.codex.engine.thread_state import ThreadState
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.storage.rollouts import SESSIONS
-from helmsman.errors import HelmsmanError
+from helmsman.errors import HelmsmanError, QuestionNotOpen
 from helmsman.model.events import FileChange, McpToolCall, QuestionAsked, QuestionClosed, ToolCalled
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class OpenQuestions:
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         request = self._open.get(question.id)
         if request is None:
-            raise not_open(question)
+            raise QuestionNotOpen.any_more(question.id)
         result = write_answer(request, choices)
         self._forget(question.id)  # from here on nobody else can answer it
         reason = choices[0].reason if choices else None
@@ -87,7 +86,7 @@ class OpenQuestions:
             if reason is not None:
                 await self._send_reason(request, reason)
             if not self._peer.respond(request.id, result):
-                raise not_open(question)
+                raise QuestionNotOpen.any_more(question.id)
 
     def answer_tool(self, call: ToolCalled, result: ToolResult) -> None:
         request = self._tool_calls.pop(call.call_id, None)

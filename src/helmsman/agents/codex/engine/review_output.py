@@ -11,10 +11,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.storage.rollout_end import lines_from_end, open_to_the_end
-from helmsman.agents.codex.storage.rollout_head import parse_line
 from helmsman.agents.protocol import Finding, ReviewReport
 from helmsman.agents.review_text import review_text
-from helmsman.base.json_values import fraction, integer, mapping, sequence, text
+from helmsman.base.json_values import fraction, integer, json_object, mapping, sequence, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +32,7 @@ def read_review(path: Path) -> ReviewReport | None:
     try:
         with open_to_the_end(path) as file:
             for line in lines_from_end(file):
-                if _RECORDED.search(line) and (output := _recorded(parse_line(line))) is not None:
+                if _RECORDED.search(line) and (output := _recorded(json_object(line))) is not None:
                     return from_record(output)
     except OSError:
         return None
@@ -91,7 +90,7 @@ def from_text(shown: str) -> ReviewReport:
 def _answer_in(said: str) -> Mapping[str, Any] | None:
     """The reviewer's answer in a text that should be nothing else; None where there is none."""
     begin, end = said.find("{"), said.rfind("}")
-    found = parse_line(said[begin : end + 1].encode("utf-8", "replace")) if 0 <= begin < end else None
+    found = json_object(said[begin : end + 1].encode("utf-8", "replace")) if 0 <= begin < end else None
     return found if found is not None and sequence(found.get("findings")) else None
 
 

@@ -20,8 +20,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.storage.rollout_head import OWN_ID, parse_line
-from helmsman.base.json_values import mapping
+from helmsman.agents.codex.storage.rollout_head import OWN_ID
+from helmsman.base.json_values import json_object, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,7 +141,7 @@ def _read_tail(path: Path, size: int, call_id: str) -> _Turn | None:
 
 
 def _payload(line: bytes, kind: str) -> Mapping[str, Any]:
-    entry = parse_line(line)
+    entry = json_object(line)
     return mapping(entry.get("payload")) if entry is not None and entry.get("type") == kind else {}
 
 

@@ -22,8 +22,9 @@ from helmsman.agents.codex.engine.review_output import from_text, is_of, read_re
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import from_app_server
 from helmsman.agents.configured import InForce
+from helmsman.agents.event_router import RoutedEngine
 from helmsman.agents.own_terminal import OwnTerminal
-from helmsman.agents.protocol import Capability, Engine
+from helmsman.agents.protocol import Capability
 from helmsman.base.json_values import optional_text
 from helmsman.errors import EngineRefused, HelmsmanError
 from helmsman.model.events import RateLimitsReported
@@ -49,7 +50,7 @@ class _LoginEnd:
         self.error: str | None = None
 
 
-class AppServerUpkeep(Engine):
+class AppServerUpkeep(RoutedEngine):
     """The part of the engine that needs little more than the bare methods."""
 
     listens_at: tuple[Path, Path] | None = None

@@ -11,7 +11,6 @@ turn is told, exactly once. Waiting for the process to be gone matters: only the
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import signal
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.child_process import KILL, Child, open_child
+from helmsman.agents.child_process import Child, open_child
 from helmsman.agents.codex.access.confinement import Confinement
 from helmsman.agents.codex.access.policies import asked_sandbox
 from helmsman.agents.codex.binary import CodexBinary, exec_capabilities
@@ -33,12 +32,12 @@ from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
 from helmsman.agents.codex.starting import codex_environment
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.event_router import EventRouter
-from helmsman.agents.protocol import Begun, Capabilities, Engine, Opened
+from helmsman.agents.event_router import RoutedEngine, engine_closed
+from helmsman.agents.protocol import Begun, Capabilities, Opened
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.json_values import text
+from helmsman.base.json_values import json_object, text
 from helmsman.base.line_framer import LineFramer
-from helmsman.base.processes import descendants, kill
+from helmsman.base.processes import KILL, descendants, kill
 from helmsman.base.redaction import redact
 from helmsman.errors import (
     EngineLost,
@@ -50,7 +49,7 @@ from helmsman.errors import (
     SessionLocked,
     SessionNotFound,
 )
-from helmsman.model.events import Event, Failure, TurnEnded
+from helmsman.model.events import Failure, TurnEnded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -103,7 +102,7 @@ class _Turn:
     gone: anyio.Event = field(default_factory=anyio.Event)
 
 
-class ExecEngine(Engine):
+class ExecEngine(RoutedEngine):
     """See `helmsman.agents.protocol.Engine`. Made by `open_exec_engine` only."""
 
     def __init__(
@@ -114,12 +113,12 @@ class ExecEngine(Engine):
         env: Mapping[str, str] | None,
         confinement: Confinement,
     ) -> None:
+        super().__init__()
         self._tasks = tasks
         self._confinement = confinement
         self._binary = binary
         self._codex_home = codex_home
         self._env = codex_environment(binary, codex_home, env)
-        self._router = EventRouter()
         self._rollouts = RolloutIndex(codex_home)
         self._unnamed: set[str] = set()
         """Sessions that have not had their first turn, by ids of our own."""
@@ -142,21 +141,12 @@ class ExecEngine(Engine):
     async def until_lost(self) -> None:
         await anyio.sleep_forever()
 
-    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
-        if self._lost is not None:
-            raise self._lost.again()
-        self._router.attach(session_id, sink)
-
-    def detach(self, session_id: str) -> None:
-        self._router.detach(session_id)
-
     # --- sessions and turns ------------------------------------------------------------------------------------------
 
     async def open(self, options: SessionOptions) -> Opened:
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.")
-        if self._lost is not None:
-            raise self._lost.again()
+        self._check()
         session_id = str(uuid.uuid4())
         self._unnamed.add(session_id)
         return _opened(session_id, options, options.cwd)
@@ -199,8 +189,7 @@ class ExecEngine(Engine):
     async def _launch(
         self, session_id: str | None, options: SessionOptions, given: TurnInput, directory: Path
     ) -> Begun:
-        if self._lost is not None:
-            raise self._lost.again()
+        self._check()
         turn = _Turn(id=str(uuid.uuid4()), directory=directory, session_id=session_id)
         if session_id is not None:
             self._refuse_if_running(session_id)
@@ -318,13 +307,13 @@ class ExecEngine(Engine):
 
     def refuse_more(self) -> None:
         """Take no more work from now on, and give up what is being started: that still belongs to its caller."""
-        self._lost = _closed()
+        self._lost = engine_closed()
         for turn in self._starting:
             turn.scope.cancel()
 
     def report_loss(self) -> None:
         """Tell every session that the engine is no more."""
-        lost = self._lost or _closed()
+        lost = self._lost or engine_closed()
         self._router.engine_gone(Failure(code=lost.code, message=lost.message, retryable=lost.retryable))
 
 
@@ -372,11 +361,7 @@ async def _give_prompt(child: Child, prompt: str) -> None:
 
 def _messages(lines: list[bytes]) -> Iterator[Mapping[str, Any]]:
     for line in lines:
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        if isinstance(message, dict):
+        if (message := json_object(line)) is not None:
             yield message
         else:
             log.warning("skipped a line of codex exec that is not a JSON object (%d bytes)", len(line))
@@ -476,10 +461,6 @@ def _last_words(child: Child) -> str:
     lines = [line.strip() for line in redact(child.stderr_tail).splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines or [""])[-1]
-
-
-def _closed() -> EngineLost:
-    return EngineLost("The engine was closed. Open another one; sessions continue from disk.")
 
 
 def _not_found(session_id: str) -> SessionNotFound:

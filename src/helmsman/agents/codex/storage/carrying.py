@@ -13,10 +13,10 @@ import re
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.storage.rollout_head import parse_line, readable
+from helmsman.agents.codex.storage.rollout_head import readable
 from helmsman.agents.codex.storage.rollouts import ARCHIVED, NAMES, SESSIONS, SessionNames, open_rollout
 from helmsman.agents.transcripts import CarriedTranscripts, TranscriptFile
-from helmsman.base.json_values import integer, mapping
+from helmsman.base.json_values import integer, json_object, mapping
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import CannotMove
 
@@ -154,7 +154,7 @@ def _last_id(name: str) -> str:
 
 
 def _read_beginning(file: BinaryIO) -> _Beginning | None:
-    first = parse_line(file.readline(_FIRST_LINE))
+    first = json_object(file.readline(_FIRST_LINE))
     if first is None:
         return None
     meta = mapping(first.get("payload"))

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from helmsman.agents.codex.normalise.failures import turn_failure
 from helmsman.agents.codex.normalise.usage import read_usage, spent_between
-from helmsman.agents.codex.storage.rollout_head import parse_line, readable
+from helmsman.agents.codex.storage.rollout_head import readable
 from helmsman.agents.codex.storage.rollouts import read_rollout
 from helmsman.agents.protocol import RecordedTurn
-from helmsman.base.json_values import integer, mapping, optional_text, timestamp
+from helmsman.base.json_values import integer, json_object, mapping, optional_text, timestamp
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Failure, Usage
 
@@ -154,7 +154,7 @@ class _Reader:
         if kind is not None and (kind["type"] == b"response_item" or kind["payload"] == b"item_completed"):
             self._pass_over(kind["time"], is_work=kind["type"] == b"response_item" and kind["payload"] != b"message")
             return
-        entry = parse_line(line)
+        entry = json_object(line)
         if entry is None:
             return
         payload, time = mapping(entry.get("payload")), timestamp(entry.get("timestamp"))

@@ -9,11 +9,10 @@ Nothing in a file raises: a line that is damaged or unknown is passed over.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from helmsman.base.json_values import mapping, sequence, timestamp
+from helmsman.base.json_values import json_object, mapping, sequence, timestamp
 from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class _HeadReader:
             if not line:
                 return False
             left -= len(line)
-            entry = parse_line(line)
+            entry = json_object(line)
             if entry is not None:
                 self._take(entry)
             if self._is_complete():
@@ -146,15 +145,6 @@ def _spawned_by(source: object) -> str | None:
     for _ in range(2):
         source = next(iter(mapping(source).values()), None)
     return readable(mapping(source).get("parent_thread_id"))
-
-
-def parse_line(line: bytes) -> dict[str, Any] | None:
-    """A line as a JSON object; None if it is anything else."""
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None
 
 
 def readable(value: object) -> str | None:

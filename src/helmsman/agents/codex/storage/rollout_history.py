@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.storage.rollout_head import parse_line, readable
+from helmsman.agents.codex.storage.rollout_head import readable
 from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
 from helmsman.agents.protocol import PastTurn
-from helmsman.base.json_values import integer, mapping, sequence
+from helmsman.base.json_values import integer, json_object, mapping, optional_text, sequence
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange, UserMessage
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def read_history(path: Path, codex_home: Path) -> tuple[PastTurn, ...]:
 
 def _parted_from(path: Path, codex_home: Path) -> tuple[Path, int] | None:
     """The file that this one goes on from, and how many of its bytes it shares."""
-    first = parse_line(read_rollout(str(path), lambda file: file.readline(_LONGEST_LINE)) or b"") or {}
+    first = json_object(read_rollout(str(path), lambda file: file.readline(_LONGEST_LINE)) or b"") or {}
     base = mapping(mapping(first.get("payload")).get("history_base"))
     parent, end = readable(base.get("thread_id")), integer(base.get("end_byte_offset"))
     if parent is None or end is None:
@@ -91,7 +91,7 @@ class _History:
             if not line:
                 return
             left = None if left is None else left - len(line)
-            if _OF_USE.search(line, 0, _KIND_BYTES) and (entry := parse_line(line)) is not None:
+            if _OF_USE.search(line, 0, _KIND_BYTES) and (entry := json_object(line)) is not None:
                 self._take(str(entry.get("type")), mapping(entry.get("payload")))
 
     def _take(self, kind: str, payload: Mapping[str, Any]) -> None:
@@ -165,10 +165,7 @@ def _patched(call: Mapping[str, Any]) -> tuple[PathChange, ...]:
 
 def _command(arguments: object) -> str | None:
     """What a call of a shell was to run; None of any other tool."""
-    try:
-        given = mapping(json.loads(arguments)) if isinstance(arguments, str) else {}
-    except (ValueError, RecursionError):
-        return None
+    given = json_object(optional_text(arguments)) or {}
     command = given.get("cmd", given.get("command"))
     if isinstance(command, list):
         words = [word for word in command if isinstance(word, str)]

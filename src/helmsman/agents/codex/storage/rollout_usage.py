@@ -23,10 +23,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from helmsman.agents.codex.normalise.usage import read_usage, spent_between
-from helmsman.agents.codex.storage.rollout_head import OWN_ID, parse_line, read_head
+from helmsman.agents.codex.storage.rollout_head import OWN_ID, read_head
 from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
 from helmsman.agents.spending import SessionSpending, TurnSpending
-from helmsman.base.json_values import mapping
+from helmsman.base.json_values import json_object, mapping
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT
@@ -84,7 +84,7 @@ def _without_instructions(line: bytes) -> bytes:
     """The first line without the twenty kilobytes of instructions in it and what comes after them."""
     begin = line.find(_INSTRUCTIONS)
     shortened = line[:begin] + b"}}"
-    return shortened if begin >= 0 and parse_line(shortened) is not None else line
+    return shortened if begin >= 0 and json_object(shortened) is not None else line
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ def _spent_before(first_count: bytes | None) -> Usage:
 
 
 def _counts(line: bytes, name: str) -> Usage | None:
-    payload = mapping(mapping(parse_line(line)).get("payload"))
+    payload = mapping(mapping(json_object(line)).get("payload"))
     usage = read_usage(mapping(payload.get("info")).get(name))
     return None if usage is None or max(usage.input_tokens, usage.output_tokens) >= _ABSURD else usage
 

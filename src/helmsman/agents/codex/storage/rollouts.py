@@ -19,8 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, TypeVar, cast
 
-from helmsman.agents.codex.storage.rollout_head import Head, parse_line, read_head, readable
+from helmsman.agents.codex.storage.rollout_head import Head, read_head, readable
 from helmsman.agents.protocol import SessionInfo
+from helmsman.base.json_values import json_object
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 
@@ -410,7 +411,7 @@ class SessionNames:
 
 def _named(lines: BinaryIO) -> Iterator[tuple[str, str]]:
     for line in lines:
-        entry = parse_line(line) or {}
+        entry = json_object(line) or {}
         session_id = readable(entry.get("id"))
         if session_id is not None:
             yield session_id, readable(entry.get("thread_name")) or ""

@@ -6,14 +6,14 @@ itself, and every question that is open.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import OrderedDict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.owner import own_child
+from helmsman.agents.keeper.owner import KEPT_BYTES, own_child
 from helmsman.agents.kept_transport import KeptTransport
+from helmsman.base.json_values import json_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from helmsman.agents.keeper.owner import Said
     from helmsman.base.jsonrpc import RequestId
 
-KEPT_BYTES: Final = 4 * 1024 * 1024
-"""So much of a turn is kept for the next owner, and of a longer one its end."""
 
 _OF_INTEREST: Final = re.compile(
     rb'"method":"(?:turn/|item/started|item/completed|thread/tokenUsage/updated|serverRequest/resolved|error")|"id":'
@@ -47,11 +45,8 @@ class Keeping:
         """Take note of a line, and of what is to be kept or dropped after it."""
         if _OF_INTEREST.search(said.line, 0, _LOOKED_AT) is None:
             return
-        try:
-            message = json.loads(said.line)
-        except (ValueError, RecursionError):
-            return
-        method = message.get("method") if isinstance(message, dict) else None
+        message = json_object(said.line) or {}
+        method = message.get("method")
         params = message.get("params") if isinstance(method, str) else None
         if not isinstance(method, str) or not isinstance(params, dict):
             return
