@@ -124,7 +124,7 @@ class AcpEngine(Engine):
         keep: Keep | None,
     ) -> None:
         self._tasks = tasks
-        self._profile = profile
+        self.profile = self._profile = profile
         self.means = means
         self._places = places
         self._idle = idle
