@@ -149,7 +149,9 @@ async def test_the_next_hub_follows_all_sessions_of_an_agent_though_it_takes_up_
     async with hub_service(settings, place.env, [place.hub(1)]) as helm:
         for _ in range(3):
             session = await helm.start("run it", cwd=place.options.cwd, agent="fake", unenforced=True)
-            await _until(lambda session=session: bool(session.questions))
+            with anyio.fail_after(SECONDS):
+                while not session.questions:
+                    await session.feed.changed()
             ids.append(session.id)
     async with hub_service(settings, place.env, [place.hub(2)]) as helm:
         with anyio.fail_after(SECONDS):

@@ -25,7 +25,6 @@ import anyio.to_thread
 
 from helmsman.agents.acp.asked import (
     model_in,
-    options_in,
     prompt_content,
     refuse_danger,
     refuse_unknown,
@@ -190,14 +189,10 @@ class AcpEngine(Engine):
 
     async def open(self, options: SessionOptions) -> Opened:
         session = await self._start(options)
-        try:
+        async with self._stopped_if_that_fails(session):
             made = await session.ask("session/new", self._place(session))
             session.id = self._id_in(made)
-            session.option_names = options_in(made)
             await session.set_up(options)
-        except BaseException:
-            await self._stop(session)
-            raise
         self._hold(session, made)
         return session.opened()
 
@@ -241,7 +236,8 @@ class AcpEngine(Engine):
                 if session.turn is not None or (session.options == options and not session.was_left):
                     return session
                 if await self._suits(session, options):
-                    await session.set_up(options)
+                    async with self._stopped_if_that_fails(session):
+                        await session.set_up(options)
                     return session
                 await self._stop(session)
             return await self._load(session_id, options)
@@ -268,17 +264,13 @@ class AcpEngine(Engine):
         session.id, session.loading, session.cost = session_id, True, None
         can = {} if session.process is None else session.process.session_capabilities
         method = "session/resume" if "resume" in can else "session/load"
-        try:
+        async with self._stopped_if_that_fails(session):
             params = {"sessionId": session_id, **self._place(session)}
             try:
                 made = await session.ask(method, params)
             except EngineRefused as error:
                 raise self._not_found(session_id) from error
-            session.option_names = options_in(made)
             await session.set_up(options)
-        except BaseException:
-            await self._stop(session)
-            raise
         session.loading = False
         await anyio.to_thread.run_sync(self._profile.was_loaded, session_id, self._bring().env)
         if self._profile.counting == "files" and self._reader is not None:
@@ -311,11 +303,10 @@ class AcpEngine(Engine):
         if self._keep is not None:
             opening = await self._kept(launch, self._keep, session_id)
         await self._tasks.start(self._serve, session, opening)
-        try:  # again: what has come meanwhile it would find with its session
+        async with self._stopped_if_that_fails(
+            session
+        ):  # again: what has come meanwhile it would find with its session
             await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
-        except BaseException:
-            await self._stop(session)
-            raise
         return session
 
     async def _kept(self, launch: AgentLaunch, keep: Keep, session_id: str | None) -> Opening:
@@ -385,6 +376,14 @@ class AcpEngine(Engine):
                     await session.gone.wait()
             session.scope.cancel()
             await session.gone.wait()
+
+    @asynccontextmanager
+    async def _stopped_if_that_fails(self, session: HeldSession) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            await self._stop(session)
+            raise
 
     async def end_idle(self) -> None:
         """End the processes of sessions in which nothing has run for long; they load again."""
