@@ -93,7 +93,7 @@ class FakeAcpAgent:
         """`deaf` is one that does not heed a cancelled turn."""
         self._folder = folder
         self._scenario: dict[str, Any] = {"on": [], "modes": list(modes), "deaf": deaf, "initialize": {}}
-        self._scenario |= {"before": {}, "behind": {}, "answers": {}, "options": []}
+        self._scenario |= {"before": {}, "behind": {}, "answers": {}, "late": {}, "options": []}
         folder.mkdir(parents=True, exist_ok=True)
         self._write()
 
@@ -130,6 +130,11 @@ class FakeAcpAgent:
     def answers(self, method: str, **answer: Any) -> None:
         """Something else in the answer to each call of a method."""
         self._scenario["answers"][method] = answer
+        self._write()
+
+    def answers_late(self, method: str, when: Path) -> None:
+        """Each call of a method is answered when this file is there."""
+        self._scenario["late"][method] = str(when)
         self._write()
 
     @property

@@ -12,6 +12,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,8 @@ class _Program:
             turn = self._turns[session_id] = _Turn()
             threading.Thread(target=self._prompt, args=(message["id"], session_id, params, turn), daemon=True).start()
             return
+        while not Path(self._scenario["late"].get(method, self._folder)).exists():
+            time.sleep(0.01)
         answer = self._answer(method, session_id, params)
         for update in self._scenario["before"].get(method, ()):
             self._update(session_id, update)

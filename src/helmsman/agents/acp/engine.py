@@ -131,6 +131,7 @@ class AcpEngine(Engine):
         self._router = EventRouter()
         self._sessions: dict[str, HeldSession] = {}
         self._loading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        """By session: held while it is loaded or set up, until it has the prompt that this is for, and while it is ended."""
         self._reader = profile.reader(env)
         self._around = Around(tasks, self._router, profile, self._reader)
         self._capabilities = profile.capabilities(has_history=self._reader is not None, detached=keep is not None)
@@ -214,7 +215,8 @@ class AcpEngine(Engine):
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         self._check()
-        session = await self._loaded(session_id, options)
+        async with self._loading[session_id]:
+            session = await self._loaded(session_id, options)
         return session.opened()
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -227,20 +229,20 @@ class AcpEngine(Engine):
         return turns
 
     async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
-        """A session in a process that was started for these options."""
-        async with self._loading[session_id]:  # whoever else asks for it meanwhile gets the same process
-            session = self._sessions.get(session_id)
-            if session is not None and session.is_ending:
-                await session.gone.wait()  # of what it was told now nobody would hear
-            if session is not None and session.process is not None:
-                if session.turn is not None or (session.options == options and not session.was_left):
-                    return session
-                if await self._suits(session, options):
-                    async with self._stopped_if_that_fails(session):
-                        await session.set_up(options)
-                    return session
-                await self._stop(session)
-            return await self._load(session_id, options)
+        """A session in a process that was started for these options. Whoever asks for it has its lock in `_loading`."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.is_ending:
+            await session.gone.wait()  # of what it was told now nobody would hear
+        if session is not None and session.process is not None:
+            session.idle_since = anyio.current_time()
+            if session.turn is not None or (session.options == options and not session.was_left):
+                return session
+            if await self._suits(session, options):
+                async with self._stopped_if_that_fails(session):
+                    await session.set_up(options)
+                return session
+            await self._stop(session)
+        return await self._load(session_id, options)
 
     async def unload(self, session_id: str) -> None:
         self.capabilities.require(Capability.MOVE)
@@ -390,9 +392,14 @@ class AcpEngine(Engine):
         while True:
             await anyio.sleep(min(_LOOK_FOR_IDLE, self._idle))
             for session in list(self._sessions.values()):
-                is_idle = session.turn is None and session.process is not None
-                if is_idle and anyio.current_time() - session.idle_since > self._idle:
-                    await self._stop(session)
+                if self._is_idle(session):
+                    async with self._loading[session.id]:  # who begins a turn now waits, and has another process
+                        if self._is_idle(session):
+                            await self._stop(session)
+
+    def _is_idle(self, session: HeldSession) -> bool:
+        has_nothing = session.turn is None and session.process is not None
+        return has_nothing and anyio.current_time() - session.idle_since > self._idle
 
     async def close(self) -> None:
         """Stop what runs and end all processes; of those that are kept only the ones in which nothing runs."""
@@ -472,20 +479,22 @@ class AcpEngine(Engine):
 
     async def get_ready(self, session_id: str, options: SessionOptions, turn: TurnInput) -> None:
         self._refuse_if_running(session_id)
-        await self._loaded(session_id, options)
+        async with self._loading[session_id]:
+            await self._loaded(session_id, options)
 
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
         self._refuse_if_running(session_id)
         content = await anyio.to_thread.run_sync(prompt_content, turn) if turn.images else prompt_content(turn)
-        session = await self._loaded(session_id, options)
-        process = session.process
-        if process is None:
-            raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
-        await process.remember_own()
-        self._refuse_if_running(session_id)
-        if session.process is not process or session.is_ending:
-            raise EngineLost(f"{self._profile.title} has just ended. Send the message again to start it.")
-        running = await session.begin(content)
+        async with self._loading[session_id]:
+            session = await self._loaded(session_id, options)
+            process = session.process
+            if process is None:
+                raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
+            await process.remember_own()
+            self._refuse_if_running(session_id)
+            if session.process is not process or session.is_ending:
+                raise EngineLost(f"{self._profile.title} has just ended. Send the message again to start it.")
+            running = await session.begin(content)
         notes = note_on(turn.text, self._profile.title)
         if turn.effort is not None:
             notes += (f"{self._profile.title} cannot be told how hard to think.",)
