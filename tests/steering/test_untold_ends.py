@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.model.events import EngineGone, Failure
+from helmsman.model.events import EngineGone, Failure, ItemStarted, TurnStarted, UserMessage
+from helmsman.tasks.ledger import Ledger
+from helmsman.tasks.truth import TaskTruth
 from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
 
 pytestmark = pytest.mark.anyio
 
@@ -59,3 +62,44 @@ async def test_it_is_told_also_if_we_close_before_anybody_knows_how_the_turn_has
     async with Helmsman(settings, agents=[agent]) as helm:
         (task,) = (await helm.tasks.list())[0]
         assert task.status == "failed"
+
+
+async def test_a_turn_that_becomes_a_task_while_its_end_is_looked_for_is_over(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_looked_for, is_task = anyio.Event(), anyio.Event()
+    enter, begin = Ledger.enter, Ledger.begin
+
+    async def enter_late(*args: Any, **given: Any) -> tuple[str, Task | None]:
+        entered = await enter(*args, **given)
+        await is_looked_for.wait()
+        return entered
+
+    def begin_and_say(*args: Any, **given: Any) -> None:
+        begin(*args, **given)
+        is_task.set()
+
+    async def look(*_: object) -> None:
+        is_looked_for.set()
+        await is_task.wait()
+
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path)
+        engine = agent.engines[-1]
+        engine.end("completed")
+        await session.wait()
+        monkeypatch.setattr(Ledger, "enter", enter_late)
+        monkeypatch.setattr(Ledger, "begin", begin_and_say)
+        monkeypatch.setattr(TaskTruth, "turn", look)
+        engine.emit(TurnStarted(session_id=session.id, turn_id="theirs"))
+        message = UserMessage(id="1", text="typed elsewhere")
+        engine.emit(ItemStarted(session_id=session.id, turn_id="theirs", item=message))
+        engine.emit(EngineGone(session_id=session.id, failure=Failure(code="engine_lost", message="It crashed.")))
+        with anyio.fail_after(20):
+            while session.state.is_running:
+                await session.feed.changed()
+        assert session.error is not None
+        assert session.error.message == "It crashed."
+        await helm.ledger.write()
+        tasks, _ = await helm.tasks.list()
+        assert {task.instruction: task.status for task in tasks} == {"work": "completed", "typed elsewhere": "failed"}

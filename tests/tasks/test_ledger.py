@@ -8,8 +8,11 @@ import pytest
 
 from helmsman.agents.registry import Agents
 from helmsman.errors import RegistryUnavailable
+from helmsman.model.options import SessionOptions
 from helmsman.tasks.database import Fence
+from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.ledger import Ledger
+from helmsman.tasks.model import ASKED, OPENED, TOLD
 from helmsman.tasks.registry import Registry
 from helmsman.tasks.truth import TaskTruth
 
@@ -32,4 +35,26 @@ async def test_nothing_is_begun_that_could_not_be_written_down_however_much_else
     ledger.place("T-next", "engine", None)
     with pytest.raises(RegistryUnavailable, match="it is not begun"):
         await ledger.write_intent("T-next")
+    await ledger.close()
+
+
+async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwhile_nor_the_other_way_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path, TaskTruth(Agents()), Fence(1, lambda _: None))
+    task_id, draft = draft_task("work", SessionOptions(agent="codex"), session_id=None, terms={})
+    await ledger.enter(draft)
+
+    async def say_more_and_fail(_: object) -> None:
+        ledger.update(task_id, {"metadata": {TOLD: "e 1", ASKED: 2}})
+        raise RegistryUnavailable("The disk is full.")
+
+    ledger.update(task_id, {"metadata": {OPENED: "s", ASKED: 1}})
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "registry", say_more_and_fail)
+        await ledger.write()
+    await ledger.write()
+    task = await ledger.registry(lambda registry: registry.get(task_id))
+    assert task is not None
+    assert [task.metadata.get(key) for key in (OPENED, ASKED, TOLD)] == ["s", 2, "e 1"]
     await ledger.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from contextlib import contextmanager
+from abc import abstractmethod
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio.to_thread
@@ -15,7 +16,8 @@ from helmsman.errors import ClientAway, EngineLost
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import AsyncIterator, Collection, Iterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from helmsman.agents.keeper.owner import Owner
@@ -60,6 +62,23 @@ class KeptAgent(Agent):
         await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
         await anyio.to_thread.run_sync(clear_away, settings.state_dir)
         return f"{self.name}-{secrets.token_hex(4)}"
+
+    @asynccontextmanager
+    async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
+        """One that is open here already is handed out again: its keepers have one owner, and another would find nothing."""
+        if (engine := self.open_here(engine_id)) is not None:
+            yield engine
+            return
+        left = await self.left(settings, engine_id)
+        async with self.open_left(settings, engine_id, left) as engine:
+            with self.listed(engine):
+                yield engine
+
+    @abstractmethod
+    def open_left(
+        self, settings: Settings, engine_id: str, left: list[KeptRecord]
+    ) -> AbstractAsyncContextManager[Engine]:
+        """An engine for what others have left of one, for the length of the block."""
 
     async def left(self, settings: Settings, engine_id: str) -> list[KeptRecord]:
         """What runs of an engine that we, or others, have left.

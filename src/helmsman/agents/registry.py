@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import copy
@@ -85,6 +86,8 @@ class Agents:
         self._own: dict[tuple[str, OwnWords], Agent] = {}
         """All that any file has said, whichever door's."""
         self._by_name = self._always
+        self.reaching = defaultdict[str, anyio.Lock](anyio.Lock)
+        """By engine, for all doors: of several that look for one at once, the first opens it, and the others find it."""
         self.having(files)
 
     def seen_from(self, files: Iterable[ConfigFile]) -> Agents:
@@ -378,7 +381,7 @@ class EngineHolder:
         Raises:
             ClientAway: There is none, and nobody knows how to start one.
         """
-        for engine_id, engine in self._others.items():
+        for engine_id, engine in list(self._others.items()):
             if not usable(engine) or engine in self._ending or engine.capabilities.agent != agent.name:
                 continue
             if self._is_away or await agent.takes_work(self._settings, self._env, engine_id):
@@ -400,18 +403,19 @@ class EngineHolder:
 
     async def reach(self, name: str, engine_id: str) -> Engine | None:
         """A detached engine of an agent in which something runs; None if it has ended."""
-        for known in (self._engines.get(name), self._others.get(engine_id), self._persons.get(engine_id)):
-            if known is not None and known.id == engine_id and usable(known):
-                return known
-        try:
-            agent = self._agents.get(name) or self._agents[name]
-            opening = agent.reopen_engine(self._settings, engine_id)
-            engine: Engine = await self._tasks.start(self._keep, opening)
-        except HelmsmanError as error:
-            log.debug("engine %s is not reached: %s", engine_id, error)
-            return None
-        (self._persons if engine.is_of_a_person else self._others)[engine_id] = engine
-        return engine
+        async with self._agents.reaching[engine_id]:
+            for known in (self._engines.get(name), self._others.get(engine_id), self._persons.get(engine_id)):
+                if known is not None and known.id == engine_id and usable(known):
+                    return known
+            try:
+                agent = self._agents.get(name) or self._agents[name]
+                opening = agent.reopen_engine(self._settings, engine_id)
+                engine: Engine = await self._tasks.start(self._keep, opening)
+            except HelmsmanError as error:
+                log.debug("engine %s is not reached: %s", engine_id, error)
+                return None
+            (self._persons if engine.is_of_a_person else self._others)[engine_id] = engine
+            return engine
 
     async def resume(self, engine: Engine, session_id: str, options: SessionOptions) -> tuple[Engine, Opened]:
         """Have an engine load a session; one that a person has open in the agent's own program is joined there instead.

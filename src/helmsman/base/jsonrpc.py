@@ -78,6 +78,7 @@ class Waiter:
     done: anyio.Event = field(default_factory=anyio.Event)
     result: Any = None
     error: HelmsmanError | None = None
+    on_answer: Callable[[Any], None] = lambda result: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,12 @@ class Peer:
         timeout: float = REQUEST_TIMEOUT,
         request_id: RequestId | None = None,
         on_sent: Callable[[], None] = lambda: None,
+        on_answer: Callable[[Any], None] = lambda result: None,
     ) -> Any:
         """Send a request and wait for its answer. `on_sent` is called when the transport has it.
+
+        `on_answer` is called with the result before anything that comes behind it is looked at. Whoever waits for the result
+        has it only later, when more may have been read.
 
         Raises:
             EngineRefused: The other side answered with an error.
@@ -165,6 +170,7 @@ class Peer:
             EngineLost: The other side is gone, or goes while we wait.
         """
         waiter = self.expect(self.new_id() if request_id is None else request_id, method)
+        waiter.on_answer = on_answer
         try:
             self._send({"id": waiter.id, "method": method, "params": params or {}}, on_sent=on_sent)
         except HelmsmanError:
@@ -331,6 +337,7 @@ class Peer:
             waiter.error = _refusal(self._other, waiter.method, error)
         else:
             waiter.result = message.get("result")
+            self._guarded(waiter.method, waiter.on_answer, waiter.result)
         waiter.done.set()
 
     def _guarded(self, method: str, callback: Callable[..., Any], *args: Any) -> Any:

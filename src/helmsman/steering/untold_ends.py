@@ -68,28 +68,29 @@ class UntoldEnds(ABC):
         return True
 
     async def _apply_recorded_end(self, session: Session, gone: EngineGone) -> None:
-        task_id = self._ledger.running_task(session.id)
+        turn_id = session.state.turn_id
         try:
-            turn = await self._recorded(session)
+            turn = await self._recorded(session, turn_id)
         except Exception:  # or nobody would be told at all
             log.exception("how the last turn of session %s has ended is not known", session.id)
             turn = None
         except anyio.get_cancelled_exc_class():
             if self._shared.fence is None:  # else the next hub looks
-                self._take_end(session, gone, task_id, None)
+                self._take_end(session, gone, turn_id, None)
             raise
-        self._take_end(session, gone, task_id, turn)
+        self._take_end(session, gone, turn_id, turn)
 
-    def _take_end(self, session: Session, gone: EngineGone, task_id: str | None, turn: RecordedTurn | None) -> None:
-        if self._ledger.running_task(session.id) != task_id:
+    def _take_end(self, session: Session, gone: EngineGone, turn_id: str | None, turn: RecordedTurn | None) -> None:
+        # Its task tells nothing: it may have become one only now, and one that goes on has several turns.
+        if session.state.turn_id != turn_id or not session.state.is_running:
             return  # it was ended meanwhile, and another one may run in another engine
-        for event in () if turn is None or not session.state.is_running else _end_of(session, turn):
+        for event in () if turn is None else _end_of(session, turn):
             self.take(session, event)
         self.take(session, gone)
 
-    async def _recorded(self, session: Session) -> RecordedTurn | None:
+    async def _recorded(self, session: Session, turn_id: str | None) -> RecordedTurn | None:
         """The running turn of a session, if its end is recorded, or is while its engine is still there."""
-        turn_id, deadline = session.state.turn_id, anyio.current_time() + _RECORD_SECONDS
+        deadline = anyio.current_time() + _RECORD_SECONDS
         while True:
             may_write = await self._is_there(session.engine, session.options.agent)  # what it writes last is read, too
             turn = await self.truth.turn(session.id, turn_id)

@@ -46,6 +46,7 @@ from helmsman.tasks.model import (
     TaskChanges,
     TaskDraft,
     changed,
+    merged_changes,
     of_agents,
 )
 from helmsman.tasks.outcome import outcome_of
@@ -500,10 +501,7 @@ class Ledger:
 
     def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:
         """Have these changes written: at once or, where they are not urgent, with the next ones."""
-        waiting = self._changes.setdefault(task_id, {})
-        if "metadata" in waiting and "metadata" in changes:
-            changes = {**changes, "metadata": {**waiting["metadata"], **changes["metadata"]}}
-        waiting.update(changes)
+        self._changes[task_id] = merged_changes(self._changes.get(task_id, {}), changes)
         self._wake.set()
         if urgent:
             self._urgent.set()
@@ -564,7 +562,7 @@ class Ledger:
         """
         for task_id, change in changes.items():
             if task_id in self._changes or self.has(task_id) or len(self._changes) < _MOST_KEPT:
-                self._changes[task_id] = {**change, **self._changes.get(task_id, {})}
+                self._changes[task_id] = merged_changes(change, self._changes.get(task_id, {}))
 
     async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
         for task_id in changes.keys() & self._uncounted.keys():

@@ -358,6 +358,14 @@ class TaskChanges(TypedDict, total=False):
     spec: Mapping[str, Any] | None
 
 
+def merged_changes(before: TaskChanges, then: TaskChanges) -> TaskChanges:
+    """Both changes as one."""
+    merged: TaskChanges = {**before, **then}
+    if "metadata" in before and "metadata" in then:
+        merged["metadata"] = {**before["metadata"], **then["metadata"]}
+    return merged
+
+
 _OF_RUNNING_TASKS: Final = ("progress", "input_required", "last_event_at", "poll_ms", "owner", "engine", "completed_at")
 """What is of no interest once a task has ended: only somebody with an old view of it would still change these."""
 

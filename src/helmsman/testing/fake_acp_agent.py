@@ -93,7 +93,7 @@ class FakeAcpAgent:
         """`deaf` is one that does not heed a cancelled turn."""
         self._folder = folder
         self._scenario: dict[str, Any] = {"on": [], "modes": list(modes), "deaf": deaf, "initialize": {}}
-        self._scenario |= {"before": {}, "options": []}
+        self._scenario |= {"before": {}, "behind": {}, "answers": {}, "late": {}, "options": []}
         folder.mkdir(parents=True, exist_ok=True)
         self._write()
 
@@ -113,13 +113,28 @@ class FakeAcpAgent:
         self._write()
 
     def has_options(self, *names: str) -> None:
-        """Settings that its sessions have, besides their mode."""
-        self._scenario["options"] = [{"id": name} for name in names]
+        """Settings that its sessions have, besides their mode. They are on until they are set."""
+        self._scenario["options"] = list(names)
         self._write()
 
     def tells_before(self, method: str, *given: _Step) -> None:
         """Updates that come before the answer to each call of a method, such as `session/set_mode`."""
         self._scenario["before"][method] = list(given)
+        self._write()
+
+    def tells_behind(self, method: str, *given: Step) -> None:
+        """Updates that come right behind the answer to each call of a method, and are read together with it."""
+        self._scenario["behind"][method] = list(given)
+        self._write()
+
+    def answers(self, method: str, **answer: Any) -> None:
+        """Something else in the answer to each call of a method."""
+        self._scenario["answers"][method] = answer
+        self._write()
+
+    def answers_late(self, method: str, when: Path) -> None:
+        """Each call of a method is answered when this file is there."""
+        self._scenario["late"][method] = str(when)
         self._write()
 
     @property

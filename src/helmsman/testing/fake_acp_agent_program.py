@@ -12,6 +12,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ class _Program:
         self._numbers = itertools.count()
         self._turns: dict[str, _Turn] = {}
         self._asked: dict[int, _Turn] = {}
+        self._set: _Json = {}
 
     @property
     def _scenario(self) -> _Json:
@@ -79,6 +81,8 @@ class _Program:
             turn = self._turns[session_id] = _Turn()
             threading.Thread(target=self._prompt, args=(message["id"], session_id, params, turn), daemon=True).start()
             return
+        while not Path(self._scenario["late"].get(method, self._folder)).exists():
+            time.sleep(0.01)
         answer = self._answer(method, session_id, params)
         for update in self._scenario["before"].get(method, ()):
             self._update(session_id, update)
@@ -88,7 +92,10 @@ class _Program:
         elif "error" in answer:
             self._refuse(message["id"], answer["error"])
         else:
-            self._say({"id": message["id"], "result": answer})
+            session_id = session_id or str(answer.get("sessionId", ""))
+            behind = (_told(session_id, update) for update in self._scenario["behind"].get(method, ()))
+            answer |= self._scenario["answers"].get(method, {})
+            self._say({"id": message["id"], "result": answer}, *behind)
 
     def _answer(self, method: str, session_id: str, params: _Json) -> _Json | None:
         scenario = self._scenario
@@ -101,21 +108,26 @@ class _Program:
             session_id = str(uuid.uuid4())
             (self._sessions / session_id).write_text("", encoding="utf-8")
             self._update(session_id, {"sessionUpdate": "available_commands_update", "availableCommands": []})
-            return {"sessionId": session_id, "modes": modes, "configOptions": scenario["options"]}
+            return {"sessionId": session_id, "modes": modes, "configOptions": self._options()}
         if method == "session/load":
             kept = self._sessions / session_id
             if not kept.exists():
                 return {"error": {"code": -32602, "message": f"Session not found: {session_id}"}}
             for line in kept.read_text(encoding="utf-8").splitlines():
                 self._update(session_id, json.loads(line))
-            return {"modes": modes, "configOptions": scenario["options"]}
+            return {"modes": modes, "configOptions": self._options()}
         if method == "session/set_mode":
             if params.get("modeId") not in scenario["modes"]:
                 return {"error": {"code": -32602, "message": "Mode is not available"}}
+            self._set["mode"] = params["modeId"]
             return {}
         if method == "session/set_config_option" and scenario["options"]:
-            return {"configOptions": scenario["options"]}
+            self._set[params["configId"]] = params["value"]
+            return {"configOptions": self._options()}
         return None
+
+    def _options(self) -> list[_Json]:
+        return [{"id": name, "currentValue": self._set.get(name, "on")} for name in self._scenario["options"]]
 
     def _prompt(self, request_id: int, session_id: str, params: _Json, turn: _Turn) -> None:
         text = "".join(part.get("text", "") for part in params["prompt"])
@@ -175,7 +187,7 @@ class _Program:
         return [{"updates": [{"sessionUpdate": "tool_call_update", "toolCallId": call_id, **status}]}, *steps]
 
     def _update(self, session_id: str, update: _Json) -> None:
-        self._say({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
+        self._say(_told(session_id, update))
 
     def _keep(self, session_id: str, update: _Json) -> None:
         with (self._sessions / session_id).open("a", encoding="utf-8") as file:
@@ -184,10 +196,14 @@ class _Program:
     def _refuse(self, request_id: int, error: _Json) -> None:
         self._say({"id": request_id, "error": error})
 
-    def _say(self, message: _Json) -> None:
+    def _say(self, *messages: _Json) -> None:
         with self._writing:
-            sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
             sys.stdout.flush()
+
+
+def _told(session_id: str, update: _Json) -> _Json:
+    return {"method": "session/update", "params": {"sessionId": session_id, "update": update}}
 
 
 if __name__ == "__main__":

@@ -438,6 +438,28 @@ async def _until(found: Callable[[], bool]) -> None:
             await anyio.sleep(0.02)
 
 
+async def test_one_that_is_set_up_for_a_message_is_not_ended_for_having_been_idle(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        fake.answers_late("session/set_mode", tmp_path / "now")
+        others = replace(options, asks="never")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.run_turn, session.session_id, others, TurnInput(text="hello"))
+            await _until(lambda: len(fake.asked_for("session/set_mode")) == 2)
+            engine._idle = 0.0
+            tasks.start_soon(engine.end_idle)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            (tmp_path / "now").touch()
+            assert (await session.end(2)).outcome == "completed"
+            tasks.cancel_scope.cancel()
+    assert len(fake.asked_for("initialize")) == 1
+
+
 async def test_a_cost_that_is_told_as_a_sum_is_the_turns_own_and_of_a_loaded_session_not_known_at_first(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from helmsman import load_settings
@@ -20,6 +21,8 @@ from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.keeper.owner import Owner, Said
 from helmsman.agents.kept_records import read_records
 from helmsman.agents.protocol import Capability
+from helmsman.agents.registry import Agents, EngineHolder
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import with_variable
 from helmsman.errors import ClientAway, QuestionNotOpen
 from helmsman.model.events import (
@@ -34,7 +37,8 @@ from helmsman.model.events import (
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, ends, runs, says, updates, waits
-from tests.agents.acp.test_acp_engine import Fake, Followed, _until
+from tests.agents.acp.test_acp_engine import SECONDS, Fake, Followed, _until
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.kept_records import KeptRecord
+    from helmsman.agents.protocol import Engine
     from helmsman.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
@@ -106,6 +111,52 @@ async def adopted(engine: AcpEngine, place: Place, session_id: str) -> tuple[Fol
     assert await engine.running_sessions() == (session_id,)
     opened = await engine.adopt(session_id, place.options)
     return Followed(engine, session_id), opened.turn_id
+
+
+async def test_all_who_look_for_what_a_hub_has_left_at_the_same_time_have_one_engine_with_all_of_it(
+    place: Place,
+) -> None:
+    place.fake.on("run", asks("execute", "rm x", rawInput={"command": "rm x"}))
+    async with place.hub(1).open_engine(place.settings, place.env) as engine:
+        assert isinstance(engine, AcpEngine)
+        left = [await begun(engine, place.options, "run it") for _ in range(3)]
+        for followed in left:
+            await followed.question()
+    (engine_id,) = {record.engine_id for record in read_records(place.settings.state_dir)}
+
+    agents = Agents([place.hub(2)])
+    found: list[Engine | None] = []
+    async with background_tasks() as tasks:
+        doors = [EngineHolder(agents.seen_from(()), place.settings, place.env, tasks) for _ in range(2)]
+
+        async def look(door: EngineHolder) -> None:
+            found.append(await door.reach("fake", engine_id))
+
+        async with anyio.create_task_group() as looking:
+            for door in (*doors, *doors):
+                looking.start_soon(look, door)
+        engine_found = found[0]
+        assert engine_found is not None
+        assert [one is engine_found for one in found] == [True] * 4
+        assert sorted(await engine_found.running_sessions()) == sorted(followed.session_id for followed in left)
+
+
+async def test_the_next_hub_follows_all_sessions_of_an_agent_though_it_takes_up_several_at_once(place: Place) -> None:
+    place.fake.on("run", asks("execute", "rm x", rawInput={"command": "rm x"}))
+    settings = replace(place.settings, state_dir=place.settings.state_dir.resolve())
+    assert place.options.cwd is not None
+    ids = []
+    async with hub_service(settings, place.env, [place.hub(1)]) as helm:
+        for _ in range(3):
+            session = await helm.start("run it", cwd=place.options.cwd, agent="fake", unenforced=True)
+            with anyio.fail_after(SECONDS):
+                while not session.questions:
+                    await session.feed.changed()
+            ids.append(session.id)
+    async with hub_service(settings, place.env, [place.hub(2)]) as helm:
+        with anyio.fail_after(SECONDS):
+            while [helm.sessions[one].status for one in ids if one in helm.sessions] != ["awaiting_approval"] * 3:
+                await anyio.sleep(0.05)
 
 
 async def test_the_next_hub_has_the_turn_and_its_question(place: Place) -> None:

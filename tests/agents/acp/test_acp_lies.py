@@ -11,15 +11,15 @@ import pytest
 
 from helmsman.agents.acp.permissions import Asking, read_question, refusing, write_answer
 from helmsman.agents.acp.profiles import OwnAgent
-from helmsman.errors import QuestionNotOpen, SessionIdle
+from helmsman.errors import EngineStartFailed, QuestionNotOpen, SessionIdle
 from helmsman.model.events import EngineGone, Notice, QuestionAsked
 from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates, waits
-from tests.agents.acp.test_acp_engine import Fake, begin, engine_of, fake, options
+from tests.agents.acp.test_acp_engine import Fake, Followed, begin, engine_of, fake, options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from helmsman.model.options import SessionOptions
@@ -155,6 +155,7 @@ async def test_one_that_might_not_ask_any_more_is_stopped_and_asks_again_afterwa
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, change: Mapping[str, Any]
 ) -> None:
     ask = asks("execute", "rm x", allowed=[says("gone")], refused=[says("kept")])
+    fake.has_options("allow_all")
     fake.on("change", updates(dict(change)), ask, waits())
     fake.on("then", says("here"))
     async with engine_of(fake, tmp_path, Optional()) as engine:
@@ -170,7 +171,7 @@ async def test_one_that_might_not_ask_any_more_is_stopped_and_asks_again_afterwa
         [{"outcome": {"outcome": "cancelled"}}],
     )
     asked_for = [one["method"] for one in fake.received if "method" in one]
-    assert asked_for[-3:] == ["session/load", "session/set_mode", "session/prompt"]
+    assert asked_for[-4:] == ["session/load", "session/set_mode", "session/set_config_option", "session/prompt"]
 
 
 @pytest.mark.anyio
@@ -216,23 +217,90 @@ async def test_one_that_might_not_ask_any_more_and_goes_on_is_killed(
     assert not fake.late.exists()
 
 
+WILD = {"sessionUpdate": "current_mode_update", "currentModeId": "wild"}
+ALL = {"sessionUpdate": "config_option_update", "configOptions": [{"id": "allow_all", "currentValue": "on"}]}
+
+
+def options_said(*said: tuple[str, object]) -> list[dict[str, object]]:
+    return [{"id": name, "currentValue": value} for name, value in said]
+
+
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    "before",
-    [
-        {"sessionUpdate": "current_mode_update", "currentModeId": "wild"},
-        {"sessionUpdate": "config_option_update", "configOptions": [{"id": "allow_all", "currentValue": "on"}]},
-    ],
-)
+@pytest.mark.parametrize("before", [WILD, ALL], ids=["mode", "option"])
+@pytest.mark.parametrize("method", ["session/new", "session/load", "session/set_mode"])
 async def test_what_it_says_of_its_mode_before_that_is_set_does_not_stop_it(
-    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, before: Mapping[str, Any]
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, method: str, before: dict[str, Any]
 ) -> None:
-    fake.tells_before("session/set_mode", dict(before))
+    fake.has_options("allow_all")
+    fake.tells_before(method, before)
+    if method != "session/set_mode":
+        fake.tells_behind(method, before)
     fake.on("hello", says("Hi"))
     async with engine_of(fake, tmp_path, Optional()) as engine:
         session = await begin(engine, options, "hello")
         assert (await session.end()).outcome == "completed"
         assert not [event for event in session.events if isinstance(event, Notice)]
+    async with engine_of(fake, tmp_path, Optional()) as engine:
+        again = Followed(engine, session.session_id)
+        await engine.run_turn(session.session_id, options, TurnInput(text="hello"))
+        assert (await again.end()).outcome == "completed"
+        assert not [event for event in again.events if isinstance(event, Notice)]
+
+
+@pytest.mark.anyio
+async def test_an_option_that_is_heard_of_only_while_a_session_loads_is_set(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.has_options("allow_all")
+    fake.answers("session/new", configOptions=[])
+    fake.tells_behind("session/new", ALL)
+    async with engine_of(fake, tmp_path, Optional()) as engine:
+        await engine.open(options)
+    (asked,) = fake.asked_for("session/set_config_option")
+    assert (asked["configId"], asked["value"]) == ("allow_all", "off")
+
+
+LIES: dict[str, Callable[[FakeAcpAgent], None]] = {
+    "behind the answer": lambda fake: fake.tells_behind("session/set_mode", WILD),
+    "before another setting is answered": lambda fake: fake.tells_before("session/set_config_option", WILD),
+    "behind all": lambda fake: fake.tells_behind("session/set_config_option", ALL),
+    "no mode": lambda fake: fake.tells_behind("session/set_mode", {"sessionUpdate": "current_mode_update"}),
+    "in the answer": lambda fake: fake.answers(
+        "session/set_config_option", configOptions=options_said(("allow_all", "on"))
+    ),
+    "another in the answer": lambda fake: fake.answers(
+        "session/set_config_option", configOptions=options_said(("mode", "wild"), ("allow_all", "off"))
+    ),
+    "both": lambda fake: fake.answers(
+        "session/set_config_option", configOptions=options_said(("allow_all", "on"), ("allow_all", "off"))
+    ),
+    "another type": lambda fake: fake.answers(
+        "session/set_config_option", configOptions=options_said(("allow_all", False))
+    ),
+    "among many": lambda fake: fake.tells_behind("session/set_mode", *[{"sessionUpdate": "x"}] * 40, WILD),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+async def test_one_that_leaves_the_mode_in_which_it_asks_while_it_is_set_up_is_stopped_and_gets_no_prompt(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, lie: Callable[[FakeAcpAgent], None]
+) -> None:
+    fake.has_options("allow_all")
+    fake.on("hello", says("Hi"))
+    async with engine_of(fake, tmp_path, Optional()) as engine:
+        session = await begin(engine, options, "hello")
+        await session.end()
+        lie(fake)
+        told = replace(options, asks="never")  # so that the running process is set up anew
+        with pytest.raises(EngineStartFailed, match="might not ask any more"):
+            await engine.run_turn(session.session_id, told, TurnInput(text="hello"))
+        with pytest.raises(EngineStartFailed, match="might not ask any more"):  # and when it is loaded again
+            await engine.run_turn(session.session_id, options, TurnInput(text="hello"))
+        with pytest.raises(EngineStartFailed, match="might not ask any more"):
+            await engine.open(options)
+        assert len(fake.asked_for("session/prompt")) == 1
+        assert all(one.process is None for one in engine._sessions.values())
 
 
 class Reading(Fake):

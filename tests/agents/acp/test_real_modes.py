@@ -76,4 +76,7 @@ async def test_gemini_says_in_words_that_its_mode_has_changed_and_it_is_heard(
         await ended(session)
         assert session.error is not None
         assert "changed its mode to yolo" in session.error.message
+        await session.say("make it")  # what it said is in the session that is loaded, and from before
+        await session.respond((await question_of(session)).id, "deny")
+        await ended(session)
     assert not (git_repo / "made.txt").exists()

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from helmsman.agents.acp.process import AgentMeans
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.keeper.owner import Owner
+    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
     from helmsman.agents.spending import SpendingFiles
     from helmsman.agents.transcripts import CarriedTranscripts
@@ -172,10 +173,9 @@ class AcpAgent(KeptAgent):
                 yield engine
 
     @asynccontextmanager
-    async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
+    async def open_left(self, settings: Settings, engine_id: str, left: list[KeptRecord]) -> AsyncIterator[Engine]:
         from helmsman.agents.acp.engine import open_acp_engine
 
-        left = await self.left(settings, engine_id)
         about = {name: left[0].about.get(name) for name in ("digest", "homes")}
         opening = open_acp_engine(
             self._profile,
@@ -187,8 +187,7 @@ class AcpAgent(KeptAgent):
             left=left,
         )
         async with opening as engine:
-            with self.listed(engine):
-                yield engine
+            yield engine
 
     def _keep(self, settings: Settings, engine_id: str, about: Mapping[str, Any]) -> Keep:
         from helmsman.agents.acp.engine import Keep
@@ -202,7 +201,7 @@ class AcpAgent(KeptAgent):
         from helmsman.agents.acp.engine import AcpEngine
 
         engine = self.open_here(engine_id)
-        if not isinstance(engine, AcpEngine):
+        if not isinstance(engine, AcpEngine) or engine.profile is not self._profile:
             return False
         means = await self._means(settings, env)
         if engine.about != _about(means.argv, means.env):

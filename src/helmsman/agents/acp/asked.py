@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.prompt_words import as_words
 from helmsman.agents.protocol import Capability
-from helmsman.base.json_values import mapping, optional_text, sequence, text
+from helmsman.base.json_values import mapping, optional_text
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -94,11 +94,6 @@ def prompt_content(turn: TurnInput) -> list[Mapping[str, Any]]:
 def text_block(said: str) -> dict[str, Any]:
     """A text for the model, as the protocol has it."""
     return {"type": "text", "text": as_words(said)}
-
-
-def options_in(made: Mapping[str, Any]) -> frozenset[str]:
-    """The settings of a session that was made or loaded, by their names."""
-    return frozenset(text(mapping(option).get("id")) for option in sequence(made.get("configOptions")))
 
 
 def model_in(made: Mapping[str, Any]) -> str | None:

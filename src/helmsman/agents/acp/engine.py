@@ -25,7 +25,6 @@ import anyio.to_thread
 
 from helmsman.agents.acp.asked import (
     model_in,
-    options_in,
     prompt_content,
     refuse_danger,
     refuse_unknown,
@@ -125,13 +124,14 @@ class AcpEngine(RoutedEngine):
     ) -> None:
         super().__init__()
         self._tasks = tasks
-        self._profile = profile
+        self.profile = self._profile = profile
         self.means = means
         self._places = places
         self._idle = idle
         self._keep = keep
         self._sessions: dict[str, HeldSession] = {}
         self._loading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        """By session: held while it is loaded or set up, until it has the prompt that this is for, and while it is ended."""
         self._reader = profile.reader(env)
         self._around = Around(tasks, self._router, profile, self._reader)
         self._capabilities = profile.capabilities(has_history=self._reader is not None, detached=keep is not None)
@@ -172,14 +172,10 @@ class AcpEngine(RoutedEngine):
 
     async def open(self, options: SessionOptions) -> Opened:
         session = await self._start(options)
-        try:
+        async with self._stopped_if_that_fails(session):
             made = await session.ask("session/new", self._place(session))
             session.id = self._id_in(made)
-            session.option_names = options_in(made)
             await session.set_up(options)
-        except BaseException:
-            await self._stop(session)
-            raise
         self._hold(session, made)
         return session.opened()
 
@@ -201,7 +197,8 @@ class AcpEngine(RoutedEngine):
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         self._check()
-        session = await self._loaded(session_id, options)
+        async with self._loading[session_id]:
+            session = await self._loaded(session_id, options)
         return session.opened()
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -214,19 +211,20 @@ class AcpEngine(RoutedEngine):
         return turns
 
     async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
-        """A session in a process that was started for these options."""
-        async with self._loading[session_id]:  # whoever else asks for it meanwhile gets the same process
-            session = self._sessions.get(session_id)
-            if session is not None and session.is_ending:
-                await session.gone.wait()  # of what it was told now nobody would hear
-            if session is not None and session.process is not None:
-                if session.turn is not None or (session.options == options and not session.was_left):
-                    return session
-                if await self._suits(session, options):
+        """A session in a process that was started for these options. Whoever asks for it has its lock in `_loading`."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.is_ending:
+            await session.gone.wait()  # of what it was told now nobody would hear
+        if session is not None and session.process is not None:
+            session.idle_since = anyio.current_time()
+            if session.turn is not None or (session.options == options and not session.was_left):
+                return session
+            if await self._suits(session, options):
+                async with self._stopped_if_that_fails(session):
                     await session.set_up(options)
-                    return session
-                await self._stop(session)
-            return await self._load(session_id, options)
+                return session
+            await self._stop(session)
+        return await self._load(session_id, options)
 
     async def unload(self, session_id: str) -> None:
         self.capabilities.require(Capability.MOVE)
@@ -250,17 +248,13 @@ class AcpEngine(RoutedEngine):
         session.id, session.loading, session.cost = session_id, True, None
         can = {} if session.process is None else session.process.session_capabilities
         method = "session/resume" if "resume" in can else "session/load"
-        try:
+        async with self._stopped_if_that_fails(session):
             params = {"sessionId": session_id, **self._place(session)}
             try:
                 made = await session.ask(method, params)
             except EngineRefused as error:
                 raise self._not_found(session_id) from error
-            session.option_names = options_in(made)
             await session.set_up(options)
-        except BaseException:
-            await self._stop(session)
-            raise
         session.loading = False
         await anyio.to_thread.run_sync(self._profile.was_loaded, session_id, brought(self.means).env)
         if self._profile.counting == "files" and self._reader is not None:
@@ -293,11 +287,10 @@ class AcpEngine(RoutedEngine):
         if self._keep is not None:
             opening = await self._kept(launch, self._keep, session_id)
         await self._tasks.start(self._serve, session, opening)
-        try:  # again: what has come meanwhile it would find with its session
+        async with self._stopped_if_that_fails(
+            session
+        ):  # again: what has come meanwhile it would find with its session
             await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
-        except BaseException:
-            await self._stop(session)
-            raise
         return session
 
     async def _kept(self, launch: AgentLaunch, keep: Keep, session_id: str | None) -> Opening:
@@ -368,14 +361,27 @@ class AcpEngine(RoutedEngine):
             session.scope.cancel()
             await session.gone.wait()
 
+    @asynccontextmanager
+    async def _stopped_if_that_fails(self, session: HeldSession) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            await self._stop(session)
+            raise
+
     async def end_idle(self) -> None:
         """End the processes of sessions in which nothing has run for long; they load again."""
         while True:
             await anyio.sleep(min(_LOOK_FOR_IDLE, self._idle))
             for session in list(self._sessions.values()):
-                is_idle = session.turn is None and session.process is not None
-                if is_idle and anyio.current_time() - session.idle_since > self._idle:
-                    await self._stop(session)
+                if self._is_idle(session):
+                    async with self._loading[session.id]:  # who begins a turn now waits, and has another process
+                        if self._is_idle(session):
+                            await self._stop(session)
+
+    def _is_idle(self, session: HeldSession) -> bool:
+        has_nothing = session.turn is None and session.process is not None
+        return has_nothing and anyio.current_time() - session.idle_since > self._idle
 
     async def close(self) -> None:
         """Stop what runs and end all processes; of those that are kept only the ones in which nothing runs."""
@@ -455,20 +461,22 @@ class AcpEngine(RoutedEngine):
 
     async def get_ready(self, session_id: str, options: SessionOptions, turn: TurnInput) -> None:
         self._refuse_if_running(session_id)
-        await self._loaded(session_id, options)
+        async with self._loading[session_id]:
+            await self._loaded(session_id, options)
 
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
         self._refuse_if_running(session_id)
         content = await anyio.to_thread.run_sync(prompt_content, turn) if turn.images else prompt_content(turn)
-        session = await self._loaded(session_id, options)
-        process = session.process
-        if process is None:
-            raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
-        await process.remember_own()
-        self._refuse_if_running(session_id)
-        if session.process is not process or session.is_ending:
-            raise EngineLost(f"{self._profile.title} has just ended. Send the message again to start it.")
-        running = await session.begin(content)
+        async with self._loading[session_id]:
+            session = await self._loaded(session_id, options)
+            process = session.process
+            if process is None:
+                raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
+            await process.remember_own()
+            self._refuse_if_running(session_id)
+            if session.process is not process or session.is_ending:
+                raise EngineLost(f"{self._profile.title} has just ended. Send the message again to start it.")
+            running = await session.begin(content)
         notes = note_on(turn.text, self._profile.title)
         if turn.effort is not None:
             notes += (f"{self._profile.title} cannot be told how hard to think.",)

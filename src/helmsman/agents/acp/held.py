@@ -15,7 +15,7 @@ from helmsman.agents.acp import permissions
 from helmsman.agents.acp.asked import text_block
 from helmsman.agents.acp.failures import turn_failure
 from helmsman.agents.acp.process import REQUEST_SECONDS
-from helmsman.agents.acp.profile import AgentAccess
+from helmsman.agents.acp.profile import MODE, AgentAccess
 from helmsman.agents.acp.turn import AgentTurn
 from helmsman.agents.acp.updates import TurnItems
 from helmsman.agents.prompt_words import as_words
@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_QUIET: Final = frozenset({"available_commands_update", "user_message_chunk", "usage_update"})
+_QUIET: Final = frozenset(
+    {"available_commands_update", "config_option_update", "current_mode_update", "user_message_chunk", "usage_update"}
+)
 """Updates that change nothing Helmsman shows. One agent sends half a megabyte of commands with each session."""
 CANCEL_SECONDS: Final = 0.5
 """How long a turn may take to stop in an agent that might not ask any more, before that is killed."""
@@ -126,12 +128,14 @@ class HeldSession:
         self.told_cost: float | None = None
         self.idle_since = 0.0
         self.leaving = False
-        self.stopped = False
-        """It is about to be ended, since it might not ask any more."""
-        self.is_being_set = False
-        """It is being told in which mode to be: what it says of that meanwhile may be from before, and changes nothing."""
+        self.stopped = ""
+        """Why it is about to be ended, since it might not ask any more."""
+        self.is_set_up = False
+        """Whether it has been told in which mode to be, and all that it says of that counts at once."""
+        self._news: dict[str, str | None] = {}
+        """What it has said of its mode and its options while it is set up, each since it was set: what counts then."""
         self.option_names: frozenset[str] = frozenset()
-        """The settings that the agent has for it."""
+        """The options in which it asks, as far as the agent has them for it."""
         self.model: str | None = None
 
     @property
@@ -142,7 +146,7 @@ class HeldSession:
     @property
     def is_ending(self) -> bool:
         """Whether its process is there for a moment only, and nothing is to be begun in it."""
-        return self.stopped or self.leaving
+        return bool(self.stopped) or self.leaving
 
     def opened(self) -> Opened:
         """As whoever asked for it is told."""
@@ -159,43 +163,52 @@ class HeldSession:
             notes=self.access.notes,
         )
 
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask something of the process."""
+    async def ask(self, method: str, params: Mapping[str, Any], *, sets: str = "") -> Mapping[str, Any]:
+        """Ask something of the process. When it answers, what it has said before of a setting that this `sets` is void."""
         if self.process is None:
             raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
-        return mapping(await self.process.request(method, params))
+
+        def answered(result: Any) -> None:
+            self._news.pop(sets, None)
+            self._hear(self._profile.settings_in(mapping(result)))
+
+        return mapping(await self.process.request(method, params, answered))
 
     async def set_up(self, options: SessionOptions) -> None:
-        """Set what no agent keeps: the mode, before anything else is said, and the model.
+        """Set what no agent keeps: the mode, before anything else is said, and the model. If it fails, it is to be ended.
+
+        What the agent says of a setting is from before until it has answered that this is set. From then on it counts: no
+        prompt may go to one that has said since that it is in another mode.
 
         Raises:
-            EngineStartFailed: It does not take the mode that is needed for it to ask.
+            EngineStartFailed: It does not take the mode that is needed for it to ask, or does not stay in it.
         """
         access = self._profile.access(options)
-        self.was_left = True  # if not all of it is taken, the next turn sets it again, whatever its options
-        self.is_being_set = True
-        try:
-            if access.mode is not None:
-                await self._set("session/set_mode", "the mode", access.mode, modeId=access.mode)
-            for name, value in self._profile.asking_options.items():
-                if name in self.option_names:
-                    await self._set("session/set_config_option", name, value, configId=name, value=value)
-        finally:
-            self.is_being_set = False
-        self.access = access
+        self.is_set_up = False
+        if access.mode is not None:
+            await self._set("session/set_mode", MODE, access.mode, modeId=access.mode)
+        for name, value in self._profile.asking_options.items():
+            if name in self.option_names:
+                await self._set("session/set_config_option", name, value, configId=name, value=value)
         if options.model is not None and self._profile.model_by == "set_model":
             await self.ask("session/set_model", {"sessionId": self.id, "modelId": options.model})
         elif options.model is not None and self._profile.model_by == "set_config_option":
             params = {"sessionId": self.id, "configId": "model", "value": options.model}
             await self.ask("session/set_config_option", params)
+        self.access, self.is_set_up = access, True
+        news, self._news = self._news, {}
+        self._hear(news)
+        if self.stopped:
+            raise EngineStartFailed(self.stopped)
         self.options, self.was_left = options, False
 
     async def _set(self, method: str, name: str, wanted: str, **params: str) -> None:
         try:
-            await self.ask(method, {"sessionId": self.id, **params})
+            await self.ask(method, {"sessionId": self.id, **params}, sets=name)
         except EngineRefused as error:
+            what = "the mode" if name == MODE else name
             raise EngineStartFailed(
-                f"{self._profile.title} does not take {name} {wanted!r}, so nobody can say what it would do "
+                f"{self._profile.title} does not take {what} {wanted!r}, so nobody can say what it would do "
                 f"unasked: {error.details.get('rpc_message')}. Use a version that Helmsman knows."
             ) from error
 
@@ -324,6 +337,7 @@ class HeldSession:
         assert process is not None
         self.access = AgentAccess(optional_text(noted.get("mode")), answers if answers in ("no", "yes") else None)
         self.option_names = frozenset(texts(noted.get("options")))
+        self.is_set_up = True
         self.counted = Usage(*(integer(one) or 0 for one in sequence(noted.get("counted"))[:4]))
         prompts = [(one[0], int(one[1])) for one in sequence(noted.get("prompts"))]
         waiters = [process.expect(*prompt) for prompt in prompts]
@@ -347,19 +361,17 @@ class HeldSession:
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """It tells something."""
-        if method != "session/update" or self.loading or not self.id:
+        if method != "session/update":
             return
         update = mapping(params.get("update"))
+        settings = self._profile.settings_in(update)
+        self._hear(settings)
+        if self.loading or not self.id:
+            return
         kind, turn = text(update.get("sessionUpdate")), self.turn
         if kind == "session_info_update" and (title := optional_text(update.get("title"))) is not None:
             self._router.deliver(SessionRenamed(session_id=self.id, name=title))
-        elif kind == "current_mode_update":
-            self._on_mode(optional_text(update.get("currentModeId")))
-        elif kind == "agent_message_chunk" and (mode := self._mode_said(update)) is not None:
-            self._on_mode(mode)
-        elif kind == "config_option_update":
-            self._on_options(update.get("configOptions"))
-        elif kind in _QUIET or turn is None:
+        elif kind in _QUIET or turn is None or (settings and kind == "agent_message_chunk"):
             self._note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
             self._emit(turn.items.take(update))
@@ -368,34 +380,34 @@ class HeldSession:
         else:
             self._router.deliver(Unknown(session_id=self.id, turn_id=turn.id, name=kind, payload=update))
 
-    def _mode_said(self, update: Mapping[str, Any]) -> str | None:
-        return self._profile.mode_in(text(mapping(update.get("content")).get("text")))
+    def _hear(self, settings: Mapping[str, str | None]) -> None:
+        """It says what its settings are."""
+        self.option_names = self.option_names.union(settings)
+        if not self.is_set_up:
+            self._news.update(settings)
+            return
+        for name, value in settings.items():
+            if name == MODE:
+                self._on_mode(value)
+            elif self._profile.asking_options[name] != value and self.access.answers != "yes":
+                self._stop_unasking(f"{name} to {value}")
 
     def _on_mode(self, mode: str | None) -> None:
         wanted = self.access.mode
-        if wanted is None or mode == wanted or self.process is None or self.is_being_set:
+        if wanted is None or mode == wanted or self.process is None:
             return
-        asks_then = mode in (self._profile.asking_mode, self._profile.reading_mode)
+        asks_then = mode is not None and mode in (self._profile.asking_mode, self._profile.reading_mode)
         if not asks_then and self.access.answers != "yes":
             self._stop_unasking(f"its mode to {mode}")
             return
         self._warn(f"{self._profile.title} changed its mode to {mode}; it is set back to {wanted}.")
         self._around.tasks.start_soon(self._set_back, wanted)
 
-    def _on_options(self, options: object) -> None:
-        for option in map(mapping, sequence(options)):
-            name, value = text(option.get("id")), optional_text(option.get("currentValue"))
-            if name == "mode":
-                self._on_mode(value)
-            elif self._profile.asking_options.get(name, value) != value and self.access.answers != "yes":
-                self._stop_unasking(f"{name} to {value}")
-
     def _stop_unasking(self, what: str) -> None:
         """It might not ask any more, whoever told it so: it is ended before it goes on. The next message loads it anew."""
-        if self.process is None or self.stopped or self.is_being_set:
+        if self.process is None or self.stopped:
             return
-        self.stopped = True
-        message = f"{self._profile.title} changed {what}, and might not ask any more. It was stopped."
+        self.stopped = message = f"{self._profile.title} changed {what}, and might not ask any more. It was stopped."
         self._warn(message)
         if self.turn is not None:
             self.turn.failure = Failure(code="agent_error", message=message)

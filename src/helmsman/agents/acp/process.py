@@ -182,8 +182,8 @@ class AgentProcess:
         """What it can do with sessions beyond what all can."""
         return mapping(mapping(self.about.get("agentCapabilities")).get("sessionCapabilities"))
 
-    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        return await self.peer.request(method, params, timeout=REQUEST_SECONDS)
+    async def request(self, method: str, params: Mapping[str, Any], on_answer: Callable[[Any], None]) -> Any:
+        return await self.peer.request(method, params, timeout=REQUEST_SECONDS, on_answer=on_answer)
 
     # --- prompts -----------------------------------------------------------------------------------------------------
 

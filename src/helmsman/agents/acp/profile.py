@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.agents.sandbox import NETWORK
-from helmsman.base.json_values import count, integer, mapping, optional_text
+from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
 
@@ -30,6 +30,8 @@ Counting = Literal["nothing", "turn", "process", "files"]
 """What the token counts in the answer to a prompt are of: of nothing, of the turn, or of all that the process has done. Some
 say too little there, and the truth is in their files."""
 
+MODE: Final = "mode"
+"""The name of the mode among the settings of a session."""
 _OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME})
 
 
@@ -160,6 +162,20 @@ class Profile:
     def mode_in(self, text: str) -> str | None:
         """The mode it has changed to, where a piece of a message says so and nothing else does."""
         return None
+
+    def settings_in(self, said: Mapping[str, Any]) -> dict[str, str | None]:
+        """What an update, or an answer, says of its mode and of the options in which it asks; None where it is not clear."""
+        kind, settings = said.get("sessionUpdate"), dict[str, str | None]()
+        if kind == "current_mode_update":
+            settings[MODE] = optional_text(said.get("currentModeId"))
+        elif kind == "agent_message_chunk":
+            mode = self.mode_in(text(mapping(said.get("content")).get("text")))
+            return {} if mode is None else {MODE: mode}
+        for option in map(mapping, sequence(said.get("configOptions"))):
+            name, value = text(option.get("id")), optional_text(option.get("currentValue"))
+            if name == MODE or name in self.asking_options:
+                settings[name] = value if settings.get(name, value) == value else None
+        return settings
 
     def is_remark(self, text: str) -> bool:
         """Whether a piece of a message is the program's own, and nothing the model said."""

@@ -24,9 +24,11 @@ from helmsman.base.surroundings import environment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from helmsman.agents.claude.spending import ClaudeSpending
     from helmsman.agents.claude.storage import ClaudeSessions
+    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Engine
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import Settings
@@ -85,15 +87,15 @@ class ClaudeAgent(KeptAgent):
             with self.listed(engine):
                 yield engine
 
-    @asynccontextmanager
-    async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
+    def open_left(
+        self, settings: Settings, engine_id: str, left: list[KeptRecord]
+    ) -> AbstractAsyncContextManager[Engine]:
         from helmsman.agents.claude.engine import open_claude
 
-        left = await self.left(settings, engine_id)
         about = {key: str(left[0].about[key]) for key in ("claude_home", "version", "digest")}
         home = Path(about["claude_home"])
         binary = ClaudeBinary(path=Path(CLAUDE), version=about["version"], home=home)
-        opening = open_claude(
+        return open_claude(
             _sessions_in(home),
             means=None,
             can=capabilities(binary, detached=True),
@@ -103,9 +105,6 @@ class ClaudeAgent(KeptAgent):
             about=about,
             left=left,
         )
-        async with opening as engine:
-            with self.listed(engine):
-                yield engine
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         """An engine that was found again can start nothing by itself: whoever comes to use it brings what that takes."""
@@ -113,7 +112,7 @@ class ClaudeAgent(KeptAgent):
         from helmsman.agents.claude.engine import ClaudeEngine
 
         engine = self.open_here(engine_id)
-        if not isinstance(engine, ClaudeEngine):
+        if not isinstance(engine, ClaudeEngine) or engine.roots != settings.session_roots:
             return False
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         if engine.about != _about(binary, env):

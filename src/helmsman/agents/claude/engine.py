@@ -103,7 +103,7 @@ class ClaudeEngine(RoutedEngine):
         self._tasks = tasks
         self._stored = sessions
         self._can = can
-        self._roots = roots
+        self.roots = roots
         self._id = engine_id
         self._owner = owner
         self.about = about
@@ -370,8 +370,8 @@ class ClaudeEngine(RoutedEngine):
             return session.process
         means = brought(self.means)
         enforced = await self._enforced(options)
-        for root in (directory, *options.writable_roots) if self._roots else ():
-            refuse_outside(root, self._roots, "cwd")
+        for root in (directory, *options.writable_roots) if self.roots else ():
+            refuse_outside(root, self.roots, "cwd")
         launch = plan_launch(means.binary, options, turn, directory, session.id, enforced=enforced)
         if session.process is not None:
             if session.process.launch == launch:
