@@ -211,5 +211,5 @@ class PlayedAgent(Agent):
 
 def capabilities() -> Capabilities:
     """What a played engine can do."""
-    lacking = {capability: "Codex can." for capability in Capability if capability not in _CAN}
+    lacking = {capability: "" for capability in Capability if capability not in _CAN}
     return Capabilities("played", "The played agent", lacking)

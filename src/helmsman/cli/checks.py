@@ -71,7 +71,7 @@ async def examine(settings: Settings) -> Report:
             checks += await check_codex(helm, binary, settings)
             # As what they start has it: the one Codex that looks here ends with us.
             detached = binary.remote is not None or (settings.detach and can_detach(binary))
-            capabilities = app_server_capabilities(binary, detached=detached)
+            capabilities = helm.agents.explained(app_server_capabilities(binary, detached=detached))
         checks += await check_other_agents(helm, settings)
     # Nothing else is going on any more, so these may block.
     checks += place_checks.check_state(settings)

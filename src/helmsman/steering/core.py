@@ -446,7 +446,7 @@ class Steering(Turns):
         await session.until_begun()  # a turn that Codex has not begun yet takes no message
         engine = session.running_in()
         self._refuse_wider(session)
-        engine.capabilities.require(Capability.STEER)
+        self.agents.require(engine, Capability.STEER)
         await engine.steer(session.id, turn.text)
 
     def _refuse_wider(self, session: Session) -> None:

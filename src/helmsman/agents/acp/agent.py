@@ -86,6 +86,7 @@ class AcpAgent(KeptAgent):
     ) -> None:
         super().__init__(owner, engines)
         self._profile = profile
+        self.able = profile.able
         self._command = command
 
     def said(self, name: str, words: OwnWords) -> AcpAgent:
@@ -118,8 +119,7 @@ class AcpAgent(KeptAgent):
             return False
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
-        has_history = self._profile.reader(_env(env)) is not None
-        return self._profile.capabilities(has_history=has_history, detached=self.detaches(settings))
+        return self._profile.capabilities
 
     async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
         """It is started in the sandbox, in a directory of no interest, and greeted."""
@@ -128,8 +128,7 @@ class AcpAgent(KeptAgent):
         from helmsman.base.concurrency import background_tasks
         from helmsman.model.options import SessionOptions
 
-        if self._profile.not_confined:
-            raise self._profile.capabilities(has_history=False).refusal(Capability.SANDBOX)
+        self._profile.capabilities.require(Capability.SANDBOX)
         means = await self._means(settings, env)
         nobody = Hearing(
             on_notification=lambda _method, _params: None,

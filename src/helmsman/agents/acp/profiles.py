@@ -46,6 +46,7 @@ class Gemini(Profile):
     program = "gemini"
     arguments = ("--acp",)
     install = "npm install -g @google/gemini-cli"
+    has_history = True
     asking_mode = "default"
     reading_mode = "plan"
     model_by = "set_model"
@@ -147,6 +148,7 @@ class OpenCode(Profile):
     program = "opencode"
     arguments = ("acp",)
     install = "npm install -g opencode-ai"
+    has_history = True
     asking_mode = "build"
     model_by = "set_model"
     steering = "second prompt"
@@ -213,6 +215,7 @@ class Qwen(Profile):
     program = "qwen"
     arguments = ("--acp",)
     install = "npm install -g @qwen-code/qwen-code"
+    has_history = True
     asking_mode = "default"
     reading_mode = "plan"
     model_by = "set_model"
@@ -301,6 +304,7 @@ class Copilot(Profile):
     program = "copilot"
     arguments = ("--acp",)
     install = "npm install -g @github/copilot"
+    has_history = True
     asking_mode = "https://agentclientprotocol.com/protocol/session-modes#agent"
     asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps what its terminal was told
     model_by = "environment"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.claude.binary import (
+    ABLE,
     CLAUDE,
     PROJECTS,
     TITLE,
@@ -38,6 +39,8 @@ _PREFIXES: Final = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_OAUTH_")
 class ClaudeAgent(KeptAgent):
     """See `helmsman.agents.protocol.Agent`."""
 
+    able = ABLE
+
     @property
     def name(self) -> str:
         return CLAUDE
@@ -63,7 +66,7 @@ class ClaudeAgent(KeptAgent):
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
-        return capabilities(binary, detached=self.detaches(settings))
+        return capabilities(binary)
 
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
@@ -75,7 +78,7 @@ class ClaudeAgent(KeptAgent):
         opening = open_claude(
             _sessions_in(settings.claude_home),
             means=Means(settings=settings, binary=binary, env=env),
-            can=capabilities(binary, detached=engine_id is not None),
+            can=capabilities(binary),
             roots=settings.session_roots,
             engine_id=engine_id,
             owner=None if engine_id is None else self._owner,
@@ -96,7 +99,7 @@ class ClaudeAgent(KeptAgent):
         opening = open_claude(
             _sessions_in(home),
             means=None,
-            can=capabilities(binary, detached=True),
+            can=capabilities(binary),
             roots=settings.session_roots,
             engine_id=engine_id,
             owner=self._owner,

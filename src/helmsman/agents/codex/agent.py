@@ -27,6 +27,7 @@ from helmsman.agents.found_programs import login_in
 from helmsman.agents.protocol import (
     Agent,
     Capabilities,
+    Capability,
     Engine,
     Installed,
     PastTurn,
@@ -72,6 +73,7 @@ class CodexSessions(RolloutIndex):
 class CodexAgent(Agent):
     """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose engines outlive it; without one they end with us."""
 
+    able = frozenset(Capability)
     closes_network = True
 
     def __init__(self, owner: Owner | None = None) -> None:
