@@ -148,6 +148,7 @@ class PlayedEngine(Engine):
         """Ask whether a command may run, or something else happen."""
         self._asked += 1
         question = Question(
+            asker="Codex",
             id=f"q{self._asked}",
             type=kind,
             session_id=self.session_id,

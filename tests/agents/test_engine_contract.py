@@ -293,6 +293,7 @@ async def test_a_closed_engine_says_so_to_all(stage: Stage) -> None:
 
 async def test_a_question_that_is_not_open_takes_no_answer(stage: Stage) -> None:
     question = Question(
+        asker="Codex",
         id="none",
         type="command_approval",
         session_id=NOWHERE,

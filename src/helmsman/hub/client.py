@@ -275,7 +275,12 @@ class HubClient:
         try:
             while connection is not None:
                 transport = ConnectionTransport(connection, _MOST_BYTES if isinstance(self._way, HostWay) else math.inf)
-                peer = Peer(transport, on_notification=self._on_notification, on_request=self._run_tool)
+                peer = Peer(
+                    transport,
+                    other="Helmsman's hub",
+                    on_notification=self._on_notification,
+                    on_request=self._run_tool,
+                )
                 self._answering = peer
                 with closing(connection):
                     async with background_tasks() as tasks:

@@ -242,7 +242,12 @@ class _Program:
         self._process = own if make_pages is None else ELSEWHERE
         self._make_pages = make_pages
         self._pages: OnceEach[Pages] = OnceEach()
-        self._peer = Peer(ConnectionTransport(connection), on_notification=self._on_notification, on_request=self._take)
+        self._peer = Peer(
+            ConnectionTransport(connection),
+            other="Helmsman's client",
+            on_notification=self._on_notification,
+            on_request=self._take,
+        )
         self._running: dict[int, anyio.CancelScope] = {}
         self._reading: dict[int, anyio.CancelScope] = {}
         self._followed: dict[str, _Followed] = {}

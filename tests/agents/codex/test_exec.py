@@ -555,5 +555,8 @@ async def test_exec_cannot_be_steered_or_forked_and_never_asks(engine: ExecEngin
         await engine.fork(NO_SUCH_SESSION, SessionOptions())
     with pytest.raises(QuestionNotOpen):
         await engine.answer(
-            Question(id="q1", type="command_approval", session_id=NO_SUCH_SESSION, turn_id=None, prompts=()), None
+            Question(
+                asker="Codex", id="q1", type="command_approval", session_id=NO_SUCH_SESSION, turn_id=None, prompts=()
+            ),
+            None,
         )

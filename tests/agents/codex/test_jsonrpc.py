@@ -81,6 +81,7 @@ async def connected(resumed: Resumed | None = None) -> AsyncIterator[tuple[Peer,
     wire, listener = Wire(resumed), Listener()
     peer = Peer(
         wire,
+        other="Codex",
         on_notification=listener.on_notification,
         on_request=listener.on_request,
         on_close=listener.closed.append,

@@ -61,7 +61,12 @@ async def connected(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[
         anyio.create_task_group() as tasks,
         open_stdio(tasks, [binary.path, "app-server"], title="Codex", env=codex_home.env) as transport,
     ):
-        peer = Peer(transport, on_notification=lambda *note: turns.notified(*note), on_request=lambda _request: False)
+        peer = Peer(
+            transport,
+            other="Codex",
+            on_notification=lambda *note: turns.notified(*note),
+            on_request=lambda _request: False,
+        )
         turns = Turns(AppServer(peer, binary))
         tasks.start_soon(peer.run)
         await turns.api.initialize()

@@ -470,6 +470,7 @@ def _from_json(data: Mapping[str, Any], program: Path) -> CodexBinary | None:
 
 
 CODEX: Final = "codex"
+TITLE: Final = "Codex"
 
 _NOT_IN_EVERY_VERSION: Final = {
     Capability.STEER: Feature.STEER,
