@@ -1,6 +1,8 @@
-"""What an agent cannot do is refused with who can, and with what to do instead."""
+"""What is asked of all agents: who can do what, and whose commands reach the network."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -8,6 +10,7 @@ from helmsman.agents.acp.profiles import Gemini, OpenCode, Qwen
 from helmsman.agents.codex.binary import exec_capabilities
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.agents.registry import Agents
+from helmsman.model.options import SessionOptions
 from tests.played import PlayedAgent, capabilities
 
 
@@ -65,3 +68,23 @@ def test_nothing_is_lacking_of_which_nobody_says_what_to_do() -> None:
     agents = Agents([PlayedAgent()])
     for can in (*(profile().capabilities for profile in (Gemini, OpenCode, Qwen)), capabilities(), exec_capabilities()):
         assert all(agents.explained(can).lacking.values())
+
+
+@pytest.mark.parametrize(
+    ("config", "reaches"),
+    [
+        ({}, False),
+        ({"sandbox_workspace_write": {"network_access": True}}, True),
+        ({"sandbox_workspace_write": {"network_access": False}}, False),
+        ({"sandbox_workspace_write.network_access": True}, True),
+        ({"sandbox_workspace_write": {"network_access": True}, "sandbox_workspace_write.network_access": False}, False),
+        ({"sandbox_workspace_write": "nonsense"}, False),
+    ],
+    ids=str,
+)
+def test_commands_of_codex_reach_the_network_only_where_its_configuration_says_so(
+    config: dict[str, Any], reaches: bool
+) -> None:
+    agents, options = Agents([PlayedAgent()]), SessionOptions(config=config)
+    assert agents["codex"].reaches_network(options) is reaches
+    assert all(agent.reaches_network(options) for agent in agents if agent.name != "codex")

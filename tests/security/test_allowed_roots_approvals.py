@@ -10,6 +10,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
+from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.approvals.policy import beyond_roots
 from helmsman.errors import AnswerInvalid, InvalidInput
@@ -61,7 +62,7 @@ async def test_nobody_can_approve_a_patch_outside(
 
 async def version_of(settings: Settings, codex_home: CodexHome) -> Version:
     async with Helmsman(settings, env=codex_home.env) as helm:
-        return (await helm.codex()).version
+        return (await agent_in_use(helm.settings, helm.environment)).version
 
 
 @pytest.mark.anyio

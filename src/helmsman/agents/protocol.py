@@ -218,7 +218,6 @@ class Goal:
     objective: str
     status: str
     tokens_used: int | None = None
-    token_budget: int | None = None
     seconds_used: int | None = None
 
 
@@ -516,9 +515,6 @@ class Agent(ABC):
     able: Collection[Capability] = ()
     """What it can do at its best, whether it is here or not: who cannot is refused with the names of those who can."""
 
-    closes_network: bool = False
-    """Whether its own sandbox keeps commands off the network, unless its configuration says otherwise."""
-
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed | None:
         """Which program of it is used; None of an agent that is no program of its own.
 
@@ -526,6 +522,10 @@ class Agent(ABC):
             HelmsmanError: There is none, and how to get one.
         """
         return None
+
+    def reaches_network(self, options: SessionOptions) -> bool:
+        """Whether commands of such a session can reach the network, in whatever sandbox they run."""
+        return True
 
     async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
         """Try what holds it to what a session may write, and say what that is.

@@ -19,7 +19,7 @@ import anyio.to_thread
 
 from helmsman.agents.acp.agent import AcpAgent, known_agents, read_own_agents
 from helmsman.agents.claude.agent import ClaudeAgent
-from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
+from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.protocol import Capability, NothingBegun
 from helmsman.base.surroundings import environment
@@ -32,10 +32,8 @@ __all__ = [
     "EngineHolder",
     "Owner",
     "Spendings",
-    "agent_in_use",
     "engine_in_use",
     "engine_overviews",
-    "find_agent",
     "fingerprint",
     "keepers",
     "stop_engine",

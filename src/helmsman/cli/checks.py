@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.detached.engines import can_detach
 from helmsman.base.unknown_names import nearest
@@ -64,7 +65,7 @@ async def examine(settings: Settings) -> Report:
     capabilities: Capabilities | None = None
     async with Helmsman(replace(settings, engine="app-server", detach=False)) as helm:
         try:
-            binary = await helm.codex()
+            binary = await agent_in_use(settings, None)
         except HelmsmanError as error:
             checks.append(Check("Codex", "failed", error.message))
         else:

@@ -64,7 +64,7 @@ FUNCTION: Final = "function"
 
 READING: Final = frozenset(
     {
-        *("codex", "capabilities", "history", "list", "session", "last_statuses"),
+        *("installed", "capabilities", "history", "list", "session", "last_statuses"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
         *("extras.configuration.read", "extras.configuration.in_force", "extras.configuration.plan"),

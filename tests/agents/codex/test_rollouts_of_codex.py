@@ -115,7 +115,7 @@ async def test_what_a_real_codex_wrote_is_listed(
     assert (info.name, info.first_prompt) == ("A name", "the first prompt\nof two lines")
     assert (info.directory, info.model) == (str(git_repo), codex_home.config["model"])
     assert info.engine_version == ".".join(map(str, codex_version))
-    assert (info.source, info.originator, info.archived, info.parent_id) == ("vscode", "helmsman", False, None)
+    assert (info.source, info.originator, info.archived, info.parent_id) == ("helmsman", "helmsman", False, None)
     assert info.created_at is not None
     assert info.created_at <= info.updated_at
     assert info.path is not None
