@@ -124,6 +124,9 @@ async def test_the_doctor_speaks_of_the_codex_that_is_used(
                     break
                 except EngineLost:
                     await anyio.sleep(0.05)
+        installed = await helm.installed("codex")
+        assert installed is not None
+        assert installed.path == url
     checks = {check.name: check for check in (await examine(settings)).checks}
     assert (checks["Codex"].status, checks["Codex"].detail.endswith(f" at {url}")) == ("ok", True)
     assert checks["Handshake"].status == "ok"
