@@ -148,6 +148,7 @@ class PlayedEngine(Engine):
         """Ask whether a command may run, or something else happen."""
         self._asked += 1
         question = Question(
+            asker="Codex",
             id=f"q{self._asked}",
             type=kind,
             session_id=self.session_id,
@@ -211,5 +212,5 @@ class PlayedAgent(Agent):
 
 def capabilities() -> Capabilities:
     """What a played engine can do."""
-    lacking = {capability: "Codex can." for capability in Capability if capability not in _CAN}
+    lacking = {capability: "" for capability in Capability if capability not in _CAN}
     return Capabilities("played", "The played agent", lacking)

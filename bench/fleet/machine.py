@@ -81,6 +81,7 @@ class QuickWorker(Worker):
             position += 2000
         if spec.get("asks"):
             question = Question(
+                asker="Codex",
                 id="q",
                 type="user_input",
                 session_id="s",

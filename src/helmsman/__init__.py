@@ -1,4 +1,4 @@
-"""Helmsman steers OpenAI Codex: start work, follow it, answer its questions, steer it, stop it.
+"""Helmsman steers coding agents (Codex, Claude Code and others): start, follow, answer, steer and stop their work.
 
     async with Helmsman() as helm:
         session = await helm.start("Fix the failing test", cwd=repo, sandbox="workspace-write")

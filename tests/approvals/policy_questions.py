@@ -13,6 +13,7 @@ HERE = Path("/nowhere/repo")
 
 def ask(kind: QuestionType, prompts: int = 1, **details: Any) -> Question:
     return Question(
+        asker="Codex",
         id="q_1",
         type=kind,
         session_id="T1",

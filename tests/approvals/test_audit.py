@@ -29,7 +29,7 @@ PERSON = AnsweredBy("person", door="dashboard")
 
 def ask(kind: QuestionType = "command_approval", **details: Any) -> Question:
     prompts = (Prompt(text="Which one?", options=("a", "b")),)
-    return Question(id="q_1", type=kind, session_id="T1", turn_id="U1", prompts=prompts, details=details)
+    return Question(asker="Codex", id="q_1", type=kind, session_id="T1", turn_id="U1", prompts=prompts, details=details)
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
@@ -153,7 +153,7 @@ for number in range(200):
     details = {"command": f"{sys.argv[2]} {number} {'x' * 100}"}
     prompts = (Prompt(text="May I?"),)
     question = Question(
-        id="q_1", type="command_approval", session_id="T1", turn_id=None, prompts=prompts, details=details
+        asker="Codex", id="q_1", type="command_approval", session_id="T1", turn_id=None, prompts=prompts, details=details
     )
     audit.record(question, decision="approve", by=PERSON_AT_TERMINAL)
 """

@@ -271,6 +271,7 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
 
 def effect(text: str, *rules: Rule) -> str:
     question = Question(
+        asker="Codex",
         id="q_1",
         type="command_approval",
         session_id="T1",

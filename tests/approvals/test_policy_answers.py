@@ -19,7 +19,7 @@ from helmsman.model.questions import Prompt, Question, QuestionType
 
 def ask(kind: QuestionType, **details: Any) -> Question:
     prompts = (Prompt(text="May I?", options=("approve", "deny")),)
-    return Question(id="q_1", type=kind, session_id="T1", turn_id="U1", prompts=prompts, details=details)
+    return Question(asker="Codex", id="q_1", type=kind, session_id="T1", turn_id="U1", prompts=prompts, details=details)
 
 
 def command(

@@ -108,7 +108,7 @@ async def test_a_new_session_is_given_to_an_agent_and_its_question_names_it(
     assert await page.get("document.querySelector('input[name=unenforced]').checkVisibility()") is False
     await choose(page, "dialog select[name=agent]", "claude")
     assert await page.get("document.querySelector('input[name=unenforced]').checkVisibility()") is True
-    assert "forget the last turns of a session: Use the agent codex." in await page.get(
+    assert "forget the last turns of a session: Codex can." in await page.get(
         "document.querySelector('.about-agent').textContent"
     )
     fill = {"prompt": "make it", "workingDirectory": str(folder)}

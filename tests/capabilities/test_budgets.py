@@ -94,6 +94,7 @@ async def test_a_turn_that_passes_a_budget_is_stopped_and_goes_on_once_after_a_y
             "This project has used 10.40 of 10 USD today. Go on, up to 15.40 USD for this project?"
         )
         assert question.prompts[0].options == ("approve", "stop")
+        assert question.asker == "Helmsman"
         task = await until(helm, session, lambda one: one.input_required)
         assert (task.status, task.waiting_for, task.turn_id) == ("working", "budget", None)
         assert session.status == "awaiting_approval"

@@ -19,6 +19,6 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("options", [("approve", "deny", "abort"), ("accept", "decline", "cancel")])
 async def test_a_tool_is_refused_as_soon_as_a_command(options: tuple[str, ...]) -> None:
     prompts = (Prompt(text="May I?", options=options),)
-    question = Question(id="q", type="mcp_elicitation", session_id="s", turn_id="t", prompts=prompts)
+    question = Question(asker="Codex", id="q", type="mcp_elicitation", session_id="s", turn_id="t", prompts=prompts)
     nobody = cast("Session", None)
     assert await displays.refuse(nobody, question) == await _refuse(nobody, question) == [options[1]]

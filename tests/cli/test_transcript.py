@@ -350,6 +350,7 @@ def test_a_failure_is_told_when_the_turn_is_tried_again() -> None:
 
 
 QUESTION = Question(
+    asker="Codex",
     id="q",
     type="command_approval",
     session_id="s",

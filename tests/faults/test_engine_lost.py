@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents import transports
 from helmsman.agents.codex.engine import app_server_engine
-from helmsman.agents.codex.wire import app_server
+from helmsman.agents.codex.wire import app_server, websocket
 from helmsman.agents.codex.wire.app_server import AppServer
 from helmsman.agents.keeper import starting
 from helmsman.errors import EngineLost
@@ -33,7 +32,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_server, "HEARTBEAT", 0.2)
     monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", 2.0)
     monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.2)
-    monkeypatch.setitem(transports._OPTIONS, "open_timeout", 2.0)
+    monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 2.0)
     monkeypatch.setattr(starting, "STOP_TIMEOUT", 0.4)
 
 

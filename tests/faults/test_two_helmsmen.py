@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Version
 from helmsman.errors import HelmsmanError, SessionLocked
 from helmsman.testing import hang, say
@@ -25,7 +26,7 @@ async def ended(session: Session) -> Session:
 
 
 async def needs_lock(helm: Helmsman) -> None:
-    if (await helm.codex()).version < Version.parse("0.147.0"):
+    if (await agent_in_use(helm.settings, helm.environment)).version < Version.parse("0.147.0"):
         pytest.skip("This Codex locks no session.")
 
 

@@ -75,6 +75,7 @@ def nothing_is_remembered() -> Iterator[None]:
 
 def question(text: str, directory: Path) -> Question:
     return Question(
+        asker="Codex",
         id="q_1",
         type="command_approval",
         session_id="T1",

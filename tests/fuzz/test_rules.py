@@ -68,6 +68,7 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> ShellLaboratory:
 
 def effect(command: str) -> str:
     question = Question(
+        asker="Codex",
         id="q_1",
         type="command_approval",
         session_id="T1",
@@ -103,6 +104,7 @@ def test_the_commands_that_are_changed_are_allowed_to_begin_with(base: str) -> N
 def test_a_deny_rule_is_never_weaker_than_none(command: str) -> None:
     """With a deny rule for a program, nothing that was asked or denied before is allowed."""
     question = Question(
+        asker="Codex",
         id="q_1",
         type="command_approval",
         session_id="T1",

@@ -18,7 +18,7 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman import Helmsman
+from helmsman import Helmsman, load_settings
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.places import is_needed
 from helmsman.base.processes import Process
@@ -239,6 +239,16 @@ def test_terms_are_read_as_they_were_written() -> None:
     assert Terms.kept(of_an_earlier_version) == Terms(3.5, (Path("/work"),), TurnLimits(first_event=2.0))
     for nonsense in (None, {}, {"silenceSec": 3}, {**terms.as_dict(), "allowedRoots": None}):
         assert Terms.kept(nonsense) is None
+
+
+def test_a_turn_goes_on_with_the_agents_it_was_begun_with(tmp_path: Path) -> None:
+    begun = load_settings({"codex_path": "/its/codex", "claude_path": "/its/claude"}, {"HOME": "/its"}, tmp_path)
+    ours = load_settings({"codex_path": "/our/codex"}, {"HOME": "/our"}, tmp_path)
+    held = Terms.of(begun, TurnLimits(), "").settings(ours)
+    for name in ("codex_home", "codex_path", "claude_home", "claude_path"):
+        assert getattr(held, name) == getattr(begun, name) != getattr(ours, name)
+    of_an_earlier_version = Terms(3.5, (), TurnLimits()).settings(ours)
+    assert (of_an_earlier_version.codex_home, of_an_earlier_version.codex_path) == (ours.codex_home, ours.codex_path)
 
 
 async def test_what_a_task_may_cost_holds_with_neither_hub_nor_client(place: Place, model: ScriptedModel) -> None:

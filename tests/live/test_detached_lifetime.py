@@ -13,11 +13,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman.agents import transports
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached.engines import is_shared, open_detached, open_recorded, stop_engine
 from helmsman.agents.codex.detached.records import read_record, read_records
-from helmsman.agents.codex.wire import app_server
+from helmsman.agents.codex.wire import app_server, websocket
 from helmsman.agents.keeper import starting
 from helmsman.agents.keeper.below import left_by
 from helmsman.agents.keeper.owner import Owner
@@ -140,7 +139,7 @@ async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.Mo
     os.kill(record.codex.pid, signal.SIGSTOP)
     await until(lambda: is_stopped(record.codex.pid))
     monkeypatch.setattr(app_server, "HANDSHAKE_TIMEOUT", 0.3)
-    monkeypatch.setitem(transports._OPTIONS, "open_timeout", 0.3)
+    monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 0.3)
     monkeypatch.setattr(starting, "STOP_TIMEOUT", 0.4)
     async with place.open() as engine:
         assert engine.id != record.id

@@ -14,6 +14,7 @@ from websockets.asyncio.server import serve
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.child_process import open_child
+from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.starting import codex_environment
@@ -119,10 +120,13 @@ async def test_the_doctor_speaks_of_the_codex_that_is_used(
         with anyio.fail_after(20):
             while True:  # until it listens
                 try:
-                    assert (await helm.codex()).remote == "open"
+                    assert (await agent_in_use(helm.settings, helm.environment)).remote == "open"
                     break
                 except EngineLost:
                     await anyio.sleep(0.05)
+        installed = await helm.installed("codex")
+        assert installed is not None
+        assert installed.path == url
     checks = {check.name: check for check in (await examine(settings)).checks}
     assert (checks["Codex"].status, checks["Codex"].detail.endswith(f" at {url}")) == ("ok", True)
     assert checks["Handshake"].status == "ok"

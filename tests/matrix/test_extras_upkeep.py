@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import Helmsman
+from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.configured import ConfigEdit
 from helmsman.capabilities.configuration import value_at
@@ -60,7 +61,7 @@ async def test_fork_from_a_turn(helm: Helmsman, model: ScriptedModel, three_turn
     model.otherwise(always(say("ok")))
     whole = await finished(await helm.fork(three_turns, "delta"))
     assert await prompts(helm, whole.id) == ["alpha", "beta", "gamma", "delta"]
-    if not (await helm.codex()).can(Feature.FORK_AT_TURN):
+    if not (await agent_in_use(helm.settings, helm.environment)).can(Feature.FORK_AT_TURN):
         with pytest.raises(Unsupported, match=r"0\.143\.0 and newer") as refused:
             await helm.fork(three_turns, "delta", from_turn=1)
         verdict.refused(refused.value)
@@ -98,7 +99,7 @@ async def test_compact(
     helm: Helmsman, shared_engine: SharedEngine, folder: Path, model: ScriptedModel, verdict: Verdict
 ) -> None:
     session_id = await made_elsewhere(shared_engine, folder, "alpha")
-    if not (await helm.codex()).can(Feature.COMPACT):
+    if not (await agent_in_use(helm.settings, helm.environment)).can(Feature.COMPACT):
         with pytest.raises(Unsupported, match=r"0\.96\.0 and newer") as refused:
             await helm.extras.upkeep.compact(session_id)
         verdict.refused(refused.value)

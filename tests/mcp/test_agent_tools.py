@@ -71,24 +71,35 @@ async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabiliti
         message: str = error["message"]
         return message
 
-    said = await refused("agent_start", prompt="hello", outputSchema={"type": "object"}, **here)
-    assert said == "Mine cannot keep to an output schema. Codex can."
+    for arguments, cannot in (
+        ({"outputSchema": {"type": "object"}}, "keep to an output schema. Codex and Claude Code can."),
+        ({"config": {"x": 1}}, "take a profile or a configuration for one session. Codex can."),
+        ({"model": "m"}, "be told which model to use. Choose it in its own configuration."),
+        (
+            {"developerInstructions": "be kind"},
+            "take instructions besides the prompt. Codex and Claude Code can. Put what matters into the prompt.",
+        ),
+    ):
+        assert await refused("agent_start", prompt="hello", **arguments, **here) == f"Mine cannot {cannot}"
     session_id = (await agent("agent_start", prompt="hello", **here))["sessionId"]
     while (status := await agent("agent_wait", sessionId=session_id))["status"] == "active":
         pass
     assert (status["agent"], status["result"]) == ("mine", "Hi")
-    for tool, arguments, cannot in (
-        ("codex_fork", {}, "fork a session"),
-        ("codex_rollback", {}, "forget the last turns of a session"),
-        ("codex_compact", {}, "compact a session"),
-        ("codex_rename", {"name": "x"}, "name a session"),
-        ("codex_archive", {}, "archive a session"),
-        ("codex_goal", {"goal": "x"}, "keep a goal for a session"),
+    for tool, arguments, cannot, who in (
+        ("codex_fork", {}, "fork a session", "Codex and Claude Code"),
+        ("codex_rollback", {}, "forget the last turns of a session", "Codex"),
+        ("codex_compact", {}, "compact a session", "Codex and Claude Code"),
+        ("codex_rename", {"name": "x"}, "name a session", "Codex and Claude Code"),
+        ("codex_archive", {}, "archive a session", "Codex"),
+        ("codex_goal", {"goal": "x"}, "keep a goal for a session", "Codex"),
     ):
-        assert await refused(tool, sessionId=session_id, **arguments) == f"Mine cannot {cannot}. Codex can."
+        assert await refused(tool, sessionId=session_id, **arguments) == f"Mine cannot {cannot}. {who} can."
     await agent("agent_say", sessionId=session_id, message="stay")
     said = await refused("agent_say", sessionId=session_id, message="more", whenBusy="steer")
-    assert said.startswith("Mine cannot take a message in the middle of a turn. Wait for the turn to end")
+    assert said == (
+        "Mine cannot take a message in the middle of a turn. Codex, Claude Code, OpenCode and Qwen can. Wait for the turn "
+        "to end, or interrupt it and send the message then."
+    )
     assert (await agent.error("agent_say", sessionId=session_id, message="x", agent="codex"))["code"] == "session_busy"
     await agent("agent_interrupt", sessionId=session_id)
     unknown = await agent.error("agent_start", prompt="hello", agent="zzz")

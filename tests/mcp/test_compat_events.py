@@ -43,6 +43,7 @@ from helmsman.model.questions import Prompt, Question
 S = "thread"
 COMMAND = CommandExecution(id="c1", command="/bin/bash -lc 'touch x'", directory="/src", announced=True)
 ASKED = Question(
+    asker="Codex",
     id="q1",
     type="command_approval",
     session_id=S,
@@ -360,7 +361,14 @@ def test_changes_are_told_by_their_kind() -> None:
 def test_an_approval_of_changes_shows_them() -> None:
     change = FileChange(id="f", changes=(PathChange(path="/a", kind="add", diff="new\n"),))
     question = Question(
-        id="q", type="patch_approval", session_id=S, turn_id="t1", item_id="f", prompts=ASKED.prompts, details={}
+        asker="Codex",
+        id="q",
+        type="patch_approval",
+        session_id=S,
+        turn_id="t1",
+        item_id="f",
+        prompts=ASKED.prompts,
+        details={},
     )
     message = told(started(change), QuestionAsked(session_id=S, question=question))[-1]
     assert message["type"] == "apply_patch_approval_request"

@@ -16,6 +16,7 @@ THREAD = "01a1ddd1-1bab-73c3-8b00-9a9ff3be1999"
 def asking(kind: Any = "command_approval", *options: str, **details: Any) -> Question:
     prompt = Prompt(text="?", options=options or ("approve", "approve_session", "approve_always", "deny", "abort"))
     return Question(
+        asker="Codex",
         id="q",
         type=kind,
         session_id="T",

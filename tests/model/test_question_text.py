@@ -32,7 +32,14 @@ TYPES: list[QuestionType] = [
 def _question(type_: QuestionType, /, text: str = "?", agent_id: str | None = None, **details: Any) -> Question:
     prompt = Prompt(text=text, options=OPTIONS)
     return Question(
-        id="q_1", type=type_, session_id="s", turn_id="t", agent_id=agent_id, prompts=(prompt,), details=details
+        asker="Codex",
+        id="q_1",
+        type=type_,
+        session_id="s",
+        turn_id="t",
+        agent_id=agent_id,
+        prompts=(prompt,),
+        details=details,
     )
 
 
@@ -155,7 +162,13 @@ def test_a_request_for_the_network_alone_says_so() -> None:
 
 def test_another_environment_is_told() -> None:
     question = Question(
-        id="q", type="command_approval", session_id="s", turn_id="t", prompts=(), environment="production"
+        asker="Codex",
+        id="q",
+        type="command_approval",
+        session_id="s",
+        turn_id="t",
+        prompts=(),
+        environment="production",
     )
     assert ("Environment", "production") in _lines(question)
 
@@ -239,7 +252,7 @@ def test_the_shape_of_the_contract_is_kept() -> None:
 
 def test_each_part_of_a_question_has_its_own_text() -> None:
     prompts = (Prompt(text="One?\nTwo"), Prompt(text="Three?"))
-    parts = part_texts(Question(id="q", type="user_input", session_id="s", turn_id="t", prompts=prompts))
+    parts = part_texts(Question(asker="Codex", id="q", type="user_input", session_id="s", turn_id="t", prompts=prompts))
     assert parts == ["One?\n    │ Two", "Three?"]
 
 

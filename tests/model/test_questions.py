@@ -9,7 +9,9 @@ from helmsman.model.questions import Choice, Prompt, Question, QuestionType, rea
 
 
 def question(*prompts: Prompt, kind: QuestionType = "command_approval") -> Question:
-    return Question(id="q_1", type=kind, session_id="s", turn_id="t", prompts=prompts, details={"command": "ls"})
+    return Question(
+        asker="Codex", id="q_1", type=kind, session_id="s", turn_id="t", prompts=prompts, details={"command": "ls"}
+    )
 
 
 APPROVAL = Prompt(text="Run it?", options=("approve", "deny"))

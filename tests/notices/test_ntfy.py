@@ -172,6 +172,7 @@ def question(**changes: object) -> Question:
         "turn_id": "t",
         "prompts": (Prompt(text="?", options=("approve", "approve_session", "approve_always", "deny", "abort")),),
         "details": {"command": "ls"},
+        "asker": "Codex",
     }
     return Question(**{**given, **changes})  # type: ignore[arg-type]
 

@@ -17,6 +17,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
+from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.detached.engines import is_shared
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.errors import InvalidInput
@@ -351,7 +352,7 @@ async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
     """Codex keeps the roots of a loaded thread, and ignores what a second client says when it resumes it."""
     codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
     async with hub_service(detached, codex_home.env) as wide:
-        if not is_shared(await wide.codex()):
+        if not is_shared(await agent_in_use(wide.settings, wide.environment)):
             pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await finished(await wide.start("touch", cwd=git_repo, sandbox="workspace-write"))
         assert made.exists()
@@ -362,7 +363,9 @@ async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
                 await helm.extras.reviews.start(
                     session_id=session.id, target=ReviewTarget(kind="custom", value="Look at it.")
                 )
-            if (await helm.codex()).can(Feature.WORKSPACE_ROOTS):  # those have goals, and they are on
+            if (await agent_in_use(helm.settings, helm.environment)).can(
+                Feature.WORKSPACE_ROOTS
+            ):  # those have goals, and they are on
                 with pytest.raises(InvalidInput, match="outside the allowed roots"):
                     await helm.extras.upkeep.set_goal(session.id, "touch")
             assert (await finished(await helm.say(session.id, "touch"))).result == "tried"
@@ -379,7 +382,7 @@ async def test_a_turn_that_another_door_began_wider_can_be_stopped_and_not_steer
     gate = model.gate()
     model.on("wait", say(gate, "now"))
     async with hub_service(detached, codex_home.env) as wide:
-        if not is_shared(await wide.codex()):
+        if not is_shared(await agent_in_use(wide.settings, wide.environment)):
             pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await wide.start("wait", cwd=git_repo, sandbox="danger-full-access")
         await gate.reached()

@@ -10,6 +10,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
+from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.approvals.policy import beyond_roots
 from helmsman.errors import AnswerInvalid, InvalidInput
@@ -61,7 +62,7 @@ async def test_nobody_can_approve_a_patch_outside(
 
 async def version_of(settings: Settings, codex_home: CodexHome) -> Version:
     async with Helmsman(settings, env=codex_home.env) as helm:
-        return (await helm.codex()).version
+        return (await agent_in_use(helm.settings, helm.environment)).version
 
 
 @pytest.mark.anyio
@@ -135,7 +136,9 @@ def test_permissions_that_write_outside_or_cannot_be_read_are_beyond_the_roots(k
             json.dumps(permissions).replace("{inside}", str(roots[0])).replace("{outside}", str(tmp_path / "outside"))
         )
         key = "permissions" if kind == "permission_approval" else "additionalPermissions"
-        asked = Question(id="q", type=kind, session_id="s", turn_id=None, prompts=(), details={key: json.loads(text)})
+        asked = Question(
+            asker="Codex", id="q", type=kind, session_id="s", turn_id=None, prompts=(), details={key: json.loads(text)}
+        )
         assert beyond_roots(asked, (), str(tmp_path)) is None  # nobody set any roots
         return beyond_roots(asked, roots, str(tmp_path)) is not None
 
@@ -145,7 +148,9 @@ def test_permissions_that_write_outside_or_cannot_be_read_are_beyond_the_roots(k
 
 def test_a_patch_that_names_no_file_or_asks_for_a_root_outside_is_beyond_the_roots(tmp_path: Path) -> None:
     def beyond(**details: Any) -> bool:
-        asked = Question(id="q", type="patch_approval", session_id="s", turn_id=None, prompts=(), details=details)
+        asked = Question(
+            asker="Codex", id="q", type="patch_approval", session_id="s", turn_id=None, prompts=(), details=details
+        )
         return beyond_roots(asked, [tmp_path.resolve()], str(tmp_path)) is not None
 
     assert beyond()

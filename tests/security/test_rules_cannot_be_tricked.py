@@ -50,6 +50,7 @@ wrapped = st.sampled_from(["{}", "/bin/bash -lc {}", "bash -c {}", "sh -c {}", "
 def effect(command: str, wrapper: str, *rules: Rule) -> str:
     shown = command if wrapper == "{}" else wrapper.format(shlex.quote(command))
     question = Question(
+        asker="Codex",
         id="q_1",
         type="command_approval",
         session_id="T1",

@@ -124,6 +124,7 @@ def in_the_reason_of_a_failure(text: str, folder: Path) -> str:
 def in_the_audit_log(text: str, folder: Path) -> str:
     audit = AuditLog(folder)
     question = Question(
+        asker="Codex",
         id="q_1",
         type="command_approval",
         session_id="T1",

@@ -27,7 +27,7 @@ import pytest
 
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records
-from helmsman.agents.transports import listeners_uids, open_remote
+from helmsman.agents.codex.wire.websocket import listeners_uids, open_remote
 from helmsman.cli.browser import reads_files, write_redirect
 from helmsman.errors import EngineLost
 from helmsman.httpd.listening import http_token

@@ -75,6 +75,7 @@ def delta(item_id: str, text: str, kind: str = "agent_message") -> ItemDelta:
 
 def asked(question_id: str = "q", agent: str | None = None) -> QuestionAsked:
     question = Question(
+        asker="Codex",
         id=question_id,
         type="command_approval",
         session_id=S,

@@ -64,7 +64,13 @@ def test_values_inside_an_event_are_plain_too() -> None:
 def test_a_question_is_shown_as_pending_question_is() -> None:
     prompt = Prompt(text="Run?", options=("approve", "deny"))
     question = Question(
-        id="q", type="command_approval", session_id="s", turn_id="t", prompts=(prompt,), details={"command": "ls"}
+        asker="Codex",
+        id="q",
+        type="command_approval",
+        session_id="s",
+        turn_id="t",
+        prompts=(prompt,),
+        details={"command": "ls"},
     )
     assert QuestionAsked(session_id="s", question=question).to_json()["question"] == question_as_dict(question)
 

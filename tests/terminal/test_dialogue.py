@@ -38,7 +38,14 @@ def _question(
     *prompts: Prompt, kind: QuestionType = "command_approval", item_id: str | None = None, **details: Any
 ) -> Question:
     return Question(
-        id="q1", type=kind, session_id="s1", turn_id="t1", item_id=item_id, prompts=prompts, details=details
+        asker="Codex",
+        id="q1",
+        type=kind,
+        session_id="s1",
+        turn_id="t1",
+        item_id=item_id,
+        prompts=prompts,
+        details=details,
     )
 
 

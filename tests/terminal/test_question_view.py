@@ -27,6 +27,7 @@ TYPES: list[QuestionType] = [
 
 def _question(kind: QuestionType, details: Mapping[str, Any], text: str = "?", agent_id: str | None = None) -> Question:
     return Question(
+        asker="Codex",
         id="q",
         type=kind,
         session_id="s",

@@ -1,7 +1,7 @@
 """Brings each event to the sink of its session, in order, whatever comes first.
 
 An agent may speak of a session before Helmsman has read the answer that names it, and of sub-agents before it says whose
-they are. Such events wait here, within bounds, until somebody attaches to the thread or a parent adopts it.
+they are. Such events wait here, within bounds, until somebody attaches to the session or a parent adopts it.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ class EventRouter:
         for child in self.children(session_id):
             del self._parents[child]
 
-    def owner(self, thread_id: str) -> str | None:
-        """The session that a thread's events go to: itself, or the one whose sub-agent it is."""
-        if thread_id in self._sinks:
-            return thread_id
-        parent = self._parents.get(thread_id)
+    def owner(self, session_id: str) -> str | None:
+        """The session that events go to: their own, or the one whose sub-agent that is."""
+        if session_id in self._sinks:
+            return session_id
+        parent = self._parents.get(session_id)
         return parent if parent in self._sinks else None
 
-    def parent(self, thread_id: str) -> str | None:
-        """The session whose sub-agent a thread is, whether or not somebody listens to it."""
-        return self._parents.get(thread_id)
+    def parent(self, agent_id: str) -> str | None:
+        """The session whose sub-agent this is, whether or not somebody listens to it."""
+        return self._parents.get(agent_id)
 
     def children(self, session_id: str) -> list[str]:
-        """The threads of the session's sub-agents, as far as they are known."""
+        """The session's sub-agents, as far as they are known."""
         return [child for child, parent in self._parents.items() if parent == session_id]
 
-    def adopt(self, thread_id: str, parent_thread_id: str) -> None:
-        """From now on the events of a sub-agent's thread go to the session that started it."""
-        session_id = self._parents.get(parent_thread_id, parent_thread_id)
-        if thread_id == session_id or thread_id in self._sinks or self._parents.get(thread_id) == session_id:
+    def adopt(self, agent_id: str, parent_id: str) -> None:
+        """From now on the events of a sub-agent go to the session that started it, or whose sub-agent started it."""
+        session_id = self._parents.get(parent_id, parent_id)
+        if agent_id == session_id or agent_id in self._sinks or self._parents.get(agent_id) == session_id:
             return
-        self._parents[thread_id] = session_id
-        for event in self._early.pop(thread_id, ()):
+        self._parents[agent_id] = session_id
+        for event in self._early.pop(agent_id, ()):
             self.deliver(event)
 
     def deliver(self, event: Event) -> None:

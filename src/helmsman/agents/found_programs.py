@@ -7,12 +7,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.json_values import json_object_in, optional_text
+from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _LEVELS: Final = 4
 """How far above its program the description of a package is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """The program of an agent, as it was found. `version` is None where only the program itself could tell.
+
+    `login` is the file or the variable in which a login was found; there may be others, which are not looked for.
+    """
+
+    version: str | None
+    path: str
+    login: str | None = None
 
 
 def packaged_version(path: str) -> str | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.account import Account, Login, Model, SkillList
     from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
+    from helmsman.agents.found_programs import Installed
     from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
     from helmsman.agents.transcripts import CarriedTranscripts
@@ -51,6 +52,9 @@ class Capability(Enum):
     STEER = "steer", "take a message in the middle of a turn"
     IMAGES = "images", "look at images"
     OUTPUT_SCHEMA = "output_schema", "keep to an output schema"
+    INSTRUCTIONS = "instructions", "take instructions besides the prompt"
+    SESSION_CONFIG = "session_config", "take a profile or a configuration for one session"
+    MODEL = "model", "be told which model to use"
     REVIEW = "review", "review by a command of its own"
     PLAN = "plan", "plan first"
     CLIENT_TOOLS = "client_tools", "call functions of a program"
@@ -67,7 +71,6 @@ class Capability(Enum):
     RENAME = "rename", "name a session"
     ARCHIVE = "archive", "archive a session"
     GOALS = "goals", "keep a goal for a session"
-    DETACH = "detach", "go on without the process that started it"
     ATTACH = "attach", "open a session that is loaded here in its own terminal program"
     MOVE = "move", "go on with a session on another machine"
 
@@ -85,12 +88,12 @@ class Capability(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do. Of what is `lacking` it is said who can.
+    """What an engine can do.
 
     Attributes:
         agent: The agent's name.
         engine: Who is meant, as a sentence would begin.
-        lacking: What it cannot do, each with a sentence that says who can.
+        lacking: What it cannot do, each with what to do instead, or "". The registry adds who can (`Agents.explained`).
     """
 
     agent: str
@@ -101,11 +104,11 @@ class Capabilities:
         return capability not in self.lacking
 
     def as_dict(self) -> dict[str, Any]:
-        """What doors show: what it `can` do, a word each, and of the rest who can."""
+        """What doors show: what it `can` do, a word each, and of the rest what to do instead."""
         return {
             "agent": self.agent,
             "can": [capability.word for capability in Capability if capability in self],
-            "cannot": {capability.word: who_can for capability, who_can in self.lacking.items()},
+            "cannot": {capability.word: instead for capability, instead in self.lacking.items()},
         }
 
     def require(self, *needed: Capability) -> None:
@@ -119,9 +122,9 @@ class Capabilities:
                 raise self.refusal(capability)
 
     def refusal(self, capability: Capability) -> Unsupported:
-        """That it cannot do this, and who can."""
-        message = f"{self.engine} cannot {capability.text}. {self.lacking.get(capability, 'Use another agent.')}"
-        return Unsupported(message, agent=self.agent, capability=capability.word)
+        """That it cannot do this, and what to do instead."""
+        message = f"{self.engine} cannot {capability.text}. {self.lacking.get(capability, '')}"
+        return Unsupported(message.rstrip(), agent=self.agent, capability=capability.word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +221,6 @@ class Goal:
     objective: str
     status: str
     tokens_used: int | None = None
-    token_budget: int | None = None
     seconds_used: int | None = None
 
 
@@ -248,18 +250,6 @@ class ReviewReport:
     verdict: str | None = None
     confidence: float | None = None
     note: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
-    """The program of an agent, as it was found. `version` is None where only the program itself could tell.
-
-    `login` is the file or the variable in which a login was found; there may be others, which are not looked for.
-    """
-
-    version: str | None
-    path: str
-    login: str | None = None
 
 
 class Engine(ABC):
@@ -363,7 +353,7 @@ class Engine(ABC):
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
         """Take over a session that another process began: what its turn has done and asks comes as events."""
-        raise self._refusal(Capability.DETACH)
+        raise EngineLost(f"{self.capabilities.engine} has nothing left running. Send the session a message to go on.")
 
     async def own_terminal(self, session_id: str) -> OwnTerminal:
         """How a session that is loaded is opened in the agent's own terminal program, beside us."""
@@ -513,8 +503,8 @@ class Agent(ABC):
         """What it is called in sentences."""
         return self.name.capitalize()
 
-    closes_network: bool = False
-    """Whether its own sandbox keeps commands off the network, unless its configuration says otherwise."""
+    able: Collection[Capability] = ()
+    """What it can do at its best, whether it is here or not: who cannot is refused with the names of those who can."""
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed | None:
         """Which program of it is used; None of an agent that is no program of its own.
@@ -523,6 +513,10 @@ class Agent(ABC):
             HelmsmanError: There is none, and how to get one.
         """
         return None
+
+    def reaches_network(self, options: SessionOptions) -> bool:
+        """Whether commands of such a session can reach the network, in whatever sandbox they run."""
+        return True
 
     async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
         """Try what holds it to what a session may write, and say what that is.

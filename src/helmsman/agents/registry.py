@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import copy
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
@@ -19,9 +20,9 @@ import anyio.to_thread
 
 from helmsman.agents.acp.agent import AcpAgent, known_agents, read_own_agents
 from helmsman.agents.claude.agent import ClaudeAgent
-from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
+from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.keeper.owner import Owner
-from helmsman.agents.protocol import NothingBegun
+from helmsman.agents.protocol import Capability, NothingBegun
 from helmsman.base.surroundings import environment
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import ClientAway, EngineLost, EngineTimeout, HelmsmanError, InvalidInput, SessionLocked
@@ -32,10 +33,8 @@ __all__ = [
     "EngineHolder",
     "Owner",
     "Spendings",
-    "agent_in_use",
     "engine_in_use",
     "engine_overviews",
-    "find_agent",
     "fingerprint",
     "keepers",
     "stop_engine",
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.agents.acp.agent import OwnWords
-    from helmsman.agents.protocol import Agent, Engine, Opened, SessionIndex
+    from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened, SessionIndex
     from helmsman.agents.spending import SessionSpending, SpendingIndex
     from helmsman.base.processes import Process
     from helmsman.model.options import SessionOptions
@@ -68,6 +67,22 @@ _BYTES: Final = ("utf-8", "surrogateescape")
 _TRIED: Final = 3
 """So many engines are tried, one after the other: more that end at the same time are a trouble to be told of."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+_OF_ITS_OWN: Final[Mapping[Capability, str]] = {
+    Capability.MODEL: "Choose it in its own configuration.",
+    Capability.MODELS: "Its own program lists them.",
+    Capability.ACCOUNT: "Its own program tells it.",
+    Capability.LOGIN: "Log in with its own program.",
+    Capability.SKILLS: "Its own program lists them.",
+    Capability.CONFIGURE: "Change its own configuration files.",
+}
+"""What no other agent can do in its place, and what to do instead."""
+_INSTEAD: Final[Mapping[Capability, str]] = {
+    Capability.STEER: "Wait for the turn to end, or interrupt it and send the message then.",
+    Capability.REVIEW: "It is shown the diff and asked for its findings instead (`helmsman review --agent {agent}`).",
+    Capability.MOVE: "There the work starts anew from the files.",
+}
+"""What Helmsman does, or its user can do, where an agent cannot."""
 
 
 class Agents:
@@ -147,6 +162,28 @@ class Agents:
         """What an agent is called in sentences, also one that is not there now."""
         agent = self.get(name)
         return name.capitalize() if agent is None else agent.title
+
+    def require(self, engine: Engine, *needed: Capability) -> None:
+        """Go on only if an engine can do this.
+
+        Raises:
+            Unsupported: It cannot; the message says who can.
+        """
+        self.explained(engine.capabilities).require(*needed)
+
+    def explained(self, can: Capabilities) -> Capabilities:
+        """What an engine can do and, of the rest, which other agents can and what to do instead."""
+        return replace(can, lacking={one: self._instead(can.agent, one, hint) for one, hint in can.lacking.items()})
+
+    def _instead(self, name: str, capability: Capability, hint: str) -> str:
+        if capability in _OF_ITS_OWN:
+            return hint or _OF_ITS_OWN[capability]
+        agent = self.get(name)
+        if agent is not None and capability in agent.able:
+            return hint  # another version or engine of it can
+        others = [agent.title for agent in self if agent.name != name and capability in agent.able]
+        who = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
+        return " ".join(filter(None, (who and f"{who} can.", hint or _INSTEAD.get(capability, "").format(agent=name))))
 
     def here(self, settings: Settings, env: Mapping[str, str] | None) -> list[Agent]:
         """Those whose programs are there. None is started, so one that does not work is among them. Blocks, briefly."""

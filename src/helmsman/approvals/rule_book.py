@@ -259,7 +259,7 @@ def _restored(rule: Rule) -> Rule:
 
 def _question(command: str, directory: Path, *, inside: bool) -> Question:
     details = {"command": command, "directory": str(directory), "sandbox": "inside" if inside else "outside"}
-    return Question(id="", type="command_approval", session_id="", turn_id=None, prompts=(), details=details)
+    return Question(id="", type="command_approval", session_id="", turn_id=None, prompts=(), details=details, asker="")
 
 
 def _text(path: Path) -> str:

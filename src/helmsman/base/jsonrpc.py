@@ -104,11 +104,11 @@ class Peer:
         self,
         transport: Transport,
         *,
+        other: str,
         on_notification: Callable[[str, Mapping[str, Any]], None],
         on_request: Callable[[IncomingRequest], bool],
         on_close: Callable[[HelmsmanError], None] = lambda reason: None,
         join: Callable[[list[Message]], list[Message]] = lambda messages: messages,
-        other: str = "Codex",
         with_version: bool = False,
     ) -> None:
         """`join` may make fewer of many messages that have come at once; what they say must stay the same.

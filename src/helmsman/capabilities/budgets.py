@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -34,7 +33,7 @@ from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, Regis
 from helmsman.model.events import Failure, Usage
 from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import MORE_GRANTED
-from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question
+from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
 from helmsman.tasks.model import BUDGET, GRANTED, WAITING_FOR
@@ -479,11 +478,4 @@ def _question(session: Session, states: Sequence[BudgetState]) -> Question:
         key=BUDGET_ASKED,
         descriptions={APPROVE: f"go on, up to {more}", STOP: "the task ends here, as failed"},
     )
-    return Question(
-        id=f"q_{secrets.token_hex(5)}",
-        type="user_input",
-        session_id=session.id,
-        turn_id=session.state.turn_id,
-        prompts=(prompt,),
-        details={"directory": session.directory},
-    )
+    return own_question(session.id, session.state.turn_id, prompt, {"directory": session.directory})

@@ -25,14 +25,15 @@ from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import TurnEnded
-from helmsman.model.options import DEFAULT_AGENT, WRITES
+from helmsman.model.options import WRITES
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question, own_question
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from helmsman.model.options import SessionOptions, Writes
+    from helmsman.agents.registry import Agents
+    from helmsman.model.options import Writes
     from helmsman.model.questions import Choice
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
@@ -61,25 +62,18 @@ class CommandAllowance:
     folder: str = ""
 
     @classmethod
-    def of(cls, session: Session) -> CommandAllowance:
+    def of(cls, session: Session, agents: Agents) -> CommandAllowance:
         """That of a session, as its agent said it has been given; what nobody knows is nothing."""
         options = session.options
         writes = options.writes or WRITES.get(session.state.sandbox or "", "nothing")
-        return cls(writes=writes, network=_has_network(options), writable_roots=options.writable_roots)
+        agent = agents.get(options.agent)
+        network = agent is not None and agent.reaches_network(options)
+        return cls(writes=writes, network=network, writable_roots=options.writable_roots)
 
     @property
     def place(self) -> str:
         """Where a yes lets a command run, as questions say it."""
         return "outside" if self.writes == "anything" else "inside"
-
-
-def _has_network(options: SessionOptions) -> bool:
-    """Codex has to be told that its commands may reach the network; other agents are as a whole in one sandbox, with it."""
-    if options.agent != DEFAULT_AGENT:
-        return True
-    table = options.config.get("sandbox_workspace_write")
-    nested = table.get("network_access") if isinstance(table, dict) else None
-    return options.config.get("sandbox_workspace_write.network_access", nested) is True
 
 
 # --- asked -----------------------------------------------------------------------------------------------------------

@@ -148,6 +148,7 @@ class Upkeep:
             await self._helm.truth.refuse_archived(session.id)
             session, engine = await self._helm.load(session.id, Capability.ATTACH)
         assert engine is not None
+        self._helm.agents.require(engine, Capability.ATTACH)
         return await engine.own_terminal(session.id)
 
     # --- goals -------------------------------------------------------------------------------------------------------

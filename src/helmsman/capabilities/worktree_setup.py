@@ -86,7 +86,7 @@ class WorktreeSetup:
 
     async def _ask_and_run(self, tree: Worktree, command: str, held: HeldTurn) -> None:
         session = held.session
-        allowance = CommandAllowance.of(session)
+        allowance = CommandAllowance.of(session, self._helm.agents)
         if allowance.writes == "nothing":
             await self._report(
                 session, tree, f"The worktree was not set up ({command}): the session may not write.", ""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.detached.engines import can_detach
 from helmsman.base.unknown_names import nearest
@@ -65,14 +66,14 @@ async def examine(settings: Settings) -> Report:
     # A Codex that runs this briefly would be ended in the middle of a picture of the login shell.
     async with Helmsman(replace(settings, engine="app-server", detach=False, shell_snapshots="off")) as helm:
         try:
-            binary = await helm.codex()
+            binary = await agent_in_use(settings, None)
         except HelmsmanError as error:
             checks.append(Check("Codex", "failed", error.message))
         else:
             checks += await check_codex(helm, binary, settings)
             # As what they start has it: the one Codex that looks here ends with us.
             detached = binary.remote is not None or (settings.detach and can_detach(binary))
-            capabilities = app_server_capabilities(binary, detached=detached)
+            capabilities = helm.agents.explained(app_server_capabilities(binary, detached=detached))
         checks += await check_other_agents(helm, settings)
     # Nothing else is going on any more, so these may block.
     checks += place_checks.check_state(settings)

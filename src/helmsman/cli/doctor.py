@@ -78,8 +78,8 @@ def _print_capabilities(console: Console, capabilities: Capabilities, title: str
         console.print(f"\n{title}")
     for capability in listed:
         mark = Text("  ✓ " if able else "  - ", "green" if able else "dim")
-        who_can = "" if able else f". {capabilities.lacking[capability]}"
-        console.print(*fold(console, Text(capability.text + who_can, "" if able else "dim"), lead=mark), sep="\n")
+        text = ". ".join(filter(None, (capability.text, capabilities.lacking.get(capability))))
+        console.print(*fold(console, Text(text, "" if able else "dim"), lead=mark), sep="\n")
 
 
 def _lines(console: Console, check: Check, width: int) -> list[Text]:

@@ -129,7 +129,7 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
 
 
 def _made_by(session: dict[str, Any]) -> str:
-    """Codex calls the source of every app-server session `vscode`; who it really was, the originator says."""
+    """Who made it, as exactly as its agent says."""
     return session.get("originator") or session.get("source") or ""
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from psycopg.rows import DictRow
 
+    from helmsman.agents.registry import Agents
+    from helmsman.model.options import SessionOptions
     from helmsman.tasks.spec import TurnSpec
 
 ON_LOSS: Final = "onMachineLoss"
@@ -64,21 +66,18 @@ def was_cut(row: DictRow) -> bool:
     return ASKED in row["metadata"]
 
 
-def on_loss(row: DictRow, spec: TurnSpec) -> OnMachineLoss:
+def on_loss(row: DictRow, spec: TurnSpec, agents: Agents) -> OnMachineLoss:
     """Whether a turn that was cut off may go on: what its door says, else only where what it did stays in its tree."""
     wanted = row["spec"].get(ON_LOSS)
     if wanted in get_args(OnMachineLoss):
         return cast("OnMachineLoss", wanted)
-    return "ask" if reaches_out(spec) else "continue"
+    return "ask" if _reaches_out(spec.options, agents) else "continue"
 
 
-def reaches_out(spec: TurnSpec) -> bool:
+def _reaches_out(options: SessionOptions, agents: Agents) -> bool:
     """Whether a turn may have done what nobody can see in its tree: in the network, or anywhere on its machine."""
-    options = spec.options
-    table: Any = options.config.get("sandbox_workspace_write")
-    network = table.get("network_access") if isinstance(table, dict) else None
-    network = options.config.get("sandbox_workspace_write.network_access", network)
-    return options.writes == "anything" or options.unenforced or network is True or options.agent != "codex"
+    agent = agents.get(options.agent)
+    return options.writes == "anything" or options.unenforced or agent is None or agent.reaches_network(options)
 
 
 def question_of(row: DictRow) -> Question:

@@ -276,7 +276,7 @@ class TaskRun:
     async def _may_go_on(self, spec: TurnSpec) -> bool:
         """Whether a turn that was cut off with its machine may go on here. Somebody may have to say so."""
         row = self._owned.row
-        wanted = "continue" if row["is_handed_over"] else on_loss(row, spec)
+        wanted = "continue" if row["is_handed_over"] else on_loss(row, spec, self._helm.agents)
         if wanted != "ask":
             return wanted == "continue"
         question, seconds = question_of(row), self._helm.settings.approval_timeout

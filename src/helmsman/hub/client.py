@@ -45,7 +45,7 @@ from helmsman.hub.hello import in_hex, text_in
 from helmsman.hub.hosts import HostFailed, HostWay
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
-from helmsman.hub.program_parts import PartInHub, ProgramToolCall, run_own
+from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall, run_own
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.sessions.copies import apply_facts, by_own_clock, take_over
 from helmsman.sessions.desk import ask_handler
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.hub.hosts import OtherHost
     from helmsman.model.answered_by import AnsweredBy
-    from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction
+    from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Verbs
@@ -82,19 +82,6 @@ _UNKNOWN: Final = -1
 """The epoch of a copy that is not what the hub has."""
 _MOST_HUBS: Final = 3
 """A call that so many hubs had taken when they ended is not asked of another: it may be what ended them."""
-
-
-class _Copied:
-    """A copy of a session: which hub it is of, and by how much its cursors are ahead of that one's."""
-
-    def __init__(self, session: Session, epoch: int) -> None:
-        self.session = session
-        self.epoch = epoch
-        self.offset = 0
-        self.asking: dict[str, anyio.CancelScope] = {}
-        self.time_left: Mapping[str, TimeLeft] = {}
-        """Of its open questions, as the hub last said."""
-        self.tools: dict[str, ToolFunction] = {}
 
 
 class HubClient:
@@ -134,7 +121,7 @@ class HubClient:
         self._calls = 0
         self._handlers_to_come = 0
         """Calls that have a handler for a session whose id nobody knows yet: no other is asked in its place."""
-        self._copies: dict[str, _Copied] = {}
+        self._copies: dict[str, CopiedSession] = {}
         self._tool_calls: dict[str, ProgramToolCall] = {}
         self._peer: Peer | None = None
         self._answering: Peer | None = None
@@ -277,7 +264,12 @@ class HubClient:
         try:
             while connection is not None:
                 transport = ConnectionTransport(connection, _MOST_BYTES if isinstance(self._way, HostWay) else math.inf)
-                peer = Peer(transport, on_notification=self._on_notification, on_request=self._run_tool)
+                peer = Peer(
+                    transport,
+                    other="Helmsman's hub",
+                    on_notification=self._on_notification,
+                    on_request=self._run_tool,
+                )
                 self._answering = peer
                 with closing(connection):
                     async with background_tasks() as tasks:
@@ -462,7 +454,7 @@ class HubClient:
         if call.result is not None and peer is not None:
             peer.respond(request.id, {"text": call.result.text, "success": call.result.success})
 
-    def _forget_tool_calls(self, copied: _Copied) -> None:
+    def _forget_tool_calls(self, copied: CopiedSession) -> None:
         """The turn in which they were asked for is over."""
         before = f"{copied.session.id} "
         for key in [key for key in self._tool_calls if key.startswith(before)]:
@@ -516,17 +508,17 @@ class HubClient:
             case _:
                 log.debug("the hub said %s, which means nothing here", method)
 
-    def _apply_facts(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+    def _apply_facts(self, copied: CopiedSession, facts: Mapping[str, Any]) -> None:
         facts = by_own_clock(facts, self._ahead)
         apply_facts(copied.session, facts, offset=copied.offset)
         self._apply_time_left(copied, facts)
 
-    def _apply_time_left(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+    def _apply_time_left(self, copied: CopiedSession, facts: Mapping[str, Any]) -> None:
         copied.time_left = facts.get("deadlines", {})
         for question_id, deadline in copied.session.deadlines.items():
             deadline.change(copied.time_left.get(question_id, deadline.time_left))
 
-    def _apply_copy(self, session_id: str, content: Any) -> _Copied:
+    def _apply_copy(self, session_id: str, content: Any) -> CopiedSession:
         copy = decoded(content)
         copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
         copied = self._copies.get(session_id)
@@ -534,7 +526,7 @@ class HubClient:
             feed = Feed(self._settings.event_buffer_size)
             session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
             feed.miss(copy.cursor - len(copy.events))
-            copied = self._copies[session_id] = _Copied(session, self._epoch)
+            copied = self._copies[session_id] = CopiedSession(session, self._epoch)
             take_over(session, copy, 0)
             session.introduce([self._tell])
         else:
@@ -547,13 +539,13 @@ class HubClient:
         for listener in tuple(self.listeners):
             run_own(listener, session, event)
 
-    def _notice(self, copied: _Copied) -> None:
+    def _notice(self, copied: CopiedSession) -> None:
         """Something has happened in a session."""
         self._offer_questions(copied)
         if self._tool_calls and not copied.session.state.is_running:
             self._forget_tool_calls(copied)
 
-    def _offer_questions(self, copied: _Copied) -> None:
+    def _offer_questions(self, copied: CopiedSession) -> None:
         """Have the program's handler asked what is open, and cancel it where somebody else has answered."""
         if self._handlers_to_come:
             return
@@ -576,7 +568,7 @@ class HubClient:
             told = {"session": question.session_id, "question": question.id, "viewer": viewer, "seconds": seconds}
             self._peer.notify("shown", told)
 
-    async def _ask_handler(self, copied: _Copied, question: Question) -> None:
+    async def _ask_handler(self, copied: CopiedSession, question: Question) -> None:
         session = copied.session
         handler = session.on_question or self._on_question
         scope = copied.asking.get(question.id)

@@ -65,7 +65,7 @@ FUNCTION: Final = "function"
 
 READING: Final = frozenset(
     {
-        *("codex", "capabilities", "history", "list", "session", "last_statuses"),
+        *("installed", "capabilities", "history", "list", "session", "last_statuses"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
         *("extras.configuration.read", "extras.configuration.in_force", "extras.configuration.plan"),
@@ -237,7 +237,12 @@ class _Program:
         self._process = own if make_pages is None else ELSEWHERE
         self._make_pages = make_pages
         self._pages: OnceEach[Pages] = OnceEach()
-        self._peer = Peer(ConnectionTransport(connection), on_notification=self._on_notification, on_request=self._take)
+        self._peer = Peer(
+            ConnectionTransport(connection),
+            other="Helmsman's client",
+            on_notification=self._on_notification,
+            on_request=self._take,
+        )
         self._running: dict[int, anyio.CancelScope] = {}
         self._reading: dict[int, anyio.CancelScope] = {}
         self._followed: dict[str, _Followed] = {}

@@ -12,7 +12,9 @@ from helmsman.model.client_tools import result_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from helmsman.approvals.deadline import TimeLeft
     from helmsman.model.client_tools import ToolFunction, ToolResult
+    from helmsman.sessions.session import Session
 
 
 log = logging.getLogger(__name__)
@@ -28,6 +30,19 @@ def run_own(function: Callable[..., object], *arguments: Any) -> None:
         function(*arguments)
     except Exception:
         log.exception("a function of this program has failed")
+
+
+class CopiedSession:
+    """A copy of a session: which hub it is of, and by how much its cursors are ahead of that one's."""
+
+    def __init__(self, session: Session, epoch: int) -> None:
+        self.session = session
+        self.epoch = epoch
+        self.offset = 0
+        self.asking: dict[str, anyio.CancelScope] = {}
+        self.time_left: Mapping[str, TimeLeft] = {}
+        """Of its open questions, as the hub last said."""
+        self.tools: dict[str, ToolFunction] = {}
 
 
 class ProgramToolCall:

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -40,6 +39,7 @@ from helmsman.tasks.spec import TurnSpec, forget_images, images_kept
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
     from helmsman.hub.interface import OpenView
     from helmsman.sessions.session import Session
@@ -167,10 +167,7 @@ class Recovery:
         """A service for whoever asked for a task under these terms."""
         if terms is None:
             return self._service(self._settings, _NOBODY)
-        home = Path(terms.home) if terms.home else self._settings.codex_home
-        path = Path(terms.path) if terms.path else self._settings.codex_path
-        settings = replace(terms.settings(self._settings), codex_home=home, codex_path=path)
-        return self._service(settings, terms.surroundings or _NOBODY)
+        return self._service(terms.settings(self._settings), terms.surroundings or _NOBODY)
 
     # --- what runs ---------------------------------------------------------------------------------------------------
 

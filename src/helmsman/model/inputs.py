@@ -213,8 +213,8 @@ def turn_input(
         raise InvalidInput("The prompt is empty. Say what is to be done.", parameter="prompt")
     if len(text) > MAX_PROMPT_CHARS:
         raise InvalidInput(
-            f"The prompt has {len(text)} characters and Codex takes at most {MAX_PROMPT_CHARS}. Shorten it, or put the "
-            "material into a file and name the file.",
+            f"The prompt has {len(text)} characters, and {MAX_PROMPT_CHARS} is the most. Shorten it, or put the material "
+            "into a file and name the file.",
             parameter="prompt",
         )
     return TurnInput(
@@ -313,7 +313,7 @@ def _refuse_misspelt_policy(config: Mapping[str, Any]) -> None:
         meant = nearest(name, _POLICY_KEYS, likeness=_MISSPELT) if name not in _POLICY_KEYS else None
         if meant is not None:
             raise InvalidInput(
-                f"config has {key!r}, which Codex does not know and would ignore. Did you mean {meant}?",
+                f"config has {key!r}, which is no setting and would be ignored. Did you mean {meant}?",
                 parameter="config",
             )
 

@@ -1,4 +1,4 @@
-"""Something Codex waits for a person, a rule or another agent to answer.
+"""Something an agent waits for a person, a rule or another agent to answer.
 
 A `Question` is one request with one or more `Prompt`s; the answer is one string per prompt. An answer to a prompt with
 options is the option's name, optionally with a reason after the first colon (`deny: touches production`); a prompt
@@ -73,7 +73,7 @@ class Question:
     prompts: tuple[Prompt, ...]
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     environment: str | None = None
-    asker: str = "Codex"
+    asker: str
 
 
 @dataclass(frozen=True, slots=True)

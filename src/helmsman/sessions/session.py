@@ -118,7 +118,7 @@ class Verbs(Protocol):
 
 
 class Session:
-    """One Codex thread. Its id is the thread's id."""
+    """One session of an agent, under the id that the agent gave it."""
 
     def __init__(
         self,

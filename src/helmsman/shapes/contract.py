@@ -441,11 +441,7 @@ class ListedSession(Output, Waits):
         """As little of a session as finds it again (`helmsman.shapes.listed_sessions` has all of it)."""
         summary = " ".join(listed.get("summary", "").split())[:_SUMMARY_CHARS] or None
         excerpt = "".join(listed.get("excerpt", ())) or None
-        source = listed.get(
-            "source"
-        )  # of every app-server session Codex says `vscode`; the originator tells them apart
-        source = listed.get("originator", source) if source == "vscode" else source
-        more = {"summary": summary, "activeStatus": listed.get("status"), "source": source, "excerpt": excerpt}
+        more = {"summary": summary, "activeStatus": listed.get("status"), "excerpt": excerpt}
         return cls.model_validate({**listed, **more})
 
 

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
-from helmsman.agents.registry import agent_in_use, usable
+from helmsman.agents.registry import usable
 from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, TooManySessions
@@ -40,8 +40,8 @@ from helmsman.worktrees.places import places
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.protocol import Engine, Installed, PastTurn, SessionInfo
+    from helmsman.agents.found_programs import Installed
+    from helmsman.agents.protocol import Engine, PastTurn, SessionInfo
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import Placement, SessionOptions, TurnInput, TurnKind
@@ -71,17 +71,9 @@ class Steering(Turns):
         Raises:
             CodexNotFound: There is no Codex.
             AgentNotFound: There is none of another agent.
+            EngineLost: It is on another machine and does not answer.
         """
         return await self.agents[agent].installed(self.settings, self._env)
-
-    async def codex(self) -> CodexBinary:
-        """The Codex in use: the remote one, where one is set.
-
-        Raises:
-            CodexNotFound: There is none.
-            EngineLost: The remote one does not answer.
-        """
-        return await agent_in_use(self.settings, self._env)
 
     @property
     def schedules(self) -> ScheduleStore:
@@ -444,7 +436,7 @@ class Steering(Turns):
         await session.until_begun()  # a turn that Codex has not begun yet takes no message
         engine = session.running_in()
         self._refuse_wider(session)
-        engine.capabilities.require(Capability.STEER)
+        self.agents.require(engine, Capability.STEER)
         await engine.steer(session.id, turn.text)
 
     def _refuse_wider(self, session: Session) -> None:

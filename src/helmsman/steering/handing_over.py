@@ -96,7 +96,7 @@ async def hand_over(
     session.worktree, session.handed_over_from = source.worktree, source.id  # both work in it
     note = f"Handed over from session {source.id} of {before} to a new one of {title}, which was told what was done so far."
     remarks = [remark] if remark else []
-    if policy.writes != "anything" and _opens_network(helm, source.options.agent, agent):
+    if policy.writes != "anything" and _opens_network(helm, source.options, session.options):
         remarks.append(
             f"The network is open to {title}. To what {before} ran it was closed, unless its configuration said otherwise."
         )
@@ -104,10 +104,10 @@ async def hand_over(
     return session
 
 
-def _opens_network(helm: Turns, first: str, second: str) -> bool:
-    """Whether an agent whose sandbox closes the network is followed by one whose does not."""
-    known = helm.agents.get(first)
-    return known is not None and known.closes_network and not helm.agents[second].closes_network
+def _opens_network(helm: Turns, first: SessionOptions, second: SessionOptions) -> bool:
+    """Whether a session whose sandbox closes the network is followed by one whose does not."""
+    known = helm.agents.get(first.agent)
+    return known is not None and not known.reaches_network(first) and helm.agents[second.agent].reaches_network(second)
 
 
 def _policy(source: Session, known: SessionOptions, given: StartOptions) -> tuple[SessionOptions, str | None]:

@@ -61,6 +61,12 @@ def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: S
         yield Capability.ASK
     if options.tools:
         yield Capability.CLIENT_TOOLS
+    if options.model is not None:
+        yield Capability.MODEL
+    if options.profile is not None or options.config:
+        yield Capability.SESSION_CONFIG
+    if options.base_instructions is not None or options.developer_instructions is not None:
+        yield Capability.INSTRUCTIONS
     if turn is None:
         return
     if turn.review is not None:

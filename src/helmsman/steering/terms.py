@@ -29,12 +29,12 @@ class Terms:
     allowed_roots: tuple[Path, ...]
     limits: TurnLimits
     home: str = ""
-    """Where its agent keeps its sessions."""
+    """Where Codex keeps its sessions."""
     surroundings: str = ""
     """A fingerprint of environment and settings, for comparing: an engine of another one is not for this turn."""
     max_sessions: int | None = None
     path: str = ""
-    """The agent's program, where the settings name one."""
+    """Its program, where the settings name one."""
     claude_home: str = ""
     claude_path: str = ""
     """The same two of Claude Code."""
@@ -90,6 +90,8 @@ class Terms:
             approval_timeout=self.approval_timeout,
             allowed_roots=self.allowed_roots,
             max_sessions=ours.max_sessions if self.max_sessions is None else self.max_sessions,
+            codex_home=Path(self.home) if self.home else ours.codex_home,
+            codex_path=Path(self.path) if self.path else ours.codex_path,
             claude_home=Path(self.claude_home) if self.claude_home else ours.claude_home,
             claude_path=Path(self.claude_path) if self.claude_path else ours.claude_path,
         )

@@ -141,8 +141,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         return self._surroundings.environment if self._env is None else self._env
 
     async def capabilities(self, agent: str | None = None) -> Capabilities:
-        """What an agent (the default one) can do."""
-        return await self.agents[agent or self.settings.default_agent].capabilities(self.settings, self._env)
+        """What an agent (the default one) can do, and who can do the rest."""
+        can = await self.agents[agent or self.settings.default_agent].capabilities(self.settings, self._env)
+        return self.agents.explained(can)
 
     async def agents_here(self) -> list[Agent]:
         """The agents whose programs are here; whether they are of use is not asked (`installed`)."""
@@ -155,7 +156,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             Unsupported: It cannot do what is needed.
         """
         engine = await self._engines.get(agent or self.settings.default_agent)
-        engine.capabilities.require(*needed)
+        self.agents.require(engine, *needed)
         return engine
 
     @cached_property
@@ -348,7 +349,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """
         if session.engine is engine or (session.engine is not None and self._engines.is_ending(session.engine)):
             return session.engine, None  # from one that is ending, no other can take it over
-        engine.capabilities.require(Capability.RESUME)
+        self.agents.require(engine, Capability.RESUME)
         engine, opened = await self._engines.resume(engine, session.id, session.options)
         self._note_opened(session, opened)
         if opened.turn_id is not None and session.state.is_running:

@@ -122,7 +122,7 @@ class FakeAcpAgent:
         self._scenario["before"][method] = list(given)
         self._write()
 
-    def tells_behind(self, method: str, *given: Step) -> None:
+    def tells_behind(self, method: str, *given: _Step) -> None:
         """Updates that come right behind the answer to each call of a method, and are read together with it."""
         self._scenario["behind"][method] = list(given)
         self._write()

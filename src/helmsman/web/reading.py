@@ -74,8 +74,8 @@ class Reading:
         error: dict[str, Any] | None = None
         capabilities: dict[str, Any] | None = None
         try:
-            binary = await helm.codex()
-            codex = {"version": str(binary.version), "path": helm.settings.codex_remote or str(binary.path)}
+            if (installed := await helm.installed(DEFAULT_AGENT)) is not None:
+                codex = {"version": installed.version, "path": installed.path}
         except HelmsmanError as problem:
             error = problem.as_dict() if helm.settings.default_agent == DEFAULT_AGENT else None
         try:

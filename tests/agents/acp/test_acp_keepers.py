@@ -20,7 +20,6 @@ from helmsman.agents.acp.updates import joined
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.keeper.owner import Owner, Said
 from helmsman.agents.kept_records import read_records
-from helmsman.agents.protocol import Capability
 from helmsman.agents.registry import Agents, EngineHolder
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import with_variable
@@ -177,7 +176,6 @@ async def test_the_next_hub_has_the_turn_and_its_question(place: Place) -> None:
     assert place.agent.engine_is_alive(place.settings, engine_id)
     async with place.reopened() as engine:
         again, adopted_turn = await adopted(engine, place, first.session_id)
-        assert Capability.DETACH in engine.capabilities
         assert (adopted_turn, again.events[0].turn_id) == (turn_id, turn_id)
         assert await again.question() == asked
         await engine.answer(asked, (Choice("approve"),))

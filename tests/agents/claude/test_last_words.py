@@ -92,7 +92,7 @@ async def test_what_it_says_after_a_question_that_could_not_be_answered_is_heard
     tmp_path: Path, last: bytes, outcomes: list[str]
 ) -> None:
     told: list[Event] = []
-    can = capabilities(ClaudeBinary(path=tmp_path, version="2.0.0", home=tmp_path), detached=True)
+    can = capabilities(ClaudeBinary(path=tmp_path, version="2.0.0", home=tmp_path))
     with anyio.fail_after(SECONDS), keeper_that_hears_nothing(tmp_path / "kept" / "k", last) as record:
         opening = open_claude(
             ClaudeSessions(tmp_path),

@@ -81,6 +81,7 @@ async def connected(resumed: Resumed | None = None) -> AsyncIterator[tuple[Peer,
     wire, listener = Wire(resumed), Listener()
     peer = Peer(
         wire,
+        other="Codex",
         on_notification=listener.on_notification,
         on_request=listener.on_request,
         on_close=listener.closed.append,
@@ -234,7 +235,7 @@ async def test_a_callback_that_raises_stops_nothing(caplog: pytest.LogCaptureFix
 async def test_a_conversation_is_given_up_while_there_is_nothing_to_write() -> None:
     wire = Wire()
     reason = EngineLost("it says nothing that makes sense")
-    peer = Peer(wire, on_notification=lambda *_: peer.give_up(reason), on_request=lambda _: True)
+    peer = Peer(wire, on_notification=lambda *_: peer.give_up(reason), on_request=lambda _: True, other="The other end")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(peer.run)
         await anyio.wait_all_tasks_blocked()

@@ -166,7 +166,7 @@ async def test_a_real_codex_applies_a_profile_and_what_is_put_over_it(
         anyio.create_task_group() as tasks,
         open_stdio(tasks, [binary.path, "app-server"], title="Codex", env=codex_home.env) as transport,
     ):
-        peer = Peer(transport, on_notification=lambda *_: None, on_request=lambda _: False)
+        peer = Peer(transport, other="Codex", on_notification=lambda *_: None, on_request=lambda _: False)
         tasks.start_soon(peer.run)
         await AppServer(peer, binary).initialize()
         thread = await peer.request("thread/start", params)

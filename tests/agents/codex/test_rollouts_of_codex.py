@@ -61,7 +61,12 @@ async def connected(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[
         anyio.create_task_group() as tasks,
         open_stdio(tasks, [binary.path, "app-server"], title="Codex", env=codex_home.env) as transport,
     ):
-        peer = Peer(transport, on_notification=lambda *note: turns.notified(*note), on_request=lambda _request: False)
+        peer = Peer(
+            transport,
+            other="Codex",
+            on_notification=lambda *note: turns.notified(*note),
+            on_request=lambda _request: False,
+        )
         turns = Turns(AppServer(peer, binary))
         tasks.start_soon(peer.run)
         await turns.api.initialize()
@@ -110,7 +115,7 @@ async def test_what_a_real_codex_wrote_is_listed(
     assert (info.name, info.first_prompt) == ("A name", "the first prompt\nof two lines")
     assert (info.directory, info.model) == (str(git_repo), codex_home.config["model"])
     assert info.engine_version == ".".join(map(str, codex_version))
-    assert (info.source, info.originator, info.archived, info.parent_id) == ("vscode", "helmsman", False, None)
+    assert (info.source, info.originator, info.archived, info.parent_id) == ("helmsman", "helmsman", False, None)
     assert info.created_at is not None
     assert info.created_at <= info.updated_at
     assert info.path is not None

@@ -136,7 +136,6 @@ async def kept(tmp_path: Path, *, idle: float = 900) -> AsyncIterator[KeptRecord
             owner=Owner(1),
             watcher="helmsman.agents.acp.watching:AcpOnPipe",
             greeting=stand_in.GREETING,
-            greeting_id="hello",
             about={"agent": "stand-in", "engine_id": "e"},
         )
         try:

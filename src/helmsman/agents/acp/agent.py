@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
-from helmsman.agents.found_programs import login_in, packaged_version
+from helmsman.agents.found_programs import Installed, login_in, packaged_version
 from helmsman.agents.kept_agent import KeptAgent
-from helmsman.agents.protocol import Capability, Installed
+from helmsman.agents.protocol import Capability
 from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.json_values import mapping
 from helmsman.base.lazy_dataclass import dataclass
@@ -87,6 +87,7 @@ class AcpAgent(KeptAgent):
     ) -> None:
         super().__init__(owner, engines)
         self._profile = profile
+        self.able = profile.able
         self._command = command
 
     def said(self, name: str, words: OwnWords) -> AcpAgent:
@@ -119,8 +120,7 @@ class AcpAgent(KeptAgent):
             return False
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
-        has_history = self._profile.reader(_env(env)) is not None
-        return self._profile.capabilities(has_history=has_history, detached=self.detaches(settings))
+        return self._profile.capabilities
 
     async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
         """It is started in the sandbox, in a directory of no interest, and greeted."""
@@ -129,8 +129,7 @@ class AcpAgent(KeptAgent):
         from helmsman.base.concurrency import background_tasks
         from helmsman.model.options import SessionOptions
 
-        if self._profile.not_confined:
-            raise self._profile.capabilities(has_history=False).refusal(Capability.SANDBOX)
+        self._profile.capabilities.require(Capability.SANDBOX)
         means = await self._means(settings, env)
         nobody = Hearing(
             on_notification=lambda _method, _params: None,

@@ -6,9 +6,7 @@ import base64
 import mimetypes
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.prompt_words import as_words
-from helmsman.agents.protocol import Capability
 from helmsman.base.json_values import mapping, optional_text
 from helmsman.errors import InvalidInput
 
@@ -18,34 +16,6 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.profile import Profile
     from helmsman.model.options import SessionOptions, TurnInput
-
-
-def refuse_unknown(profile: Profile, options: SessionOptions) -> None:
-    """Refuse what this agent has no place for, and a sandbox where none can be put around it.
-
-    Raises:
-        InvalidInput: Something of the kind was asked for.
-        Unsupported: Nothing would hold it to what it may write.
-    """
-    if is_enforced(options) and profile.not_confined:
-        raise profile.capabilities(has_history=False).refusal(Capability.SANDBOX)
-    given = {
-        "profile": options.profile,
-        "config": options.config,
-        "baseInstructions": options.base_instructions,
-        "developerInstructions": options.developer_instructions,
-    }
-    for parameter, value in given.items():
-        if value:
-            raise InvalidInput(
-                f"{profile.title} takes no {parameter}. Put what matters into the prompt, or use Codex.",
-                parameter=parameter,
-            )
-    if options.model is not None and profile.model_by == "nothing":
-        raise InvalidInput(
-            f"The model of {profile.title} cannot be chosen from here. Choose it in its own configuration.",
-            parameter="model",
-        )
 
 
 def refuse_danger(profile: Profile, options: SessionOptions, directory: Path) -> None:

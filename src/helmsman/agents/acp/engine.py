@@ -27,7 +27,6 @@ from helmsman.agents.acp.asked import (
     model_in,
     prompt_content,
     refuse_danger,
-    refuse_unknown,
     text_block,
 )
 from helmsman.agents.acp.confined import clear_away
@@ -42,6 +41,7 @@ from helmsman.agents.acp.process import (
     ready_launch,
     start_kept_agent,
 )
+from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.event_router import RoutedEngine, engine_closed
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.kept_agent import brought
@@ -134,7 +134,7 @@ class AcpEngine(RoutedEngine):
         """By session: held while it is loaded or set up, until it has the prompt that this is for, and while it is ended."""
         self._reader = profile.reader(env)
         self._around = Around(tasks, self._router, profile, self._reader)
-        self._capabilities = profile.capabilities(has_history=self._reader is not None, detached=keep is not None)
+        self._capabilities = profile.capabilities
         self._told_before: dict[str, str | None] = {}
         """What processes had been told that earlier hubs have left, by their sessions."""
         self._lost: HelmsmanError | None = None
@@ -277,7 +277,8 @@ class AcpEngine(RoutedEngine):
         self._check()
         if options.cwd is None or not await anyio.to_thread.run_sync(options.cwd.is_dir):
             raise InvalidInput("A session needs a working directory. Name one that exists.")
-        refuse_unknown(self._profile, options)
+        if is_enforced(options):
+            self.capabilities.require(Capability.SANDBOX)
         await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
         planned = await self._plan(options, options.cwd)
         launch = await ready_launch(self._profile, brought(self.means), options, planned)

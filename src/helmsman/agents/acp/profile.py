@@ -97,6 +97,8 @@ class Profile:
     """Whether it asks about a call before it has said what the tool is given."""
     runs_repository_files: bool = True
     """Whether, for all that is known, it may run files of a repository that nobody has trusted."""
+    has_history: bool = False
+    """Whether `reader` reads its sessions."""
     moves: bool = False
     """Whether `transcripts` can carry its sessions to another machine."""
     not_confined: str = ""
@@ -233,34 +235,35 @@ class Profile:
 
     # --- what it can do ----------------------------------------------------------------------------------------------
 
-    def capabilities(self, *, has_history: bool, detached: bool = False) -> Capabilities:
+    @property
+    def able(self) -> frozenset[Capability]:
         """What its engine can do."""
         can = set(_OF_EVERY_AGENT)
-        if detached:
-            can.add(Capability.DETACH)
         if self.steering != "no":
             can.add(Capability.STEER)
-        if has_history:
+        if self.model_by != "nothing":
+            can.add(Capability.MODEL)
+        if self.has_history:
             can.add(Capability.HISTORY)
         if self.counting != "nothing":
             can.add(Capability.USAGE)
         if self.moves:
             can.add(Capability.MOVE)
-        lacking = {capability: "Codex can." for capability in Capability if capability not in can}
-        if Capability.STEER in lacking:
-            lacking[Capability.STEER] = "Wait for the turn to end, or interrupt it and send the message then."
-        if Capability.MOVE in lacking:
-            lacking[Capability.MOVE] = "There the work starts anew from the files; Codex, Claude Code and Qwen go on."
-        lacking[Capability.REVIEW] = (
-            f"It is shown the diff and asked for its findings instead (`helmsman review --agent {self.name}`)."
-        )
-        if Capability.DETACH in lacking:
-            lacking[Capability.DETACH] = "Set HELMSMAN_DETACH=1, and start it through the hub."
-        lacking.pop(Capability.SANDBOX, None)
-        if self.not_confined:
+        if not self.not_confined:
+            can.add(Capability.SANDBOX)
+        return frozenset(can)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its engine can do, and what to do instead of the rest."""
+        able = self.able
+        lacking = {capability: "" for capability in Capability if capability not in able}
+        if Capability.INSTRUCTIONS in lacking:
+            lacking[Capability.INSTRUCTIONS] = "Put what matters into the prompt."
+        if Capability.SANDBOX in lacking:
             lacking[Capability.SANDBOX] = (
-                f"None can be put around it, since {self.not_confined}. Use another agent, or say `unenforced` to start it "
-                "without: then what you approve can write anywhere."
+                f"None can be put around it, since {self.not_confined}. Say `unenforced` to start it without: then what you "
+                "approve can write anywhere."
             )
         return Capabilities(self.name, self.title, lacking)
 

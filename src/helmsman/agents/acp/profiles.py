@@ -55,6 +55,7 @@ class Gemini(Profile):
     program = "gemini"
     arguments = ("--acp",)
     install = "npm install -g @google/gemini-cli"
+    has_history = True
     asking_mode = "default"
     reading_mode = "plan"
     model_by = "set_model"
@@ -154,6 +155,7 @@ class OpenCode(Profile):
     program = "opencode"
     arguments = ("acp",)
     install = "npm install -g opencode-ai"
+    has_history = True
     asking_mode = "build"
     model_by = "set_model"
     steering = "second prompt"
@@ -217,6 +219,7 @@ class Qwen(Profile):
     program = "qwen"
     arguments = ("--acp",)
     install = "npm install -g @qwen-code/qwen-code"
+    has_history = True
     asking_mode = "default"
     reading_mode = "plan"
     model_by = "set_model"
@@ -303,6 +306,7 @@ class Copilot(Profile):
     program = "copilot"
     arguments = ("--acp",)
     install = "npm install -g @github/copilot"
+    has_history = True
     asking_mode = "https://agentclientprotocol.com/protocol/session-modes#agent"
     asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps what its terminal was told
     model_by = "environment"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.agents.claude.binary import PROJECTS, spelled
 from helmsman.agents.sandbox import NETWORK, Confined, spellings
-from helmsman.errors import InvalidInput
 from helmsman.model.options import Writes, approval_word, sandbox_word
 
 if TYPE_CHECKING:
@@ -125,14 +124,7 @@ def own_project(home: Path, directory: Path) -> Path:
 def plan_launch(
     binary: ClaudeBinary, options: SessionOptions, turn: TurnInput, directory: Path, session_id: str, *, enforced: bool
 ) -> Launch:
-    """How a process for this turn of a session is started.
-
-    Raises:
-        InvalidInput: Claude Code has nothing like what an option asks for.
-    """
-    for name, value in (("profile", options.profile), ("config", options.config)):
-        if value:
-            raise InvalidInput(f"Claude Code has no {name} as Codex has it. Leave it out.", parameter=name)
+    """How a process for this turn of a session is started."""
     access = access_of(options, enforced=enforced, plans=turn.plan)
     left_out = [*_ALWAYS_LEFT_OUT]
     if access.writes == "nothing":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.claude.binary import (
+    ABLE,
     CLAUDE,
     PROJECTS,
     TITLE,
@@ -17,9 +18,8 @@ from helmsman.agents.claude.binary import (
     claude_is_here,
     find_claude,
 )
-from helmsman.agents.found_programs import login_in
+from helmsman.agents.found_programs import Installed, login_in
 from helmsman.agents.kept_agent import KeptAgent
-from helmsman.agents.protocol import Capabilities, Installed
 from helmsman.base.surroundings import environment
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.spending import ClaudeSpending
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.kept_records import KeptRecord
-    from helmsman.agents.protocol import Engine
+    from helmsman.agents.protocol import Capabilities, Engine
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import Settings
 
@@ -39,6 +39,8 @@ _PREFIXES: Final = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_OAUTH_")
 
 class ClaudeAgent(KeptAgent):
     """See `helmsman.agents.protocol.Agent`."""
+
+    able = ABLE
 
     @property
     def name(self) -> str:
@@ -65,7 +67,7 @@ class ClaudeAgent(KeptAgent):
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
-        return capabilities(binary, detached=self.detaches(settings))
+        return capabilities(binary)
 
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
@@ -77,7 +79,7 @@ class ClaudeAgent(KeptAgent):
         opening = open_claude(
             _sessions_in(settings.claude_home),
             means=Means(settings=settings, binary=binary, env=env),
-            can=capabilities(binary, detached=engine_id is not None),
+            can=capabilities(binary),
             roots=settings.session_roots,
             engine_id=engine_id,
             owner=None if engine_id is None else self._owner,
@@ -98,7 +100,7 @@ class ClaudeAgent(KeptAgent):
         return open_claude(
             _sessions_in(home),
             means=None,
-            can=capabilities(binary, detached=True),
+            can=capabilities(binary),
             roots=settings.session_roots,
             engine_id=engine_id,
             owner=self._owner,

@@ -143,23 +143,21 @@ def _version(path: str, _size: int, _changed_ns: int) -> str:
     return answer.stdout.split(" ")[0].strip() or answer.stderr.strip()
 
 
-_USE_CODEX: Final = "Use the agent codex."
-_CANNOT: Final = {
-    Capability.REVIEW: "It is shown the diff and asked for its findings instead (`helmsman review --agent claude`).",
-    Capability.CLIENT_TOOLS: _USE_CODEX,
-    Capability.ROLL_BACK: _USE_CODEX,
-    Capability.ARCHIVE: _USE_CODEX,
-    Capability.GOALS: _USE_CODEX,
+_LACKING: Final = {
+    Capability.REVIEW: "",
+    Capability.SESSION_CONFIG: "",
+    Capability.CLIENT_TOOLS: "",
+    Capability.ROLL_BACK: "",
+    Capability.ARCHIVE: "",
+    Capability.GOALS: "",
     Capability.ATTACH: "When nobody has the session loaded, `claude --resume ID` opens it.",
     Capability.LOGIN: "Run `claude auth login`.",
-    Capability.SKILLS: _USE_CODEX,
+    Capability.SKILLS: "",
     Capability.CONFIGURE: "Change its settings.json.",
 }
+ABLE: Final = frozenset(Capability) - _LACKING.keys()
 
 
-def capabilities(binary: ClaudeBinary, *, detached: bool) -> Capabilities:
+def capabilities(binary: ClaudeBinary) -> Capabilities:
     """What an engine of this Claude Code can do."""
-    lacking = dict(_CANNOT)
-    if not detached:
-        lacking[Capability.DETACH] = "Set HELMSMAN_DETACH=1, and start it through the hub."
-    return Capabilities(agent=CLAUDE, engine=f"{TITLE} {binary.version}", lacking=lacking)
+    return Capabilities(agent=CLAUDE, engine=f"{TITLE} {binary.version}", lacking=_LACKING)

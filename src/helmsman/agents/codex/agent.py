@@ -23,12 +23,12 @@ from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollout_history import read_history
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.found_programs import login_in
+from helmsman.agents.found_programs import Installed, login_in
 from helmsman.agents.protocol import (
     Agent,
     Capabilities,
+    Capability,
     Engine,
-    Installed,
     PastTurn,
     RecordedTurn,
     SessionInfo,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
     from helmsman.agents.keeper.owner import Owner
     from helmsman.model.events import Failure
+    from helmsman.model.options import SessionOptions
 
 
 class CodexSessions(RolloutIndex):
@@ -72,7 +73,7 @@ class CodexSessions(RolloutIndex):
 class CodexAgent(Agent):
     """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose engines outlive it; without one they end with us."""
 
-    closes_network = True
+    able = frozenset(Capability)
 
     def __init__(self, owner: Owner | None = None) -> None:
         self._owner = owner
@@ -86,13 +87,19 @@ class CodexAgent(Agent):
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
         binary = await agent_in_use(settings, env)
         if binary.remote is not None:
-            return Installed(version=str(binary.version), path=binary.remote)
+            return Installed(version=str(binary.version), path=settings.codex_remote or binary.remote)
         variables = ("CODEX_API_KEY", "OPENAI_API_KEY")
         login = login_in(environment() if env is None else env, variables, (settings.codex_home / "auth.json",))
         return Installed(version=str(binary.version), path=str(binary.path), login=login)
 
     def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
         return settings.codex_remote is not None or codex_is_here(settings.codex_path, env)
+
+    def reaches_network(self, options: SessionOptions) -> bool:
+        """Its own sandbox keeps commands off the network where the session's configuration does not say otherwise."""
+        table = options.config.get("sandbox_workspace_write")
+        nested = table.get("network_access") if isinstance(table, dict) else None
+        return options.config.get("sandbox_workspace_write.network_access", nested) is True
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await agent_in_use(settings, env)

@@ -470,6 +470,7 @@ def _from_json(data: Mapping[str, Any], program: Path) -> CodexBinary | None:
 
 
 CODEX: Final = "codex"
+TITLE: Final = "Codex"
 
 _NOT_IN_EVERY_VERSION: Final = {
     Capability.STEER: Feature.STEER,
@@ -482,6 +483,9 @@ _OF_EXEC: Final = frozenset(
     {
         Capability.IMAGES,
         Capability.OUTPUT_SCHEMA,
+        Capability.INSTRUCTIONS,
+        Capability.SESSION_CONFIG,
+        Capability.MODEL,
         Capability.SANDBOX,
         Capability.USAGE,
         Capability.RESUME,
@@ -496,8 +500,6 @@ def app_server_capabilities(binary: CodexBinary, *, detached: bool) -> Capabilit
         for capability, feature in _NOT_IN_EVERY_VERSION.items()
         if not binary.can(feature)
     }
-    if not detached:
-        lacking[Capability.DETACH] = "Use HELMSMAN_DETACH=1, not on Windows."
     if binary.remote is not None:
         lacking[Capability.MOVE] = "Use a Codex on this machine."
     if not detached or binary.remote is not None:

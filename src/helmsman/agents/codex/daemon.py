@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.codex.access.policies import is_wider_approval, is_wider_sandbox
-from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.binary import TITLE, CodexBinary
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.wire.app_server import AppServer
-from helmsman.agents.transports import open_unix
+from helmsman.agents.codex.wire.websocket import open_unix
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.errors import EngineLost, PolicyWidened, SessionLocked, Unsupported
@@ -77,7 +77,7 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
         raise EngineLost("Codex's own daemon is not running. Send the session a message to go on.")
     unknown = CodexBinary.connected(Path("codex"), Version(0, 0, 0))
     async with background_tasks() as tasks, open_unix(socket) as transport:
-        peer = Peer(transport, on_notification=lambda *_: None, on_request=lambda _: False)
+        peer = Peer(transport, other=TITLE, on_notification=lambda *_: None, on_request=lambda _: False)
         tasks.start_soon(peer.run)
         version = await AppServer(peer, unknown).initialize()
     binary = CodexBinary.connected(Path("codex"), version)

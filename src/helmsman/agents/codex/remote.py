@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.binary import TITLE, CodexBinary
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.wire.app_server import AppServer
-from helmsman.agents.transports import open_remote
+from helmsman.agents.codex.wire.websocket import open_remote
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.errors import InvalidSetting, Unsupported
@@ -68,7 +68,7 @@ async def find_remote(settings: Settings) -> CodexBinary:
     token = settings.codex_remote_token
     unknown = CodexBinary.connected(Path("codex"), Version(0, 0, 0), remote="open" if token is None else "with token")
     async with background_tasks() as tasks, open_remote(settings.codex_remote, token=token) as transport:
-        peer = Peer(transport, on_notification=lambda *_: None, on_request=lambda _: False)
+        peer = Peer(transport, other=TITLE, on_notification=lambda *_: None, on_request=lambda _: False)
         tasks.start_soon(peer.run)
         version = await AppServer(peer, unknown).initialize()
     if not Feature.REMOTE.is_in(version):

@@ -70,7 +70,7 @@ def runner_for(work: Work, session: Session, folder: str) -> CheckRunner:
     return CheckRunner(
         session.worktree,
         work.consent(session),
-        replace(CommandAllowance.of(session), folder=folder),
+        replace(CommandAllowance.of(session, work.helm.agents), folder=folder),
         settings=work.helm.settings,
         env=work.helm.environment,
         since=work.known(_ready(session)),

@@ -45,6 +45,7 @@ from helmsman.agents.codex.starting import (
 )
 from helmsman.agents.codex.wire.app_server import INITIALIZED, handshake
 from helmsman.agents.codex.wire.kept import open_kept
+from helmsman.agents.codex.wire.websocket import open_unix
 from helmsman.agents.keeper.owner import NotOurs, Owner
 from helmsman.agents.keeper.places import (
     forget,
@@ -58,7 +59,6 @@ from helmsman.agents.keeper.places import (
 )
 from helmsman.agents.keeper.process import WAKE
 from helmsman.agents.keeper.starting import send_signal, start_keeper, stop_kept
-from helmsman.agents.transports import open_unix
 from helmsman.base.files import file_lock
 from helmsman.errors import EngineError, EngineLost, EngineStartFailed
 

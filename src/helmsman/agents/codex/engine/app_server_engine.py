@@ -20,7 +20,7 @@ from helmsman.agents.codex.access.configuration import Configuration
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.access.plan import Access, plan_access
 from helmsman.agents.codex.access.policies import refuse_wider
-from helmsman.agents.codex.binary import CodexBinary, app_server_capabilities
+from helmsman.agents.codex.binary import TITLE, CodexBinary, app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import pause_goal, resume_goal
 from helmsman.agents.codex.engine.inherited_threads import InheritedThreads
@@ -117,6 +117,7 @@ class AppServerEngine(AppServerUpkeep):
         self._codex_home = codex_home
         self._peer = Peer(
             transport,
+            other=TITLE,
             on_notification=self._on_notification,
             on_request=self._on_request,
             on_close=self._on_close,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.change_diff import file_change_diff
+from helmsman.agents.codex.binary import TITLE
 from helmsman.base.json_values import mapping, present, rows
 from helmsman.errors import AnswerInvalid
 from helmsman.model.questions import (
@@ -96,6 +97,7 @@ def read_question(request: IncomingRequest, session_id: str, around: RequestCont
         prompts=prompts,
         details=present(details),
         environment=_text(params, "environmentId"),
+        asker=TITLE,
     )
 
 

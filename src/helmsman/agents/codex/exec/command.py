@@ -17,11 +17,13 @@ from helmsman.agents.codex.access.configuration import check_config, merge_confi
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, refuse_rules_nobody_trusts
 from helmsman.agents.codex.access.plan import confined_sandbox
 from helmsman.agents.codex.access.policies import WORKSPACE_KEYS, asked_sandbox
+from helmsman.agents.codex.binary import exec_capabilities
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import as_toml
 from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput, Unsupported
-from helmsman.model.options import WRITES, SessionOptions, TurnInput, approval_word
+from helmsman.model.options import WRITES, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,8 +63,8 @@ def exec_command(
     """The command for a turn in a new session, or in the one with `session_id`. Writes files into `scratch`.
 
     Raises:
-        InvalidInput: The options make no sense, or ask for what `codex exec` cannot do.
-        Unsupported: This Codex lacks an option that is needed.
+        InvalidInput: The options make no sense.
+        Unsupported: They ask for what `codex exec` cannot do, or this Codex lacks an option that is needed.
     """
     _check(options, turn, directory)
     refuse_rules_nobody_trusts(binary, options, directory)
@@ -70,7 +72,8 @@ def exec_command(
     config = check_config(options.config)
     if confinement:
         options, config = _confined(confinement, codex_home, options, profile, config, directory)
-    _refuse_asking(config.get("approval_policy"))
+    if config.get("approval_policy") not in (None, "never"):
+        raise exec_capabilities().refusal(Capability.ASK)
     trust, notes = _trust(binary, codex_home, options, profile | config, directory, resuming=session_id is not None)
     if trust:
         projects = config.get("projects")
@@ -117,15 +120,6 @@ def _check(options: SessionOptions, turn: TurnInput, directory: Path) -> None:
     if options.writable_roots and options.writes not in (None, "workspace"):
         raise InvalidInput(
             "Writable roots belong to the sandbox workspace-write. Ask for that sandbox, or leave the roots out."
-        )
-    _refuse_asking(approval_word(options.asks))
-
-
-def _refuse_asking(approval_policy: Any) -> None:
-    if approval_policy not in (None, "never"):
-        raise InvalidInput(
-            f"`codex exec` cannot ask anybody, so the approval policy {approval_policy} cannot be kept. Use the engine "
-            "app-server, or the policy never."
         )
 
 

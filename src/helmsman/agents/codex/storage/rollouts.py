@@ -36,6 +36,8 @@ SESSIONS: Final = "sessions"
 ARCHIVED: Final = "archived_sessions"
 NAMES: Final = "session_index.jsonl"
 
+_ANY_APP_SERVER: Final = "vscode"
+"""What Codex says is the source of every session of an app-server; the originator tells them apart."""
 _MAX_DEPTH: Final = 8
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
@@ -170,7 +172,7 @@ class RolloutIndex:
             first_prompt=next((one.first_prompt for one in heads if one.first_prompt), None)
             or self._inherited_prompt(head, files),
             model=next((one.model for one in heads if one.model), None),
-            source=head.source,
+            source=(head.originator or head.source) if head.source == _ANY_APP_SERVER else head.source,
             originator=head.originator,
             engine_version=head.engine_version,
             parent_id=head.parent_id,

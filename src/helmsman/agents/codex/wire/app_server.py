@@ -478,7 +478,6 @@ def _goal(answer: Mapping[str, Any]) -> Goal | None:
         objective=str(raw.get("objective") or ""),
         status=str(raw.get("status") or ""),
         tokens_used=integer(raw.get("tokensUsed")),
-        token_budget=integer(raw.get("tokenBudget")),
         seconds_used=integer(raw.get("timeUsedSeconds")),
     )
 
