@@ -325,7 +325,7 @@ class Helmsman(Steering):
     def resume_job(self, task: Task) -> None:
         self.extras.outcomes.resume(task)
 
-    def keeps_back(self, session: Session, event: Event) -> bool:
+    def holds_back(self, session: Session, event: Event) -> bool:
         if event.agent_id is not None or not isinstance(event, TurnEnded | EngineGone):
             return False
         if session.own_question is not None:

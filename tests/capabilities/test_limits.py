@@ -250,7 +250,7 @@ async def test_what_its_agent_never_heard_of_goes_on_in_its_session_with_the_nex
     agent: PlayedAgent, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PlayedEngine, "id", "kept")
-    monkeypatch.setattr(PlayedEngine, "told", lambda _self, _session_id: "kept 3")
+    monkeypatch.setattr(PlayedEngine, "input_position", lambda _self, _session_id: "kept 3")
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
     async with hub(agent, settings, 1) as (helm, _):
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
@@ -264,7 +264,7 @@ async def test_what_its_agent_never_heard_of_goes_on_in_its_session_with_the_nex
 
         monkeypatch.setattr(PlayedEngine, "run_turn", never)  # as if the hub died just before
         await helm.extras.limits.go_on(task)
-        task = await until(helm, session, lambda one: one.told is not None and one.waiting_for is None)
+        task = await until(helm, session, lambda one: one.input_position is not None and one.waiting_for is None)
         again = await helm.take_back(task)
         assert again is not None
         assert (again.is_waiting, again.session_id) == (True, session.id)
@@ -275,7 +275,7 @@ async def test_what_waits_is_known_to_the_next_hub_also_if_the_limit_was_reached
     agent: PlayedAgent, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PlayedEngine, "id", "kept")
-    monkeypatch.setattr(PlayedEngine, "told", lambda _self, _session_id: "kept 3")
+    monkeypatch.setattr(PlayedEngine, "input_position", lambda _self, _session_id: "kept 3")
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
     async with hub(agent, settings, 1) as (helm, _):
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
@@ -284,7 +284,7 @@ async def test_what_waits_is_known_to_the_next_hub_also_if_the_limit_was_reached
         engine.at_once = lambda: engine.end("failed", REACHED)
         await helm.say(session.id, "more work")
         task = await until(helm, session, is_waiting)
-        assert (task.instruction, task.told) == ("more work", None)
+        assert (task.instruction, task.input_position) == ("more work", None)
         assert task.spec is not None
 
 

@@ -74,7 +74,7 @@ async def test_a_run_on_another_machine_is_shown_and_applied_here(
 async def test_nothing_is_done_twice_when_the_line_breaks_on_the_way(
     known: Place, place: Place, model: ScriptedModel, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helmsman.hub.away._PIECE", 64)
+    monkeypatch.setattr("helmsman.hub.away.PIECE", 64)
     model.on("once", patch(add("new.txt", "1\n")), say("Done."))
     async with Helmsman(host=NAME) as helm:
         hub = hub_of(helm)
@@ -102,7 +102,15 @@ async def test_nothing_is_done_twice_when_the_line_breaks_on_the_way(
             await helm.workspaces.apply(session.id, digest=seen.diff.digest)
         assert (repository / "new.txt").read_text(encoding="utf-8") == "1\n"
         assert len((await helm.list())[0]) == 1
-    assert {verb.rpartition(".")[2] for verb in asked} >= {"known", "put", "place", "start", "result", "read", "settle"}
+    assert {verb.rpartition(".")[2] for verb in asked} >= {
+        "known",
+        "put",
+        "place",
+        "start",
+        "result",
+        "read",
+        "stop_work",
+    }
     assert len([request for request in model.requests if "once" in json.dumps(request.input[-1:])]) == 1
     with pytest.raises(InvalidInput, match="another machine"):
         async with Helmsman(inside=True) as local:

@@ -12,7 +12,7 @@ from helmsman.model.options import SessionOptions
 from helmsman.tasks.database import Fence
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.ledger import Ledger
-from helmsman.tasks.model import ASKED, OPENED, TOLD
+from helmsman.tasks.model import ASKED, INPUT_POSITION, OPENED
 from helmsman.tasks.registry import Registry
 from helmsman.tasks.truth import TaskTruth
 
@@ -46,7 +46,7 @@ async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwh
     await ledger.enter(draft)
 
     async def say_more_and_fail(_: object) -> None:
-        ledger.update(task_id, {"metadata": {TOLD: "e 1", ASKED: 2}})
+        ledger.update(task_id, {"metadata": {INPUT_POSITION: "e 1", ASKED: 2}})
         raise RegistryUnavailable("The disk is full.")
 
     ledger.update(task_id, {"metadata": {OPENED: "s", ASKED: 1}})
@@ -56,5 +56,5 @@ async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwh
     await ledger.write()
     task = await ledger.registry(lambda registry: registry.get(task_id))
     assert task is not None
-    assert [task.metadata.get(key) for key in (OPENED, ASKED, TOLD)] == ["s", 2, "e 1"]
+    assert [task.metadata.get(key) for key in (OPENED, ASKED, INPUT_POSITION)] == ["s", 2, "e 1"]
     await ledger.close()

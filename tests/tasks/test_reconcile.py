@@ -15,7 +15,7 @@ from helmsman.agents.protocol import RecordedTurn
 from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
 from helmsman.model.events import Failure, Usage
-from helmsman.tasks.model import TOLD, Task, TaskChanges, TaskStatus, changed
+from helmsman.tasks.model import INPUT_POSITION, Task, TaskChanges, TaskStatus, changed
 from helmsman.tasks.reconcile import GRACE, WAITING, WAITS, reconcile
 from helmsman.tasks.truth import TaskTruth
 
@@ -138,7 +138,7 @@ def test_a_task_that_never_became_a_turn_does_not_wait_for_an_engine_that_runs_o
 
 
 def test_a_task_its_agent_may_never_have_heard_of_is_left_to_the_next_hub_while_the_agent_can_be_asked() -> None:
-    unsent = task("pending", turn_id=None, spec={"text": "Fix it"}, metadata={TOLD: "a1b2 3"})
+    unsent = task("pending", turn_id=None, spec={"text": "Fix it"}, metadata={INPUT_POSITION: "a1b2 3"})
     assert not unsent.is_waiting
     assert conclusion(unsent, engine_alive=True) == unsent
     assert conclusion(unsent, engine_alive=False).status == "unknown"

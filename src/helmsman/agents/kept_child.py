@@ -102,7 +102,7 @@ async def own_kept(record: KeptRecord, *, epoch: int, title: str) -> AsyncIterat
             await anyio.sleep(_POLL)
 
 
-def told_in(record: KeptRecord, child: KeptChild) -> str:
+def input_position_of(record: KeptRecord, child: KeptChild) -> str:
     """How much an agent has been told, by whichever owner: its keeper counts, and hears none of those before us any more."""
     return f"{record.id} {child.inputs}"
 

@@ -287,7 +287,7 @@ class Engine(ABC):
     async def until_lost(self) -> None:
         """Wait until this engine is of no use any more; for ever, where that cannot happen."""
 
-    def told(self, session_id: str) -> str | None:
+    def input_position(self, session_id: str) -> str | None:
         """How much its agent has been told in a session by now, by whomever, for comparing; None where nobody can tell."""
         return None
 

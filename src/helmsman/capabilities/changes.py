@@ -177,7 +177,7 @@ class Changes:
         applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty, check=check))
         return AppliedSession.of(session_id, tree.repository, applied, ended)
 
-    async def settle(self, session_id: str) -> tuple[str, ...]:
+    async def stop_work(self, session_id: str) -> tuple[str, ...]:
         """See to it that nobody is at work in a session's worktree and nothing runs there; in words, what did.
 
         Raises:

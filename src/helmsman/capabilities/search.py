@@ -85,7 +85,7 @@ class TranscriptSearch:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
         self._index = SearchIndex(helm.settings.state_dir)
-        self._sessions = helm.truth.look_into(helm.settings, helm.environment)
+        self._sessions = helm.truth.indexes_for(helm.settings, helm.environment)
         self._listed: dict[str, SessionInfo] = {}
         """All sessions, as they were when the index was last brought up to date."""
         self._is_listed = anyio.Event()

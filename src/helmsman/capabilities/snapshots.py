@@ -134,7 +134,7 @@ class Snapshots:
     def _warn_once(self, session: Session, why: str) -> None:
         if (session.id, why) not in self._told:
             self._told.add((session.id, why))
-            session.remark((f"The files of this turn cannot be taken back later: {why}",))
+            session.warn((f"The files of this turn cannot be taken back later: {why}",))
 
 
 def leave_out_of(session: Session) -> tuple[str, ...]:

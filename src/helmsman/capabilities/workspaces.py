@@ -117,13 +117,13 @@ class Workspaces:
         except FileNotFoundError:
             return b""
 
-    async def settle(self, session_id: str) -> tuple[str, ...]:
+    async def stop_work(self, session_id: str) -> tuple[str, ...]:
         """Make sure that nobody works on the files of a session, and end what it left running; in words, what that was.
 
         Raises:
             SessionBusy: It is still at work.
         """
-        return await self._changes.settle(session_id)
+        return await self._changes.stop_work(session_id)
 
     async def remove(self, workspace_id: str) -> None:
         """Remove a workspace; what sessions made of it is theirs."""

@@ -128,7 +128,7 @@ class WorktreeSetup:
         if shown:
             said += f" It said, at the end (all of it is in {path}): {output.strip()[-_SHOWN_CHARS:]}"
         session.notes += (said,)
-        session.remark((said,))
+        session.warn((said,))
 
 
 def _can_ask(session: Session) -> bool:

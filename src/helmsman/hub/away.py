@@ -106,7 +106,7 @@ class AwayWork:
         """
         away = self.find(session_id)
         expected = digest if digest is not None else self._shown.last(viewer, session_id)
-        ended = await self._call("settle", away.session_id)
+        ended = await self._call("stop_work", away.session_id)
         away, _ = await self._fetched(away)
         check = self._shown.check_of(session_id, expected)
         applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))

@@ -213,7 +213,7 @@ def turn_input(
         raise InvalidInput("The prompt is empty. Say what is to be done.", parameter="prompt")
     if len(text) > MAX_PROMPT_CHARS:
         raise InvalidInput(
-            f"The prompt has {len(text)} characters, and {MAX_PROMPT_CHARS} is the most. Shorten it, or put the material "
+            f"The prompt has {len(text)} characters; at most {MAX_PROMPT_CHARS} are taken. Shorten it, or put the material "
             "into a file and name the file.",
             parameter="prompt",
         )

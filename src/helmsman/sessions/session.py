@@ -201,7 +201,7 @@ class Session:
         while not self.begun.is_set():
             await self.begun.wait()
 
-    def remark(self, notes: Iterable[str]) -> None:
+    def warn(self, notes: Iterable[str]) -> None:
         """Tell whoever looks at the session of what its agent had to say."""
         for note in notes:
             self.apply(Notice(session_id=self.id, kind="warning", message=note))

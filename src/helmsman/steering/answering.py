@@ -54,7 +54,7 @@ class Answering:
     def ask_first(
         self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
     ) -> None:
-        """Ask, for Helmsman itself, how a session goes on before it hears of the end of its turn (`keeps_back`)."""
+        """Ask, for Helmsman itself, how a session goes on before it hears of the end of its turn (`holds_back`)."""
         session.own_question = question.id, answered
         asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
         self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))

@@ -57,5 +57,5 @@ class Hooks(ABC):
         """Go on with a job that an earlier hub left."""
 
     @abstractmethod
-    def keeps_back(self, session: Session, event: Event) -> bool:
+    def holds_back(self, session: Session, event: Event) -> bool:
         """Whether a session is not to hear of this yet: somebody is asked first how it goes on."""

@@ -109,7 +109,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._shared = shared or Shared(self.settings.state_dir, agents, files=self.settings.files)
         self.agents = self._shared.agents.seen_from(self.settings.files)
         self.truth = self._shared.truth
-        self._indexes = self.truth.look_into(self.settings, self.environment)
+        self._indexes = self.truth.indexes_for(self.settings, self.environment)
         self._ledger = self._shared.ledger
         self.allowed_roots = self.settings.session_roots
         self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
@@ -307,7 +307,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 begun = await self._send(task_id, session, engine, None if begin else turn, run)
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
-            session.remark(begun.notes)
+            session.warn(begun.notes)
             if begun.turn_id is not None:
                 session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
         except Exception as error:
@@ -512,11 +512,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
 
-        def hear(session: Session, event: Event) -> None:
+        def filtered(session: Session, event: Event) -> None:
             if self._memory.is_inside(session):
                 listener(session, event)
 
-        stop = self._shared.roster.listen(hear if self.allowed_roots else listener)
+        stop = self._shared.roster.listen(filtered if self.allowed_roots else listener)
         if not self._is_alone:
             self._exit.callback(stop)  # a door that has closed hears nothing more
         return stop
@@ -542,7 +542,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 raw=opened.raw,
             )
         )
-        session.remark(session.notes)
+        session.warn(session.notes)
 
     def _attach(self, session: Session, engine: Engine) -> None:
         if session.engine is not None and session.engine is not engine:
@@ -578,7 +578,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             if isinstance(event, ToolCalled):
                 self._shared.tasks.start_soon(answer_call, session, event)
                 return
-            if self.keeps_back(session, event):
+            if self.holds_back(session, event):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:

@@ -1,7 +1,7 @@
 """Turns that an agent was about to hear of when their hub died: whoever holds the agent can tell whether it did.
 
-That it is about to is written down first, with how much the agent had been told by then (`Engine.told`). If that is still
-all when the next hub is there, the turn never reached it, and the task waits again as if nobody had begun with it.
+That it is about to is written down first, with how much the agent had been told by then (`Engine.input_position`). If that
+is still all when the next hub is there, the turn never reached it, and the task waits again as if nobody had begun with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.errors import EngineLost
 from helmsman.model.events import Usage
-from helmsman.tasks.model import ASKED, OPENED, TOLD, TaskChanges
+from helmsman.tasks.model import ASKED, INPUT_POSITION, OPENED, TaskChanges
 from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 
-_HEARD: Final[TaskChanges] = {"metadata": {TOLD: None}}
+_HEARD: Final[TaskChanges] = {"metadata": {INPUT_POSITION: None}}
 _SENT: Final[TaskChanges] = {"spec": None, **_HEARD}
 """An agent has heard of it, or may have: nobody may run it again."""
 
@@ -62,17 +62,17 @@ class UnsentTurns(ABC):
         Raises:
             RegistryUnavailable: See `Ledger.write_intent`.
         """
-        told = None if self._shared.fence is None else engine.told(session.id)
-        if told is None:
+        position = None if self._shared.fence is None else engine.input_position(session.id)
+        if position is None:
             self._ledger.update(task_id, {"spec": None}, urgent=False)
         else:
-            self._ledger.update(task_id, {"metadata": {TOLD: told}}, urgent=False)
+            self._ledger.update(task_id, {"metadata": {INPUT_POSITION: position}}, urgent=False)
             if turn is not None and not turn.images and session.worktree is None:  # as far as it is simple
                 spec = await self._spec(task_id, turn, session.options, engine)
                 self._ledger.update(task_id, {"spec": spec}, urgent=False)
         await self._ledger.write_intent(task_id)
         begun = await run()
-        if told is not None:  # it may have ended by now, and wait to go on with another turn
+        if position is not None:  # it may have ended by now, and wait to go on with another turn
             sent = _HEARD if self._ledger.goes_on(task_id) else _SENT
             self._ledger.update(task_id, sent, urgent=False)
         return begun
@@ -85,11 +85,11 @@ class UnsentTurns(ABC):
         Raises:
             RegistryUnavailable: It cannot be written down.
         """
-        if task.told is None or task.engine is None:
+        if task.input_position is None or task.engine is None:
             return None
         engine = await self._engines.reach(task.agent, task.engine)
         session_id = task.session_id or task.metadata.get(OPENED)
-        if engine is None or engine.told(str(session_id)) != task.told:
+        if engine is None or engine.input_position(str(session_id)) != task.input_position:
             self._ledger.update(task.id, _SENT)
             return None
         if task.spec is None:
@@ -109,6 +109,6 @@ class UnsentTurns(ABC):
             spec=task.spec,
             engine=None,
             session_id=None if task.metadata.get(OPENED) else task.session_id,
-            metadata={TOLD: None, ASKED: None, OPENED: None},
+            metadata={INPUT_POSITION: None, ASKED: None, OPENED: None},
         )
         return await self._ledger.registry(again)

@@ -190,7 +190,7 @@ class Task:
     @property
     def is_waiting(self) -> bool:
         """Whether no agent can have heard of its turn, or of the one it goes on with, and a hub can still run that."""
-        if self.spec is None or self.told is not None:
+        if self.spec is None or self.input_position is not None:
             return False
         return self.status == "pending" or self.waiting_for is not None or (self.is_running and self.job is not None)
 
@@ -240,10 +240,10 @@ class Task:
             return None
 
     @property
-    def told(self) -> str | None:
-        """How much its agent had been told (`Engine.told`) when it was about to hear of this, until it is known to have."""
-        told = self.metadata.get(TOLD)
-        return told if isinstance(told, str) else None
+    def input_position(self) -> str | None:
+        """The `Engine.input_position` of when its agent was about to hear of this, until it is known to have."""
+        position = self.metadata.get(INPUT_POSITION)
+        return position if isinstance(position, str) else None
 
     @property
     def max_cost_usd(self) -> float | None:
@@ -326,7 +326,7 @@ OTHER: Final = "other"
 """One that no other message can go on with, such as a review."""
 ASKED: Final = "askedAt"
 """When its agent was about to be asked for its turn: in a queue that is long after it was registered."""
-TOLD: Final = "toldBefore"
+INPUT_POSITION: Final = "toldBefore"
 """How much its agent had been told when it was about to hear of a task."""
 OPENED: Final = "openedSession"
 """The session that was opened for a task, written down before its first turn is asked for."""

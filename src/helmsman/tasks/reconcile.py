@@ -64,7 +64,7 @@ def reconcile(
         return None
     if turn is not None:
         return _lost(task, agent)
-    if task.status == "unknown" or (engine_alive and task.told is not None):
+    if task.status == "unknown" or (engine_alive and task.input_position is not None):
         return None  # the next hub asks whoever holds the agent what that was told
     return TaskChanges(status="unknown", note=_what_is_known(task, agent))
 

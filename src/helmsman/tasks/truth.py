@@ -42,7 +42,7 @@ class TaskTruth:
         self._last_turns: dict[str, tuple[datetime, RecordedTurn | None]] = {}
         """By session, for as long as nothing is written to it: lists ask for the same again and again."""
 
-    def look_into(self, settings: Settings, env: Mapping[str, str]) -> Mapping[str, SessionIndex]:
+    def indexes_for(self, settings: Settings, env: Mapping[str, str]) -> Mapping[str, SessionIndex]:
         """What the agents keep on disk by these settings and this environment is looked at from now on; by their names."""
         homes = tuple(sorted((name, value) for name, value in env.items() if name in HOMES))
         key = settings.codex_home, settings.codex_remote, settings.claude_home, homes

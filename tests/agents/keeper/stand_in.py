@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-GREETING = '{"id": "hello"}'
+GREETING = '{"id": "helmsman"}'
 
 
 class StandInWatcher:
@@ -45,7 +45,7 @@ def main() -> None:
     for line in iter(sys.stdin.readline, ""):
         order, _, rest = line.strip().partition(" ")
         if line.strip() == GREETING:
-            print('{"id": "hello", "result": {}}', file=said, flush=True)
+            print('{"id": "helmsman", "result": {}}', file=said, flush=True)
         elif order == "say":
             for number in range(int(rest)):
                 print(f"{number} {'x' * 500}", file=said)

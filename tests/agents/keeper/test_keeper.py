@@ -128,7 +128,7 @@ def kept(tmp_path: Path, *argv: str, idle: float = 900, next_one: tuple[str, ...
         "env": {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         "idle": idle,
         "watcher": "tests.agents.keeper.stand_in:StandInWatcher",
-        "pipe": {"greeting": [stand_in.GREETING], "answer": "hello", **pipe},
+        "pipe": {"greeting": [stand_in.GREETING], "answer": "helmsman", **pipe},
         "about": {},
         "successor": next_one,
     }
@@ -166,7 +166,7 @@ def test_what_was_not_taken_is_said_again_to_the_next_owner_and_the_rest_is_not(
             "next": 1,
             "inputs": 0,
             "kept": [],
-            "answer": '{"id": "hello", "result": {}}',
+            "answer": '{"id": "helmsman", "result": {}}',
         }
         one.send("i1 a", "i2 b", "i3 c", "i4 d")
         assert [one.said() for _ in range(4)] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]

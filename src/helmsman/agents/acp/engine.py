@@ -135,7 +135,7 @@ class AcpEngine(RoutedEngine):
         self._reader = profile.reader(env)
         self._around = Around(tasks, self._router, profile, self._reader)
         self._capabilities = profile.capabilities
-        self._told_before: dict[str, str | None] = {}
+        self._positions_before: dict[str, str | None] = {}
         """What processes had been told that earlier hubs have left, by their sessions."""
         self._lost: HelmsmanError | None = None
 
@@ -163,10 +163,10 @@ class AcpEngine(RoutedEngine):
     async def until_lost(self) -> None:
         await anyio.sleep_forever()
 
-    def told(self, session_id: str) -> str | None:
+    def input_position(self, session_id: str) -> str | None:
         session = self._sessions.get(session_id)
         process = None if session is None else session.process
-        return self._told_before.get(session_id) if process is None else process.told
+        return self._positions_before.get(session_id) if process is None else process.input_position
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class AcpEngine(RoutedEngine):
                 async with background_tasks() as tasks, opening(hearing, tasks) as process:
                     session.process = process
                     if noted is not None:
-                        self._told_before[session.id] = process.told
+                        self._positions_before[session.id] = process.input_position
                     session.idle_since = anyio.current_time()
                     if noted is not None:
                         await process.recall_own()

@@ -26,7 +26,16 @@ from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.child_process import open_child
-from helmsman.agents.kept_child import GREETING_ID, OWN, BelowChild, BelowKept, Own, own_kept, start_kept, told_in
+from helmsman.agents.kept_child import (
+    GREETING_ID,
+    OWN,
+    BelowChild,
+    BelowKept,
+    Own,
+    input_position_of,
+    own_kept,
+    start_kept,
+)
 from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.transports import StdioTransport
@@ -173,9 +182,9 @@ class AgentProcess:
         return version if isinstance(version, str) else None
 
     @property
-    def told(self) -> str | None:
+    def input_position(self) -> str | None:
         """How much it has been told by now, by whichever owner; None where only we know."""
-        return None if self._kept is None else told_in(self._kept.record, self._kept.child)
+        return None if self._kept is None else input_position_of(self._kept.record, self._kept.child)
 
     @property
     def session_capabilities(self) -> Mapping[str, Any]:

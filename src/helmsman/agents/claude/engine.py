@@ -111,7 +111,7 @@ class ClaudeEngine(RoutedEngine):
         self._lost: HelmsmanError | None = None
         self._gone = anyio.Event()
         self._said_of_itself: Mapping[str, Any] = {}
-        self._told_before: dict[str, str | None] = {}
+        self._positions_before: dict[str, str | None] = {}
         """What processes had been told that earlier hubs have left, by their sessions."""
         self._cleared: dict[str, anyio.Event] = {}
         """Set when nothing is left of the last process of a session."""
@@ -136,10 +136,10 @@ class ClaudeEngine(RoutedEngine):
     async def until_lost(self) -> None:
         await self._gone.wait()
 
-    def told(self, session_id: str) -> str | None:
+    def input_position(self, session_id: str) -> str | None:
         session = self._sessions.get(session_id)
         running = None if session is None else session.process
-        return self._told_before.get(session_id) if running is None else running.pipe.told
+        return self._positions_before.get(session_id) if running is None else running.pipe.input_position
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -441,7 +441,7 @@ class ClaudeEngine(RoutedEngine):
         async with AsyncExitStack() as stack:
             gone = once_cleared(stack, self._cleared, record.state_dir, record.session_id, kept=True)
             pipe = await stack.enter_async_context(open_kept_pipe(record, epoch=epoch))
-            self._told_before[record.session_id] = pipe.told
+            self._positions_before[record.session_id] = pipe.input_position
             if not any(activity):
                 await pipe.end()  # the next turn starts another
                 task_status.started()

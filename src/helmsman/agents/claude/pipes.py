@@ -17,7 +17,7 @@ import anyio
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
 from helmsman.agents.keeper.owner import KEPT_BYTES
-from helmsman.agents.kept_child import GREETING_ID, BelowChild, BelowKept, Own, own_kept, told_in
+from helmsman.agents.kept_child import GREETING_ID, BelowChild, BelowKept, Own, input_position_of, own_kept
 from helmsman.agents.kept_child import start_kept as start_in_keeper
 from helmsman.base.json_values import json_object, mapping, text
 from helmsman.base.line_framer import LineFramer
@@ -50,7 +50,7 @@ class ClaudePipe(Protocol):
     """What it said of itself when it was greeted: its models, its account."""
 
     @property
-    def told(self) -> str | None:
+    def input_position(self) -> str | None:
         """How much it has been told by now, by whomever; None where only we know."""
         ...
 
@@ -121,7 +121,7 @@ class ChildPipe:
         self._framer = LineFramer()
         self._early: list[Mapping[str, Any]] = []
         self.answer: Mapping[str, Any] = {}
-        self.told: str | None = None
+        self.input_position: str | None = None
 
     async def greet(self) -> None:
         await self._write(_GREETING)
@@ -270,8 +270,8 @@ class KeptPipe:
         self.answer = _said_of_itself(parsed(child.answer.encode()) or {})
 
     @property
-    def told(self) -> str | None:
-        return told_in(self._record, self._child)
+    def input_position(self) -> str | None:
+        return input_position_of(self._record, self._child)
 
     async def lines(self) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
         async for said in self._child.lines():
