@@ -199,7 +199,7 @@ def test_an_empty_name_is_not_the_directory_we_happen_to_be_in(tmp_path: Path) -
     [
         ("", "is empty"),
         (" \n", "is empty"),
-        ("x" * (MAX_PROMPT_CHARS + 1), "1048576 is the most"),
+        ("x" * (MAX_PROMPT_CHARS + 1), "at most 1048576"),
         ("\ud800", "surrogate"),
     ],
     ids=["empty", "blank", "too long", "half a surrogate pair"],

@@ -71,7 +71,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _OF_ITS_OWN: Final[Mapping[Capability, str]] = {
     Capability.MODEL: "Choose it in its own configuration.",
     Capability.MODELS: "Its own program lists them.",
-    Capability.ACCOUNT: "Its own program tells it.",
+    Capability.ACCOUNT: "Its own program shows it.",
     Capability.LOGIN: "Log in with its own program.",
     Capability.SKILLS: "Its own program lists them.",
     Capability.CONFIGURE: "Change its own configuration files.",

@@ -528,14 +528,14 @@ class HubClient:
             feed.miss(copy.cursor - len(copy.events))
             copied = self._copies[session_id] = CopiedSession(session, self._epoch)
             take_over(session, copy, 0)
-            session.introduce([self._tell])
+            session.introduce([self._notify_listeners])
         else:
             copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
             copied.epoch = self._epoch
         self._apply_time_left(copied, copy.facts)
         return copied
 
-    def _tell(self, session: Session, event: Event) -> None:
+    def _notify_listeners(self, session: Session, event: Event) -> None:
         for listener in tuple(self.listeners):
             run_own(listener, session, event)
 
