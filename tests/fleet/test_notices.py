@@ -153,4 +153,7 @@ async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked
     await fleet.ended(task)
     await until_told(2)
     assert told() == ["question", "done"], fleet.logs()
+    with anyio.fail_after(SECONDS):
+        while rows(fleet, "select status from helmsman.notices where status = 'sending'"):
+            await anyio.sleep(0.05)  # its command has read it, and may not have ended
     assert rows(fleet, "select distinct status, attempts from helmsman.notices") == [("sent", 1)]

@@ -118,7 +118,10 @@ async def test_a_turn_that_had_ended_when_its_machine_was_lost_is_reported_and_n
     """All of its transcript is stored, and its result is not: that waits for a lock, in which its machine is killed."""
     model.on("work", run(journal.command("a", 0.2)), say("done"))
     one = await fleet.worker("one", "--capacity", "1")
-    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    waiting = (
+        "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        " and position('with ended as' in query) > 0"
+    )
     async with await psycopg.AsyncConnection.connect(fleet.url) as blocking:
         await blocking.execute("lock table helmsman.outcomes in access exclusive mode")
         task = await fleet.start("work", options=FULL, spec_more={"onMachineLoss": "fail"})
