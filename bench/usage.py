@@ -97,6 +97,8 @@ def _lines(session_id: str, number: int, begin: datetime) -> list[str]:
 def _time(home: Path, state: Path, sessions: int) -> float:
     """Seconds of the processor: on a busy machine the clock also shows what others took."""
     began = time.process_time()
-    told = report(all_spendings(SpendingIndex(RolloutSpending(home), state).sessions(), ()), "day", Prices())
+    index = SpendingIndex(RolloutSpending(home), state)
+    spendings = all_spendings(index.sessions(), (), names_turn=lambda _agent, turn_id: index.names(turn_id))
+    told = report(spendings, "day", Prices())
     assert told.total.usage.input_tokens == sessions * TURNS * 2000
     return time.process_time() - began

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.router import vocabulary, words
-from helmsman.router.intent import Hints, Operation, parse
+from helmsman.router.intent import Hints, parse
+from helmsman.router.operations import Operation
 from tests.fuzz.effort import fuzzed
 from tests.router.shelf import labelled_requests
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from helmsman.errors import InvalidInput
 from helmsman.router import vocabulary
-from helmsman.router.intent import Hints, Operation, Reference, parse
+from helmsman.router.intent import Hints, Reference, parse
+from helmsman.router.operations import Operation
 from helmsman.router.words import corrected
 from tests.router.shelf import labelled_requests
 

@@ -21,6 +21,7 @@ from helmsman.router import forms
 from helmsman.router import vocabulary as v
 from helmsman.router.about_tasks import is_plain_question, is_question, may_be_about_tasks
 from helmsman.router.markers import Mode, read_marker, where_to_run
+from helmsman.router.operations import Operation
 from helmsman.router.words import ID, LONGEST_COMMAND, REFERENCES, is_task_id, read, split_at_colon, task_ids
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from helmsman.router.words import Words
 
-Operation = Literal["run", "check", "wait", "cancel", "results", "respond", "apply", "environments", "setup"]
 Action = Literal[Operation, "choose", "none"]
 """`choose`: it may be about tasks or be work, so the caller is asked which is meant."""
 AnswerKind = Literal["approve", "deny", "text"]
