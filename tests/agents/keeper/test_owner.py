@@ -26,6 +26,7 @@ from tests.agents.keeper import stand_in
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from helmsman.agents.keeper.owner import KeptChild
     from helmsman.agents.kept_records import KeptRecord
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
@@ -52,21 +53,29 @@ def greet(listener: socket.socket) -> socket.socket:
     return connected
 
 
-async def test_the_last_word_of_a_keeper_is_read_when_it_takes_nothing_any_more() -> None:
-    with anyio.fail_after(SECONDS), listening() as (address, listener):
+@asynccontextmanager
+async def owned() -> AsyncIterator[tuple[KeptChild, socket.socket]]:
+    """A child, and its keeper's end of the line."""
+    with listening() as (address, listener):
         async with anyio.create_task_group() as tasks:
             accepted: list[socket.socket] = []
             tasks.start_soon(lambda: _append(accepted, listener))
             async with own_child(address, epoch=5) as child:
                 while not accepted:
                     await anyio.lowlevel.checkpoint()
-                with accepted[0] as keeper:
-                    keeper.sendall(b"o1 said\nr9\n")
-                with pytest.raises(EngineLost):
-                    while True:  # until it is known that nobody is there
-                        await child.send("more")
-                assert [said.line for part in [one async for one in child.lines()] for said in part] == [b"said"]
-                assert (child.newer_epoch, child.is_lost) == (9, False)
+                yield child, accepted[0]
+
+
+async def test_the_last_word_of_a_keeper_is_read_when_it_takes_nothing_any_more() -> None:
+    with anyio.fail_after(SECONDS):
+        async with owned() as (child, connected):
+            with connected as keeper:
+                keeper.sendall(b"o1 said\nr9\n")
+            with pytest.raises(EngineLost):
+                while True:  # until it is known that nobody is there
+                    await child.send("more")
+            assert [said.line for part in [one async for one in child.lines()] for said in part] == [b"said"]
+            assert (child.newer_epoch, child.is_lost) == (9, False)
 
 
 async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,23 +89,18 @@ async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.Monke
             raise OSError(errno.ENOBUFS, "No buffer space available")
         return send(connected, data)
 
-    with anyio.fail_after(SECONDS), listening() as (address, listener):
-        async with anyio.create_task_group() as tasks:
-            accepted: list[socket.socket] = []
-            tasks.start_soon(lambda: _append(accepted, listener))
-            async with own_child(address, epoch=5) as child:
-                while not accepted:
-                    await anyio.lowlevel.checkpoint()
-                monkeypatch.setattr(socket.socket, "send", send_half)
-                with accepted[0] as keeper, keeper.makefile("rb") as heard:
-                    refused = 0
-                    for saying in (child.send("half a frame"), child.take(7, keep=[], drop=[])):
-                        try:
-                            await saying
-                        except EngineLost:
-                            refused += 1
-                    assert refused == 2
-                    assert await anyio.to_thread.run_sync(heard.read) == b"i1 half "
+    with anyio.fail_after(SECONDS):
+        async with owned() as (child, connected):
+            monkeypatch.setattr(socket.socket, "send", send_half)
+            with connected as keeper, keeper.makefile("rb") as heard:
+                refused = 0
+                for saying in (child.send("half a frame"), child.take(7, keep=[], drop=[])):
+                    try:
+                        await saying
+                    except EngineLost:
+                        refused += 1
+                assert refused == 2
+                assert await anyio.to_thread.run_sync(heard.read) == b"i1 half "
 
 
 async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed() -> None:

@@ -288,9 +288,8 @@ class AcpEngine(RoutedEngine):
         if self._keep is not None:
             opening = await self._kept(launch, self._keep, session_id)
         await self._tasks.start(self._serve, session, opening)
-        async with self._stopped_if_that_fails(
-            session
-        ):  # again: what has come meanwhile it would find with its session
+        async with self._stopped_if_that_fails(session):
+            # Again: what has come meanwhile it would find with its session.
             await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
         return session
 
