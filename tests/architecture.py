@@ -108,17 +108,15 @@ def graph() -> dict[str, set[str]]:
 
 
 def drawing() -> str:
-    """Each room with what it holds and what it uses, as a table in Markdown."""
+    """Return a Markdown table of each package and the packages it imports."""
     uses: dict[str, set[str]] = {room: set() for room in ROOMS}
-    sizes: dict[str, int] = dict.fromkeys(ROOMS, 0)
     for module, used in graph().items():
         room = room_of(module)
-        sizes[room] += 1
         uses[room] |= {room_of(other) for other in used} - {room}
-    lines = ["| room | modules | uses |", "| --- | --- | --- |"]
+    lines = ["| room | uses |", "| --- | --- |"]
     for room in ROOMS:
         below = ", ".join(other for other in ROOMS if other in uses[room])
-        lines.append(f"| {room} | {sizes[room]} | {below or 'nothing of ours'} |")
+        lines.append(f"| {room} | {below or 'nothing of ours'} |")
     return "\n".join(lines)
 
 

@@ -151,16 +151,6 @@ def test_the_drawing_is_that_of_the_code() -> None:
     assert page == page_with_drawing(page), "Draw it anew: make architecture."
 
 
-def test_the_page_names_every_module_of_the_rooms_that_it_lists_module_by_module() -> None:
-    told = dict(re.findall(r"^\| `(\w+)/` \| (.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    rooms = told.keys() - {"cli", "mcp", "clients", "testing"}  # a module for each command, tool, client and fake
-    missing = {
-        room: {file.name for file in (SOURCE / room).glob("[!_]*.py")} - set(re.findall(r"`(\w+\.py)`", told[room]))
-        for room in rooms
-    }
-    assert {room: names for room, names in missing.items() if names} == {}
-
-
 def test_no_public_name_of_a_class_or_type_exists_twice() -> None:
     places: dict[str, set[str]] = {}
     for module, file in modules().items():
@@ -208,11 +198,6 @@ def _names_git(node: ast.AST) -> bool:
         return False
     first = [given.elts[0] if isinstance(given, ast.List | ast.Tuple) and given.elts else given for given in node.args]
     return any(isinstance(given, ast.Constant) and given.value == "git" for given in first)
-
-
-def test_no_file_is_two_things() -> None:
-    long = {str(file.relative_to(SOURCE)) for file in FILES if len(file.read_text(encoding="utf-8").splitlines()) > 600}
-    assert long == set()
 
 
 def test_no_module_needs_posix_to_be_imported() -> None:
