@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.model.events import SettingsApplied, Usage, UsageReported
+from helmsman.model.events import SettingsApplied, TurnEnded, Usage, UsageReported
 from helmsman.steering.shared import Shared
 from tests.capabilities.test_limits import until
 from tests.hub_service import hub_service
@@ -19,6 +19,7 @@ from tests.played import PlayedAgent
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
@@ -86,6 +87,8 @@ async def test_a_turn_that_passes_a_budget_is_stopped_and_goes_on_once_after_a_y
     place.allow(project_day_usd=10)
     async with Helmsman(place.settings(), agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project)
+        idle: list[Event] = []
+        helm.listen(lambda one, event: None if one.state.is_running else idle.append(event))
         (engine,) = agent.engines
         spend(engine, session, 3_760_000)  # 9.40 USD
         spend(engine, session, 400_000)  # and one USD more
@@ -108,6 +111,7 @@ async def test_a_turn_that_passes_a_budget_is_stopped_and_goes_on_once_after_a_y
         done = await until(helm, session, lambda one: one.has_ended)
         assert (done.id, done.status) == (task.id, "completed")
         assert done.usage == Usage(6_060_000, 0, 0, 0), "of both turns"
+        assert [type(event) for event in idle] == [TurnEnded], "its session is idle only at the end"
         assert len(await helm.tasks.of_sessions([session.id])) == 1
 
         (state,) = await helm.extras.budgets.states(place.project)

@@ -17,10 +17,12 @@ from helmsman.errors import (
     SessionBusy,
     StepFailed,
     StepInterrupted,
+    TooManySessions,
     Unsupported,
 )
 from helmsman.model.events import TurnEnded
 from helmsman.model.question_text import describe
+from helmsman.sessions.state import SessionState
 from helmsman.settings import load_settings
 from helmsman.testing import add, ask_user, fail, patch, question, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
@@ -149,6 +152,55 @@ async def test_whoever_waits_sees_no_idle_session_between_plan_and_work(
         await session.respond(plan.id, "approve")
         assert session.state.is_running
     assert seen == ["Done"]
+
+
+async def test_a_client_that_gets_events_one_by_one_sees_no_end_before_that_of_the_work(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("Look again", say(PLAN))
+    model.on("The plan is approved", say("Done"))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    copy = SessionState(session.id)
+    copy.restore(session.state.snapshot())
+    seen: list[tuple[str, str | None]] = []
+
+    def take(_session: Session, event: Event) -> None:
+        copy.apply(event)
+        if isinstance(event, TurnEnded):
+            seen.append((copy.status, copy.result))
+        assert copy.is_running or (copy.status, copy.result) == ("done", "Done"), event
+
+    stop = helm.listen(take)
+    try:
+        plan = await asked(session)
+        await session.respond(plan.id, "revise: Look again")
+        while session.questions in ([plan], []):
+            with anyio.fail_after(SECONDS):
+                await session.feed.changed()
+        await session.respond((await asked(session)).id, "approve")
+        await ended(session)
+    finally:
+        stop()
+    assert [status for status, _ in seen] == ["active", "active", "done"]
+    tasks = [await helm.tasks.get(task_id) for task_id in session.task_ids]
+    assert [task.status for task in tasks] == ["completed", "completed", "completed"]
+
+
+async def test_a_session_that_cannot_go_on_from_its_plan_fails_with_the_reason(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.on("Make a file", say(PLAN))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    plan = await asked(session)
+
+    def full(*_: object) -> None:
+        raise TooManySessions("There is no room. Wait for one to end.", running=[])
+
+    monkeypatch.setattr(helm, "_check_room", full)
+    await session.respond(plan.id, "approve")
+    await ended(session)
+    assert (session.status, session.error and session.error.code) == ("error", "too_many_sessions")
 
 
 async def test_revising_plans_again_in_the_same_thread(

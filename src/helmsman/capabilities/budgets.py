@@ -388,8 +388,7 @@ class Budgets:
         return True
 
     async def _go_on_with(self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str) -> None:
-        session.apply(ended)  # and at once the next turn is requested: nobody sees the session idle between them
-        await self._go_on(session, partial(self._helm.run_turn, session, turn, task_id))
+        await self._go_on(session, partial(self._helm.continue_work, session, ended, turn, task_id))
 
     # --- what a task's caller is willing to pay ----------------------------------------------------------------------
 

@@ -139,9 +139,8 @@ class Plans:
         self._helm.in_background(partial(self._go_on, session, ended, turn))
 
     async def _go_on(self, session: Session, ended: TurnEnded, turn: TurnInput) -> None:
-        session.apply(ended)  # and at once the next turn is requested: nobody sees the session idle between them
         try:
-            await self._helm.run_turn(session, turn)
+            await self._helm.continue_work(session, ended, turn)
         except HelmsmanError as error:  # the session has been told
             log.warning("session %s could not go on from its plan: %s", session.id, error)
 

@@ -167,7 +167,7 @@ class TranscriptPrinter:
             case events.TurnEnded(outcome="failed"):
                 self._failed = event.failure.message if event.failure is not None else "The agent gave no reason."
                 return self._flush()
-            case events.TurnEnded(outcome="interrupted"):
+            case events.TurnEnded(outcome="interrupted", continues=False):
                 return [*self._flush(), *self._stopped(), Text(), Text("■ Interrupted", "yellow")]
             case events.TurnEnded():
                 return [*self._flush(), *self._left_running()]

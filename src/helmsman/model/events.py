@@ -402,11 +402,15 @@ class TurnStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded(Event):
-    """`final_message` is set only where the engine repeats it here; the items are the truth."""
+    """`final_message` is set only where the engine repeats it here; the items are the truth.
+
+    With `continues` the work goes on: Helmsman requests the session's next turn right after this one.
+    """
 
     outcome: TurnOutcome
     failure: Failure | None = None
     final_message: str | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

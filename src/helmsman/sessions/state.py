@@ -91,6 +91,15 @@ class StateView(Protocol):
     @property
     def is_running(self) -> bool: ...
     @property
+    def between_turns(self) -> SessionStatus | None:
+        """How the last turn ended, while the session waits for the next turn of the same work; else None."""
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a turn runs: not so between two turns of the same work."""
+        ...
+
+    @property
     def turn_id(self) -> str | None: ...
     @property
     def turn_count(self) -> int: ...
@@ -158,6 +167,7 @@ class SessionState:
         self.enforced: bool | None = None
         """Whether something holds the agent to its sandbox; None where nobody knows."""
         self.status: SessionStatus = "done"
+        self.between_turns: SessionStatus | None = None
         self.turn_id: str | None = None
         self.turn_count = earlier_turns
         self.prompt: str | None = None
@@ -197,6 +207,11 @@ class SessionState:
     @property
     def is_running(self) -> bool:
         return self.status in ("active", "awaiting_approval")
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a turn runs: not so between two turns of the same work."""
+        return self.is_running and self.between_turns is None
 
     @property
     def items(self) -> list[Item]:
@@ -288,6 +303,8 @@ class SessionState:
             case TurnEnded():
                 if self.is_running and (self.turn_id is None or event.turn_id in (None, self.turn_id)):
                     self._end(event.outcome, event.failure, event.turn_id, event.final_message)
+                    if event.continues:
+                        self.between_turns, self.status = self.status, "active"
             case _ if event.turn_id is not None and self.turn_id is not None and event.turn_id != self.turn_id:
                 pass  # late news of an earlier turn
             case ItemStarted() | ItemUpdated() | ItemEnded():
@@ -306,7 +323,7 @@ class SessionState:
             self._past_decisions[self.turn_id] = self.decisions(self.turn_id)
             if len(self._past_decisions) > _PAST_TURNS_KEPT:
                 self._past_decisions.pop(next(iter(self._past_decisions)))
-        self.status = "active"
+        self.status, self.between_turns = "active", None
         self.turn_id = turn_id
         self.turn_count += 1
         self.prompt = prompt
@@ -319,7 +336,7 @@ class SessionState:
         self._usage_before = self.usage
 
     def _turn_started(self, event: TurnStarted) -> None:
-        if not self.is_running:
+        if not self.has_turn:
             # A turn that somebody else began (another client of the same engine). One that has ended already is not it.
             if event.turn_id is None or event.turn_id != self._ended_turn_id:
                 self._begin(event.turn_id, None)
@@ -338,7 +355,7 @@ class SessionState:
         self._written.clear()
         self.questions.clear()
         self.note = None
-        self.status = _STATUS_AFTER[outcome]
+        self.status, self.between_turns = _STATUS_AFTER[outcome], None
         self.error = failure if outcome == "failed" else None
         if outcome == "failed" and failure is None:
             self.error = Failure(code="unknown", message="The agent gave no reason.")

@@ -253,9 +253,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         max_cost_usd: float | None = None,
     ) -> Session:
         """The next turn of an idle session; it is requested before anything else can happen. See `say` for messages."""
-        if session.state.is_running:
+        if session.state.has_turn:
             raise busy(session.id)
-        self._check_room()
+        self._check_room(session)
         _ = self.agents[session.options.agent]  # or it is refused before anything is registered
         session.is_message = begin is None and turn.review is None
         terms = self.terms(session.limits, is_message=session.is_message)
@@ -287,6 +287,18 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         else:
             await begin_turn(ready)
         return session
+
+    async def continue_work(
+        self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str | None = None
+    ) -> None:
+        """End a turn and run the next one of the same work. No client sees the session idle between them."""
+        session.apply(replace(ended, continues=True))
+        try:
+            await self.run_turn(session, turn, task_id)
+        except Exception as error:
+            if session.state.between_turns is not None:
+                session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
+            raise
 
     async def _begin_turn(
         self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None, ready: Ready | None = None
@@ -589,9 +601,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             elif isinstance(event, ItemStarted | TurnStarted) and event.agent_id is None:
                 self.on_others_turn(session, event)
 
-    def _check_room(self) -> None:
+    def _check_room(self, beside: Session | None = None) -> None:
         at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)
-        running = [session.id for session in at_work if session.elsewhere is None and self._is_ours(session)]
+        others = (session for session in at_work if session is not beside)
+        running = [session.id for session in others if session.elsewhere is None and self._is_ours(session)]
         self.room.refuse_if_full(running, self.settings.max_sessions)
 
     def _is_ours(self, session: Session) -> bool:

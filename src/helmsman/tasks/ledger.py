@@ -452,7 +452,7 @@ class Ledger:
             return
         if isinstance(event, UsageReported) and event.agent_id is None:
             running.count(event)
-        if isinstance(event, TurnEnded | EngineGone) and not session.state.is_running:
+        if isinstance(event, TurnEnded | EngineGone) and not session.state.has_turn:
             del self._running[session.id]
             if running.taken_over is not None:
                 self._uncounted[running.id] = session.id, session.state.turn_id, running.taken_over.used_before

@@ -90,7 +90,7 @@ class RunningTask:
             pausing: TaskChanges = {"turn_id": session.state.turn_id, "last_event_at": now, "usage": self.spent}
             return {**pausing, "progress": None, "input_required": False, **self.later}
         ending: TaskChanges = {
-            "status": task_status_of(session.status),
+            "status": task_status_of(session.state.between_turns or session.status),
             "turn_id": session.state.turn_id,
             "model": session.model,
             "last_event_at": now,

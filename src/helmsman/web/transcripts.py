@@ -189,7 +189,7 @@ class Transcripts:
         return turns
 
     def _on_event(self, session: Session, event: Event) -> None:
-        if not isinstance(event, TurnEnded | EngineGone) or event.agent_id is not None or session.state.is_running:
+        if not isinstance(event, TurnEnded | EngineGone) or event.agent_id is not None or session.state.has_turn:
             return
         turn_id = session.state.turn_id
         if session.engine is None or turn_id is None:
@@ -247,7 +247,7 @@ def _done(turn: Turn) -> int:
 
 
 def _ended(session: Session) -> TurnStatus:
-    match session.status:
+    match session.state.between_turns or session.status:
         case "active" | "awaiting_approval":
             return "active"
         case status:
