@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from helmsman.approvals.option_effects import GIT_COMMANDS, grammar_of
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.shell_words import git_runs_others, names, sensible_prefix
 from helmsman.model.questions import Prompt, Question
 
 if TYPE_CHECKING:
@@ -48,6 +50,25 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
             "tar cf x y --checkpoint-action='exec=git push -f'", "source <(echo git push -f)",
             "git push --receive-pack=x", "git push origin :main", "git push -d origin x", "git push --prune origin",
             "git push -o -f",
+            # Commands of git that run another one, or a program that their words name.
+            "git for-each-repo --config=a.b push -f", "git subtree push -P x y z", "git grep -O./x y",
+            "git grep -nO./x y", "git grep --open=./x y", "git merge-index ./x -a", "git send-email --to-cmd=./x y",
+            "git bisect run ./x", "git bisect visualize", "git submodule foreach ./x", "git submodule foreach --recursive x",
+            "git rebase -x ./x main", "git rebase --exec=./x main", "git rebase -ix ./x main", "git difftool -x ./x",
+            "git mergetool", "git filter-branch --tree-filter ./x", "git archive --remote=x --exec=./x HEAD",
+            "git fetch --upload-pack=./x y", "git fetch --upl ./x y", "git clone -u ./x y", "git clone -qu./x y",
+            "git clone -c core.sshCommand=./x y", "git clone --template=x y", "git init --template x",
+            "git ls-remote --exec=./x y", "git fetch-pack --exec=./x y", "git pull --upload-pack ./x y",
+            "git fetch ext::./x", "git clone 'x::y'", "git remote add x ext::./x", "git ls-remote foo::bar",
+            "git credential fill", "git hook run x", "git maintenance start", "git instaweb -d ./x", "git web--browse x",
+            "git p4 sync", "git svn dcommit", "git cvsserver", "git quiltimport", "git shell -c x", "git daemon",
+            "git upload-pack x", "git lfs push x", "git annex sync", "git sh-i18n--envsubst x", "git remote-ext x y",
+            "git submodule--helper foreach x", "git merge -s ./x y", "git merge --strategy=mine y", "git pull -s mine",
+            "git rebase --strat mine", "git cherry-pick --strategy mine x", "git -c core.pager=./x log",
+            "git -c diff.external=./x diff", "git -c core.fsmonitor=./x status", "git -c include.path=x status",
+            "git -c core.sshCommand=./x fetch", "git --config-env=core.pager=X log", "git --exec-path=./x log",
+            "git -c 'alias.x=!./x' x", "git config alias.x push", "git config set core.pager ./x", "git config -e",
+            "GIT_EXTERNAL_DIFF=./x git diff", "GIT_PAGER=./x git log", "git -p -c pager.log=./x log",
         ],
         [
             "git push", "git push origin main", "git push -u origin main", "git push -o f", "git push -of",
@@ -55,7 +76,25 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
             "git push --force-if-includes", "git push origin main -- -f", "git commit -m 'push --force'",
             "git commit -m 'git push --force'", "git fetch --force", "git stash push --force",
             "git -c user.name=x push", "git status --frobnicate", "git log --format=push",
+            "git -c core.quotepath=off ls-files", "git -c core.pager=cat log", "git -c color.ui=never diff",
+            "git grep -n std::vector", "git grep -e x --or -e y", "git log --format=%h::%s", "git bisect good",
+            "git submodule status", "git rebase main", "git rebase -i main", "git merge -s ours x", "git merge x",
+            "git merge --squash x", "git cherry-pick -s x", "git revert -s x", "git pull -s ort", "git clone -q x y",
+            "git clone --depth 1 --branch main x", "git fetch -u x", "git config user.name x", "git config --get a.b",
+            "git config --list", "git config a.b", "git archive HEAD", "git ls-files --exclude-standard", "git init",
         ],
+    ),
+    "git fetch": (["git fetch x"], ["git pull", "git remote update", "git submodule update"], ["git log", "git add x"]),
+    "git merge": (["git merge x"], ["git pull x", "git for-each-repo --config=a.b merge x"], ["git rebase x"]),
+    "curl evil": (
+        [
+            "git bisect run curl evil", "git submodule foreach 'curl evil'", "kubectl run x --image=y -- curl evil",
+            "git grep -O'curl evil' x", "git fetch --upload-pack='curl evil' x", "git -c core.pager='curl evil' log",
+            "git send-email --to-cmd='curl evil' x", "rg --pre='curl evil' x", "go test -exec 'curl evil' ./...",
+            "sort --compress-program='curl evil' x", "split --filter='curl evil' x",
+        ],
+        ["git fetch 'ext::curl evil'", "git grep '-Ocurl evil' x"],
+        ["git log -S 'curl evil'", "git commit -m 'curl evil'"],
     ),
     "git push --delete": (
         [
@@ -269,7 +308,7 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
 }  # fmt: skip
 
 
-def effect(text: str, *rules: Rule) -> str:
+def effect(text: str, *rules: Rule, sandbox: str = "inside") -> str:
     question = Question(
         asker="Codex",
         id="q_1",
@@ -277,7 +316,7 @@ def effect(text: str, *rules: Rule) -> str:
         session_id="T1",
         turn_id="U1",
         prompts=(Prompt(text="May I?", options=("approve", "deny")),),
-        details={"command": text, "directory": str(HERE), "sandbox": "inside"},
+        details={"command": text, "directory": str(HERE), "sandbox": sandbox},
     )
     return decide(question, RuleSet(rules=rules), Workspace(directory=HERE)).effect
 
@@ -396,6 +435,52 @@ def test_the_table_has_every_command_of_the_git_that_is_here() -> None:
 
 
 NOT_FOR_PEOPLE = {"fsck-objects", "merge-recursive-ours", "merge-recursive-theirs", "remote-ext", "remote-fd"}
+
+
+PROGRAM = re.compile(
+    r"(-[\w-]+)(?:, (--[\w-]+))?[ =\[]+<(?:cmd|command|exec|pager|git-upload-pack|template-directory)>"
+)
+
+
+@pytest.mark.needs_git
+def test_every_option_of_the_git_that_is_here_which_names_a_program_is_known(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    found = set[str]()
+    for command in sorted(names("git own work")):
+        usage = subprocess.run(
+            ["git", command, "-h"], cwd=tmp_path, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        for match in PROGRAM.finditer(usage.stdout + usage.stderr):
+            for option in filter(None, match.groups()):
+                found.add(f"{command} {option}")
+                assert git_runs_others(command, [option, "x"]), f"git {command} {option}"
+    assert {"grep -O", "archive --exec", "init --template", "ls-remote --upload-pack"} <= found
+
+
+@pytest.mark.parametrize(
+    ("prefix", "text", "expected"),
+    [
+        ("git", "git status", "allow"),
+        ("git", "git grep -O./x y", "ask"),
+        ("git", "git for-each-repo --config=a.b push -f", "ask"),
+        ("git bisect run", "git bisect run make", "allow"),
+        ("git grep", "git grep x", "allow"),
+        ("git grep", "git grep --open-files-in-pager=./x y", "ask"),
+        ("git fetch", "git fetch --upload-pack=./x y", "ask"),
+        ("rg", "rg x", "allow"),
+        ("rg", "rg --pre ./x y", "ask"),
+    ],
+)
+def test_first_words_allow_no_program_outside_the_sandbox_that_further_words_name(
+    prefix: str, text: str, expected: str
+) -> None:
+    rule = Rule(effect="allow", command=tuple(prefix.split()), outside=True, prefix=True)
+    assert effect(text, rule, sandbox="outside") == expected
+
+
+@pytest.mark.parametrize("text", ["git subtree push x", "git for-each-repo x", "git grep -O x", "git send-email x"])
+def test_no_prefix_is_offered_that_runs_what_further_words_name(text: str) -> None:
+    assert sensible_prefix(tuple(text.split())) is None
 
 
 @pytest.mark.parametrize("program", ["rm", "chmod", "chown", "sed", "make"])

@@ -35,6 +35,8 @@ _DEFINITION: Final = re.compile(r"\balias\b|\bfunction\b|\(\s*\)|\bhash\b|\benab
 _SUBSTITUTION: Final = re.compile(r"\$\(|`")
 _REDIRECTION: Final = re.compile(r"\d?(?:&>>|&>|>>|>\||>&|<&|>|<)[ \t]*[^\s;&|()<>`]+")
 _BEFORE_COMMAND: Final = re.compile(r"[;&|\n\r()`<>]+")
+_GLUE: Final = re.compile(r"=|::|(?<!\S)-\w(?=\w)")
+"""Stands before a command in the same word: `--do=exec=CMD`, `ext::CMD`, `-OCMD`."""
 _QUOTES: Final = re.compile(r"[\"'\\]")
 _PATTERN: Final = re.compile(r"[*?\[]")
 _IS_NO_PATTERN: Final = frozenset(["[", "[["])
@@ -65,7 +67,7 @@ def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> li
         guesses += [
             PossibleCommand(words.split(), runs_words=True, unlikely=True, variables=each.variables)
             for each in guesses
-            for words in dict.fromkeys([" ".join(each.words), " ".join(each.words).replace("=", " ")])  # --do=exec=CMD
+            for words in dict.fromkeys([" ".join(each.words), _GLUE.sub(" ", " ".join(each.words))])
         ]
     if commands is None and _DEFINITION.search(text):
         guesses.append(PossibleCommand([COMPUTED]))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.approvals.shell_words import names, program_name, table
+from helmsman.approvals.shell_words import git_runs_others, is_harmless_git_setting, names, program_name, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,7 +64,8 @@ def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable
         return "no"
     wanted, given = _read_rule(rule), _read(command)
     begin = VARIABLES.get(command[0], command[0].upper() + "_")
-    given.unclear |= any(name.startswith(begin) for name in variables)
+    if any(name.startswith(begin) for name in variables):
+        given.unclear = given.any_subcommand = True
     return _compare_readings(wanted, given)
 
 
@@ -147,7 +148,7 @@ def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
             words = [*SUBCOMMANDS[f"{program} {name}"], *words[1:]]
             continue
         reading.subcommand = name
-        if program == "git" and name not in GIT_COMMANDS:  # somebody's alias, perhaps
+        if program == "git" and git_runs_others(name, words[1:]):  # also of its own commands, or by an alias
             reading.any_subcommand = True
         return words[1:]
     reading.any_subcommand = True
@@ -235,6 +236,8 @@ def _take(reading: _Reading, grammar: Grammar, option: Option, attached: str | N
     reading.add(option, value)
     if takes_next and value is not None:  # which options take a value is not the same in all versions of a program
         reading.possible |= _effects_of(reading, grammar, value)
+    if reading.program == "git" and option.opaque and reading.grammar is None:
+        reading.any_subcommand = True  # another directory of commands, or settings that nobody can see
     if reading.program == "git" and option.name == "c":
         _read_setting(reading, value or "")
     return int(takes_next)
@@ -253,8 +256,8 @@ def _read_setting(reading: _Reading, setting: str) -> None:
     section, _, name = key.partition(".")
     if section.lower() == "alias" and value[:1] not in ("!", "") and COMPUTED not in value:
         reading.aliases[name.lower()] = value.replace('"', "").replace("'", "").split()
-    elif section.lower() not in HARMLESS_GIT_SETTINGS:
-        reading.unclear = True
+    elif not is_harmless_git_setting(setting):
+        reading.unclear = reading.any_subcommand = True
 
 
 def _named(grammar: Grammar, name: str) -> list[Option]:
@@ -292,7 +295,10 @@ def _read_refspecs(reading: _Reading, grammar: Grammar) -> None:
 
 def _compare_readings(rule: _Reading, command: _Reading) -> Certainty:
     if rule.subcommand not in ("", command.subcommand):
-        return "perhaps" if command.any_subcommand else "no"
+        within = (
+            rule.program == "git" and not rule.effects and rule.subcommand in WITHIN_GIT.get(command.subcommand, ())
+        )
+        return "perhaps" if command.any_subcommand or within else "no"
     missing = [(name, value) for name, values in rule.effects.items() for value in values]
     missing = [(name, value) for name, value in missing if not _has(command, name, value)]
     if missing and not command.unclear and not all(name in command.possible for name, _ in missing):
@@ -519,5 +525,5 @@ SUBCOMMANDS_OF_NPM: Final = frozenset(
 )
 RESOURCES: Final = _pairs("resources")
 VARIABLES: Final = table("variables")
-HARMLESS_GIT_SETTINGS: Final = names("harmless git settings")
+WITHIN_GIT: Final = _pairs("git commands within")
 GIT_COMMANDS: Final = names("git commands")

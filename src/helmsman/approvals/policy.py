@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.approvals.loose_matching import may_run, possible_commands, runs_literally
-from helmsman.approvals.shell_words import SimpleCommand, innermost_script, parse_command
+from helmsman.approvals.shell_words import SimpleCommand, innermost_script, names_program, parse_command
 from helmsman.base.files import is_inside
 from helmsman.base.shown_text import shell_script
 
@@ -304,6 +304,8 @@ def _covers(rule: Rule, command: SimpleCommand, *, inside: bool) -> bool:
         return False
     if rule.outside and not rule.prefix:
         return command == SimpleCommand(rule.command)
+    if rule.outside and not inside and names_program(command.words) and not names_program(rule.command):
+        return False  # the first words of the rule do not say which program that is
     return (
         command.words[: len(rule.command)] == rule.command and not command.writes and set(command.env) <= set(rule.env)
     )

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _LIMIT: Final = 32 * 1024
 """Longer than any command a rule is meant for."""
@@ -357,14 +357,27 @@ NEVER_UNDERSTOOD: Final = names("shell language") | names("builtins")
 """First words with which a whole command is not understood."""
 _RUNNERS: Final = SHELLS | names("runners")
 _ONLY_WHOLE: Final = _RUNNERS | names("only whole")
-_CODE_IN_OPTIONS_OF_GIT: Final = ("-c", "--c", "-u", "--u", "--rec", "--exe", "-x", "--ext")
+_CODE_IN_OPTIONS_OF_GIT: Final = ("-c", "--c", "-u", "--u", "--rec", "--exe", "-x", "--ext", "-O", "--op")
+_GIT_OPTIONS_WITH_VALUE: Final = frozenset(
+    ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source", "--config-env"]
+)
+_NAMED_PROGRAMS: Final = {key: frozenset(text.split()) for key, text in table("named programs").items()}
+_TALKS_TO_REMOTES: Final = frozenset(
+    [
+        *("archive", "clone", "fetch", "fetch-pack", "http-push", "ls-remote", "pull", "push", "remote"),
+        *("request-pull", "send-pack", "submodule"),
+    ]
+)
+"""Git commands that take `transport::address`, for which git runs the program `git-remote-transport`."""
+_TAKES_STRATEGY: Final = frozenset(["merge", "pull", "rebase", "cherry-pick", "revert"])
+_READS_SETTING: Final = frozenset(["get", "list", "--list", "-l", "--name-only"])
 _SUBCOMMAND: Final = re.compile(r"[a-z][a-z0-9:_-]*")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
 
 
 def runs_words(words: Sequence[str]) -> bool:
     """Whether a program runs what its arguments say: a denied command may stand anywhere behind it."""
-    if _is_listed(words[0], _RUNNERS):
+    if _is_listed(words[0], _RUNNERS) or names_program(words):
         return True
     program = program_name(words[0])
     return any(f"{program}/{word}" in names("running subcommands") for word in words[1:])
@@ -374,9 +387,84 @@ def may_run_text(words: Sequence[str]) -> bool:
     """Whether a program may run what stands somewhere in its words, or what another program tells it."""
     program = program_name(words[0])
     if program == "git":
-        return any(word.startswith(_CODE_IN_OPTIONS_OF_GIT) for word in words[1:])
+        return any(word.startswith(_CODE_IN_OPTIONS_OF_GIT) for word in words[1:]) or names_program(words)
     is_told = program in SHELLS and all(word[:1] == "-" for word in words[1:])
     return program in names("code in words") or is_told
+
+
+def names_program(words: Sequence[str]) -> bool:
+    """Whether the words of a command may name another program that it runs, or another command of git."""
+    program = program_name(words[0])
+    if program != "git":
+        return _has_word(words[1:], _NAMED_PROGRAMS.get(program, frozenset()))
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        option, _, value = words[at].partition("=")
+        takes_next = option in _GIT_OPTIONS_WITH_VALUE and not value
+        if option in ("--config-env", "--exec-path") and (value or takes_next):
+            return True
+        if words[at][:2] == "-c" and not is_harmless_git_setting(words[at][2:] or "".join(words[at + 1 : at + 2])):
+            return True
+        at += 1 + takes_next
+    return at < len(words) and git_runs_others(words[at], words[at + 1 :])
+
+
+def git_runs_others(subcommand: str, words: Sequence[str]) -> bool:
+    """Whether `git SUBCOMMAND` may run another command: by its nature, or by one of the words after it."""
+    if subcommand not in names("git own work"):
+        return True
+    if subcommand in _TALKS_TO_REMOTES and any("::" in word for word in words):
+        return True
+    if subcommand == "config":
+        return _changes_git(words)
+    if subcommand in _TAKES_STRATEGY and not {*_strategies(subcommand, words)} <= names("git strategies"):
+        return True
+    named = _NAMED_PROGRAMS["git *"] | _NAMED_PROGRAMS.get(f"git {subcommand}", frozenset())
+    return _has_word(words, named)
+
+
+def is_harmless_git_setting(setting: str) -> bool:
+    """Whether `section.key=value` changes nothing that a rule is about, and names nothing that git runs."""
+    key, _, value = setting.partition("=")
+    key = key.lower()
+    harmless = names("harmless git settings")
+    return key in harmless or key.partition(".")[0] in harmless or (key == "core.pager" and value in ("", "cat"))
+
+
+def _changes_git(words: Sequence[str]) -> bool:
+    """Whether `git config` may set a value that names a program or changes what a command does."""
+    if any(word in _READS_SETTING or word.startswith("--get") for word in words):
+        return False
+    operands = [word for word in words if word[:1] != "-"]
+    if operands[:1] in (["set"], ["unset"]):
+        operands = operands[1:]
+    writes = len(operands) > 1 or any(word.startswith(("-e", "--e", "--r", "--a")) for word in words)
+    return writes and not (operands and is_harmless_git_setting("=".join(operands[:2])))
+
+
+def _strategies(subcommand: str, words: Sequence[str]) -> Iterator[str]:
+    """Yield the strategies that the words name; `-s` signs a commit with `cherry-pick` and `revert`."""
+    has_letter = subcommand not in ("cherry-pick", "revert")
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        following = words[at + 1] if at + 1 < len(words) else ""
+        if len(name) > 3 and "--strategy".startswith(name):
+            yield value if equals else following
+        elif has_letter and word[:1] == "-" and word[:2] != "--" and "s" in word:
+            yield word.partition("s")[2] or following
+
+
+def _has_word(words: Sequence[str], named: frozenset[str]) -> bool:
+    """Whether one of the words is among the named ones: itself, a longer option shortened, or a letter in a bundle."""
+    letters = {word[1] for word in named if len(word) == 2 and word[0] == "-"}
+    longer = [word for word in named if word.startswith("--")]
+    for word in words:
+        name = word.partition("=")[0]
+        if word in named or (word[:1] == "-" and word[:2] != "--" and not letters.isdisjoint(word[1:])):
+            return True
+        if len(name) > 2 and name.startswith("--") and any(option.startswith(name) for option in longer):
+            return True
+    return False
 
 
 def _is_listed(word: str, names: frozenset[str]) -> bool:
@@ -396,6 +484,8 @@ def sensible_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
     if _is_listed(program, _ONLY_WHOLE):
         return None
     if not words[1:] or not _SUBCOMMAND.fullmatch(words[1]) or "/".join(words[:2]) in names("anything goes"):
+        return None
+    if names_program(words):
         return None
     if "/".join(words[:2]) not in names("runs by name"):
         return words[:2]
