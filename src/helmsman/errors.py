@@ -60,6 +60,15 @@ class NotOpen(HelmsmanError):
     code = "not_open"
 
 
+class ProgramRefused(HelmsmanError):
+    """A program that Helmsman needs is only where a session or another user could have put it; it was not started.
+
+    Details: `program`, `path`.
+    """
+
+    code = "program_refused"
+
+
 # --- the Codex binary and what it can do -----------------------------------------------------------------------------
 
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.repositories import is_root, upwards
 from helmsman.base.temporary import temporary_directory
 
 if TYPE_CHECKING:
@@ -199,21 +199,3 @@ def repository_root(directory: Path | str) -> Path | None:
         if is_root(place):
             return Path(place)
     return None
-
-
-def is_root(place: str) -> bool:
-    """Whether a repository begins in a directory. Never raises."""
-    mark = f"{place}/.git"
-    try:
-        kind = os.stat(mark).st_mode  # noqa: PTH116
-    except (OSError, ValueError):  # most have none
-        return False
-    return stat.S_ISREG(kind) or os.path.exists(f"{mark}/HEAD")  # noqa: PTH110
-
-
-def upwards(directory: str) -> Iterator[str]:
-    """A directory, and all that it is in."""
-    above: str | None = None
-    while above != directory:
-        yield directory
-        above, directory = directory, os.path.dirname(directory)  # noqa: PTH120

@@ -25,7 +25,7 @@ import anyio.to_thread
 
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
-from helmsman.base.git_view import is_root, upwards
+from helmsman.base.repositories import is_root, upwards
 from helmsman.base.surroundings import current
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens

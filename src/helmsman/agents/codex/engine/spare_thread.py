@@ -22,7 +22,8 @@ import anyio
 from helmsman.agents.codex.access.configuration import Configuration, files_state
 from helmsman.agents.codex.features import Feature
 from helmsman.base.files import file_identity
-from helmsman.base.git_view import repository_root, upwards
+from helmsman.base.git_view import repository_root
+from helmsman.base.repositories import upwards
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:

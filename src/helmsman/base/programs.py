@@ -1,0 +1,346 @@
+"""Programs that Helmsman itself starts, resolved to absolute paths that no session can replace.
+
+A session writes in its working directory, and a shell often has directories of a repository on its PATH (`.venv/bin`,
+`node_modules/.bin`). A program that Helmsman starts by its name would then be chosen by the session and run outside its
+sandbox. So every program is resolved here: on the user's PATH, outside
+
+- the writable roots of known sessions (`remember_writable`),
+- every git repository (a session may be opened in it later),
+- places that other users can write,
+- relative or empty entries of PATH, and shims, which choose a program by files of the working directory.
+
+Every symbolic link on the way must be in such a place too. What a program starts in turn is found on the PATH that it is
+given: `environment_for` gives it one without the refused entries. Agents keep the user's own PATH: their commands are the
+user's, and run in a sandbox.
+
+Imported by thin commands: only what costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from contextlib import suppress
+
+from helmsman.base.repositories import is_root, upwards
+from helmsman.base.user_directories import home_directory, usual_state_directory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+ROOTS_FILE = "writable-roots"
+"""In the state directory: the real paths that sessions may write, each ends with a NUL."""
+_CHECKED_SECONDS = 5.0
+"""A PATH is examined again after this time: a repository may have been made around one of its entries."""
+_MOST_LINKS = 40
+_SHIMS = "shims"
+"""What pyenv, rbenv, nodenv, asdf and mise call the directory of programs that choose by the working directory."""
+_SYSTEM_PLACES = frozenset({"/", "/etc", "/usr", "/usr/local", "/opt/homebrew", "/home/linuxbrew/.linuxbrew"})
+"""Repositories of a system's own tools (etckeeper, Homebrew), which are not where people work."""
+_ADMINISTRATORS = frozenset({0, 80} if sys.platform == "darwin" else {0})
+"""Groups whose members can become root anyway. Homebrew's directories are writable for `admin`."""
+
+
+def find_program(name: str, env: Mapping[str, str] | None = None) -> str | None:
+    """Return the absolute path of a program on the PATH of `env` (by default the caller's), or None if it has none.
+
+    The answer is kept for as long as it is safe.
+
+    Raises:
+        ProgramRefused: PATH has the program only where a session or another user could have put it.
+    """
+    used = _environment(env)
+    key = (name, used.get("PATH", os.defpath), home_directory(used))
+    places = Places.of(used)
+    known = _FOUND.get(key)
+    if known is not None and os.access(known, os.X_OK) and places.reason_against(known) is None:
+        return known
+    refused: tuple[str, str] | None = None
+    for entry in key[1].split(os.pathsep):
+        for path in _spellings(entry, name):
+            if not os.path.isfile(path) or not os.access(path, os.X_OK):  # noqa: PTH113
+                continue
+            found = os.path.join(os.path.realpath(entry), os.path.basename(path))  # noqa: PTH118, PTH119
+            reason = places.reason_against_entry(entry) or places.reason_against(found)
+            if reason is None:
+                _FOUND[key] = found
+                return found
+            refused = refused or (path, reason)
+    if refused is not None:
+        _refuse(name, *refused)
+    return None
+
+
+def is_program_here(name: str, env: Mapping[str, str] | None = None) -> bool:
+    """Return whether `find_program` finds a program that may be started."""
+    from helmsman.errors import ProgramRefused  # not for thin commands
+
+    with suppress(ProgramRefused):
+        return find_program(name, env) is not None
+    return False
+
+
+def check_program(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> str:
+    """Return the path of a program that the user named in their own configuration.
+
+    The user's word counts for repositories and for places of other users. Directories that sessions write do not become
+    safe by it.
+
+    Raises:
+        ProgramRefused: A known session may write it.
+    """
+    path = os.path.abspath(path)  # noqa: PTH100
+    if (reason := Places.of(_environment(env)).reason_of_sessions(path)) is not None:
+        _refuse(os.path.basename(path), path, reason)  # noqa: PTH119
+    return path
+
+
+def safe_path(env: Mapping[str, str] | None = None) -> str:
+    """Return the PATH of `env` without the entries in which a session or another user could put a program."""
+    used = _environment(env)
+    places = Places.of(used)
+    key = (used.get("PATH", os.defpath), home_directory(used), places.roots)
+    at, known = _SAFE_PATHS.get(key, (-_CHECKED_SECONDS, ""))
+    if time.monotonic() - at < _CHECKED_SECONDS:
+        return known
+    kept = (os.path.realpath(entry) for entry in key[0].split(os.pathsep) if not places.reason_against_entry(entry))
+    safe = os.pathsep.join(dict.fromkeys(kept)) or os.defpath
+    if len(_SAFE_PATHS) > 100:
+        _SAFE_PATHS.clear()
+    _SAFE_PATHS[key] = (time.monotonic(), safe)
+    return safe
+
+
+def environment_for(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment for a program that Helmsman starts: as the caller's, with the PATH of `safe_path`."""
+    used = _environment(env)
+    return {**used, "PATH": safe_path(used)}
+
+
+def remember_writable(state_dir: str | os.PathLike[str], roots: Iterable[str | os.PathLike[str]]) -> None:
+    """Record directories that a session may write, before it begins. No program is taken from them from now on."""
+    file = os.path.join(state_dir, ROOTS_FILE)  # noqa: PTH118
+    _FILES.add(file)
+    known = _roots_in(file)
+    fresh = [real for real in map(os.path.realpath, roots) if real not in known]
+    if not fresh:
+        return
+    lines = "".join(f"{real}\0" for real in dict.fromkeys(fresh))
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        os.write(descriptor, os.fsencode(lines))
+    finally:
+        os.close(descriptor)
+
+
+class Places:
+    """Where programs may not be: decided by the user's home and by the writable roots of known sessions."""
+
+    __slots__ = ("_home", "roots")
+
+    def __init__(self, home: str, roots: frozenset[str]) -> None:
+        self._home = os.path.realpath(home)
+        self.roots = roots
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Places:
+        """Return the places for a user by their environment."""
+        named = env.get("HELMSMAN_STATE_DIR", "")
+        usual = named if os.path.isabs(named) else usual_state_directory(env)  # noqa: PTH117
+        files = _FILES | {os.path.join(usual, ROOTS_FILE)}  # noqa: PTH118
+        return cls(home_directory(env), frozenset().union(*map(_roots_in, files)))
+
+    def reason_against_entry(self, entry: str) -> str | None:
+        """Return why nothing may be taken from an entry of PATH, as a clause; None if it is safe."""
+        if not os.path.isabs(entry):  # noqa: PTH117
+            return "PATH names its directory relative to the working directory"
+        real = os.path.realpath(entry)
+        if os.path.basename(real) == _SHIMS:  # noqa: PTH119
+            return "it is a shim, which chooses a program by files of the working directory"
+        return self._reason_of_place(real) or _reason_of_others(real, is_place=True)
+
+    def reason_against(self, path: str) -> str | None:
+        """Return why a program may not be started, as a clause; None if it may. Every link on the way to it counts."""
+        for place in _links_and_target(path):
+            if (reason := self._reason_of_place(place) or _reason_of_others(place)) is not None:
+                return reason
+        return None
+
+    def reason_of_sessions(self, path: str) -> str | None:
+        """Return which sessions could replace a program, as a clause; None if none could."""
+        reasons = (self._reason_of_roots(place) for place in _links_and_target(path))
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _reason_of_place(self, path: str) -> str | None:
+        return self._reason_of_roots(path) or self._reason_of_repository(path)
+
+    def _reason_of_roots(self, path: str) -> str | None:
+        for place in upwards(path):
+            if place in self.roots and _can_change(path, place):
+                return f"sessions may write in {place}"
+        return None
+
+    def _reason_of_repository(self, path: str) -> str | None:
+        for place in upwards(path):
+            if is_root(place) and not self._is_for_tools(place) and _can_change(path, place):
+                return f"it is inside the repository {place}, where sessions may write"
+        return None
+
+    def _is_for_tools(self, repository: str) -> bool:
+        """Version managers are repositories themselves (`~/.nvm`, `~/.pyenv`), and some people keep their home in one."""
+        above, name = os.path.split(repository)
+        hidden = above == self._home and name.startswith(".")
+        shared = above in (f"{self._home}/.config", f"{self._home}/.local/share")
+        return repository in _SYSTEM_PLACES or repository == self._home or hidden or shared
+
+
+_FOUND: dict[tuple[str, str, str], str] = {}
+_SAFE_PATHS: dict[tuple[str, str, frozenset[str]], tuple[float, str]] = {}
+_FILES: set[str] = set()
+_ROOTS: dict[str, tuple[tuple[int, int, int], frozenset[str]]] = {}
+
+
+def _environment(env: Mapping[str, str] | None) -> Mapping[str, str]:
+    if env is not None:
+        return env
+    from helmsman.base.surroundings import environment  # not for thin commands
+
+    return environment()
+
+
+def _roots_in(file: str) -> frozenset[str]:
+    try:
+        status = os.stat(file)  # noqa: PTH116
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        known, roots = _ROOTS.get(file, (None, frozenset[str]()))
+        if known != identity:
+            with open(file, "rb") as opened:  # noqa: PTH123
+                lines = os.fsdecode(opened.read()).split("\0")
+            roots = frozenset(line for line in lines if line.startswith("/") and not _is_everything(line))
+            _ROOTS[file] = (identity, roots)
+    except OSError:
+        return frozenset()
+    return roots
+
+
+def _is_everything(root: str) -> bool:
+    """For root, a session in `/` could replace all there is: nothing would be left to start."""
+    return root == "/" and hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def _spellings(entry: str, name: str) -> list[str]:
+    path = os.path.join(entry, name)  # noqa: PTH118
+    return [path] if os.name == "posix" else [path, *(f"{path}{suffix}" for suffix in (".exe", ".cmd", ".bat"))]
+
+
+def _links_and_target(path: str) -> Iterator[str]:
+    """Yield the real location of every link that is followed on the way to a file, and then that of the file itself."""
+    if os.name != "posix":
+        yield os.path.realpath(path)
+        return
+    rest, place, followed = path.split("/")[1:], "/", 0
+    while rest:
+        name = rest.pop(0)
+        if name in ("", "."):
+            continue
+        if name == "..":
+            place = os.path.dirname(place)  # noqa: PTH120
+            continue
+        here = os.path.join(place, name)  # noqa: PTH118
+        try:
+            target = os.readlink(here)  # noqa: PTH115
+        except OSError:
+            place = here
+            continue
+        yield here
+        followed += 1
+        if followed > _MOST_LINKS:
+            break
+        rest[:0] = target.split("/")
+        place = "/" if target.startswith("/") else place
+    yield place
+
+
+def _can_change(path: str, place: str) -> bool:
+    """Return whether a process of this user could replace a path at or below a place."""
+    for one in upwards(path):
+        try:
+            status = os.lstat(one)
+        except OSError:
+            return True
+        if status.st_uid == _user() or (not stat.S_ISLNK(status.st_mode) and os.access(one, os.W_OK)):
+            return True
+        if one == place:
+            return False
+    return True
+
+
+def _reason_of_others(path: str, *, is_place: bool = False) -> str | None:
+    """Return how users other than this one and root could replace a path. A sticky parent does no harm."""
+    if os.name != "posix":
+        return None
+    for one in upwards(path):
+        try:
+            status = os.lstat(one)
+        except OSError:
+            return f"{one} cannot be examined"
+        if status.st_uid not in _owners():
+            return f"{one} belongs to another user"
+        if stat.S_ISLNK(status.st_mode):
+            continue
+        is_sticky = bool(status.st_mode & stat.S_ISVTX) and not (is_place and one == path)
+        if status.st_mode & stat.S_IWOTH and not is_sticky:
+            return f"other users can write {one}"
+        if status.st_mode & stat.S_IWGRP and not is_sticky and not _is_own_group(status.st_gid):
+            return f"the users of a group can write {one}"
+    return None
+
+
+def _user() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else -1
+
+
+def _owners() -> frozenset[int]:
+    """Return who may own a program: root and this user. Without a root, as in a sandbox, root's files are `nobody`'s."""
+    global _OWNERS
+    if _OWNERS is None:
+        owners = {0, _user()}
+        with suppress(OSError, ValueError):
+            with open("/proc/self/uid_map", "rb") as opened:  # noqa: PTH123
+                mapped = [line.split() for line in opened]
+            if not any(int(first) == 0 for first, *_ in mapped):
+                with open("/proc/sys/kernel/overflowuid", "rb") as opened:  # noqa: PTH123
+                    owners.add(int(opened.read()))
+        _OWNERS = frozenset(owners)
+    return _OWNERS
+
+
+_OWNERS: frozenset[int] | None = None
+
+
+def _is_own_group(group: int) -> bool:
+    """Return whether nobody but this user and administrators is in a group, as in the private group of a user."""
+    if group in _ADMINISTRATORS:
+        return True
+    import grp
+    import pwd  # a group that can write is rare
+
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name, "root"}
+
+
+def _refuse(name: str, path: str, reason: str) -> None:
+    from helmsman.errors import ProgramRefused  # not for thin commands
+
+    raise ProgramRefused(
+        f"Helmsman does not start {path}: {reason}, so what runs there need not be your {name}. Install {name} in a "
+        "directory that only you or the system writes, and put that directory on PATH.",
+        program=name,
+        path=path,
+    )
