@@ -17,6 +17,9 @@ from fetch_codex import REPOSITORY, CannotFetch, npm
 
 PACKAGES = {
     "@modelcontextprotocol/sdk": "1.32.2",
+    # Older SDKs that clients still ship: both validate the content of errors, and 1.22.0 drops the $defs of a schema.
+    "sdk-1.22.0": "npm:@modelcontextprotocol/sdk@1.22.0",
+    "sdk-1.18.2": "npm:@modelcontextprotocol/sdk@1.18.2",
     "@modelcontextprotocol/client": "2.4.0",
     "@modelcontextprotocol/inspector": "2.12.0",
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",

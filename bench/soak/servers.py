@@ -19,6 +19,7 @@ import mcp_types as types
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from helmsman.mcp.toolset import ERROR_META
 from mcp import Client
 
 if TYPE_CHECKING:
@@ -207,10 +208,9 @@ class Connection:
         with anyio.move_on_after(hang_up_after if hang_up_after is not None else _CALL_SECONDS):
             result = await self._client.call_tool(tool, arguments)
             assert isinstance(result, types.CallToolResult)
-            content = dict(result.structured_content or {})
             if result.is_error:
-                raise ToolError(content)
-            return content
+                raise ToolError((result.meta or {}).get(ERROR_META, {}))
+            return dict(result.structured_content or {})
         if hang_up_after is None:
             raise TimeoutError(f"{tool} did not answer within {_CALL_SECONDS} s.")
         raise HungUp

@@ -6,7 +6,7 @@ export async function tell(client, directory, { formsOpen = false } = {}) {
 
   async function call(name, args = {}) {
     const result = await client.callTool({ name, arguments: args });
-    if (result.isError) throw new Error(JSON.stringify(result.structuredContent));
+    if (result.isError) throw new Error(JSON.stringify(result.content));
     return result.structuredContent;
   }
 

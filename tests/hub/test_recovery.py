@@ -39,6 +39,7 @@ from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests.clients.server_process import SECONDS
 from tests.hub_service import hub_service
+from tests.mcp.caller import error_of
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
@@ -149,7 +150,7 @@ async def test_what_runs_in_another_process_can_only_be_looked_at_and_is_closed_
         assert f"Process {pid} runs this turn" in shown.structured_content["note"]
         for tool, more in (("codex_interrupt", {}), ("codex_say", {"message": "faster", "whenBusy": "steer"})):
             refused = await client.call_tool(tool, {"sessionId": session_id, **more})
-            assert refused.structured_content["code"] == "task_not_ours", refused
+            assert error_of(refused)["code"] == "task_not_ours", refused
         os.kill(pid, signal.SIGKILL)
         task = await ended(place, session_id)
         killable.kill()

@@ -25,6 +25,7 @@ from helmsman.hub.launch import LOCK, LOG, SOCKET
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing.hubs import end_hub, hub_pid
 from mcp import Client
+from tests.mcp.caller import error_of
 
 if TYPE_CHECKING:
     from tests.clients.server_process import ServerProcess
@@ -275,7 +276,7 @@ async def test_the_store_refuses_a_hub_that_was_replaced_and_that_one_ends(bare_
             assert connection.execute("SELECT epoch FROM hub").fetchone() == (epoch,)
             connection.execute("UPDATE hub SET epoch = ?", (epoch + 10**9,))
         answer = await client.call_tool("codex_interrupt", {"sessionId": "nobody"})
-        assert answer.structured_content["code"] == "session_not_found"
+        assert error_of(answer)["code"] == "session_not_found"
         assert bare_place.hub != first
         assert (ask_hub(bare_place.state_dir, "status") or {})["epoch"] > epoch + 10**9
     log = (bare_place.state_dir / LOG).read_text(encoding="utf-8")

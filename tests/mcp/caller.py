@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import mcp_types as types
 
+from helmsman.mcp.toolset import ERROR_META
+
 if TYPE_CHECKING:
     from mcp import Client
 
@@ -21,23 +23,33 @@ class Caller:
         with anyio.fail_after(60):
             result = await self.client.call_tool(tool, arguments)
         assert isinstance(result, types.CallToolResult)
-        assert not result.is_error, result.structured_content
+        assert not result.is_error, result.content
         assert result.structured_content is not None
         assert isinstance(result.content[0], types.TextContent)
         structured: dict[str, Any] = result.structured_content
         return structured
 
     async def error(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """Call a tool that fails; the error as data. What the router understood and could not do is an answer of its own."""
         with anyio.fail_after(60):
             result = await self.client.call_tool(tool, arguments)
-        assert isinstance(result, types.CallToolResult)
-        assert result.is_error
-        assert result.structured_content is not None
-        structured: dict[str, Any] = result.structured_content
-        return structured
+        return error_of(result)
 
     async def until_settled(self, session_id: str) -> dict[str, Any]:
         while True:
             status = await self("codex_wait", sessionId=session_id)
             if status["status"] != "active":
                 return status
+
+
+def error_of(result: object) -> dict[str, Any]:
+    """The error that a failed result carries."""
+    assert isinstance(result, types.CallToolResult)
+    assert result.is_error
+    if result.structured_content is not None:
+        answer: dict[str, Any] = result.structured_content
+        return answer
+    told: dict[str, Any] = (result.meta or {})[ERROR_META]
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text.startswith(f"{told['code']}: ")
+    return told

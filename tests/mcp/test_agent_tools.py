@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +21,7 @@ from tests.listings import count
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from pathlib import Path
 
     from helmsman.mcp.toolset import Tool
@@ -131,3 +133,32 @@ async def test_the_server_tells_the_loop_in_the_names_of_the_tools_that_it_has(h
     assert "agent_" not in said["sessions"]
     assert "1. codex_start" in said["sessions,agents"]
     assert "agent_review" in said["sessions,agents"]
+
+
+TOOLSETS = ("sessions", "agents", "extras", "capabilities", "router", "compat")
+TOOL_NAME = re.compile(r"\b(?:codex|agent)_[a-z_]+")
+
+
+def described(schema: Any) -> Iterator[str]:
+    """All descriptions in a schema."""
+    if isinstance(schema, dict):
+        yield from [part for key, part in schema.items() if key == "description" and isinstance(part, str)]
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else ():
+        yield from described(part)
+
+
+@pytest.mark.parametrize("many", [1, 2, 3])
+async def test_every_text_names_only_tools_that_are_listed_with_it(helm: Helmsman, many: int) -> None:
+    for toolsets in combinations(TOOLSETS, many):
+        if {"router", "compat"} <= set(toolsets):
+            continue
+        helm.settings = replace(helm.settings, tools=toolsets)
+        async with Client(build_server(helm)) as client:
+            tools = (await client.list_tools()).tools
+            texts = [client.instructions or ""]
+        for tool in tools:
+            texts += [tool.description or "", *described(tool.input_schema), *described(tool.output_schema)]
+        named = {name for text in texts for name in TOOL_NAME.findall(text)}
+        assert named <= {tool.name for tool in tools} | {"agent_"}, toolsets  # agent_* is how they are called together
+        assert all(tool.description for tool in tools), toolsets

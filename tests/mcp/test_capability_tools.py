@@ -86,7 +86,7 @@ async def test_the_five_are_listed_in_few_words_with_what_answers_their_question
     for tool in capability_tools(("sessions",)):
         listed = tool.listed().model_dump(by_alias=True, exclude_none=True, mode="json")
         assert count(listed["inputSchema"]) <= 400
-        assert count(listed) <= 1500
+        assert count(listed) <= 1750  # most of it what the report has, which models do not read
         assert "description" in listed["inputSchema"]["properties"]["request"]
 
 

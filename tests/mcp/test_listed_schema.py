@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import Field
 
 from helmsman.mcp.listed_schema import listed_schema
 from helmsman.mcp.primitives import PRIMITIVES
@@ -80,16 +81,13 @@ def test_a_listed_tool_says_nothing_twice(tool: Any) -> None:
         assert not any(isinstance(part.get("title"), str) for part in parts)
         assert {"type": "null"} not in parts
         assert None not in [part.get("default", 0) for part in parts]
-        references = [part["$ref"] for part in parts if "$ref" in part]
-        assert {f"#/$defs/{name}" for name in schema.get("$defs", {})} == {
-            reference for reference in references if references.count(reference) > 1
-        }
+        assert not [part for part in parts if "$ref" in part or "$defs" in part], "some clients cannot follow them"
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A schema and all schemas in it."""
     yield schema
-    inner = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
+    inner = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
     inner += [schema[key] for key in ("items", "additionalProperties") if isinstance(schema.get(key), dict)]
     for part in inner:
         yield from _parts(part)
@@ -141,9 +139,31 @@ def test_a_wait_has_the_documented_defaults() -> None:
         assert tuple(taken[tool][name].get("default") for name in times) == defaults
 
 
-def test_what_can_be_left_out_of_an_answer_loses_its_null_and_only_what_occurs_once_its_definition() -> None:
+class Node(Output):
+    """A tree of any depth, at the top of the module: only there can it refer to itself."""
+
+    name: str
+    below: list[Node] = Field(default_factory=list)
+
+
+def test_a_type_that_contains_itself_is_listed_down_to_its_first_repetition() -> None:
+    class Forest(Output):
+        tree: Node
+
+    leaf = {"type": "array", "items": {"type": "object"}}
+    node = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "below": leaf},
+        "required": ["name"],
+    }
+    forest = {"type": "object", "properties": {"tree": node}, "required": ["tree"]}
+    assert listed_schema(Forest, "serialization") == forest
+    assert listed_schema(Node, "serialization") == node
+
+
+def test_what_can_be_left_out_of_an_answer_loses_its_null_and_every_definition_stands_where_it_is_used() -> None:
     class Leaf(Output):
-        name: str
+        name: str = Field(description="What it is called.")
         size: int | None = None
 
     class Tree(Output):
@@ -158,23 +178,23 @@ def test_what_can_be_left_out_of_an_answer_loses_its_null_and_only_what_occurs_o
         trees: dict[str, int] | None = None
         colour: str = "green"
 
+    def leaf(**said: str) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {"name": {"type": "string", **said}, "size": {"type": "integer"}},
+            "required": ["name"],
+        }
+
     assert listed_schema(Tree, "serialization") == {
         "type": "object",
         "description": "Two leaves, and one.",
         "properties": {
-            "first": {"$ref": "#/$defs/Leaf"},
-            "others": {"type": "array", "items": {"$ref": "#/$defs/Leaf"}},
+            "first": leaf(description="What it is called."),
+            "others": {"type": "array", "items": leaf()},
             "maybe": {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
             "always": {"type": "integer"},
         },
         "required": ["first", "others"],
-        "$defs": {
-            "Leaf": {
-                "type": "object",
-                "properties": {"name": {"type": "string"}, "size": {"type": "integer"}},
-                "required": ["name"],
-            }
-        },
     }
     assert listed_schema(Basket, "validation") == {
         "type": "object",

@@ -105,7 +105,8 @@ async def test_nothing_but_protocol_is_written_to_stdout(serving: Serving, model
         await pipe.initialize()
         session_id = (await pipe.call("codex_start", prompt="work"))["sessionId"]
         assert (await pipe.call("codex_wait", sessionId=session_id))["status"] == "done"
-        assert (await pipe.call("codex_status", sessionId="nope"))["code"] == "session_not_found"
+        refused = await pipe.ask("tools/call", {"name": "codex_status", "arguments": {"sessionId": "nope"}})
+        assert refused["content"][0]["text"].startswith("session_not_found: ")
         await pipe.close()
         assert await pipe.rest() == []
         assert await server.ended() == 0

@@ -110,7 +110,7 @@ async def codex_apply(call: CallContext, args: ApplyInput) -> ApplyOutput:
 
 def _discard_in_words(output: DiscardOutput) -> str:
     kept = f" The branch {output.branch_kept} is checked out elsewhere and stays." if output.branch_kept else ""
-    return f"Dropped {output.worktree}, and with it changes to: {_named(output.files)}.{kept}"
+    return f"Dropped {output.worktree}, and with it what was changed there: {_named(output.files)}.{kept}"
 
 
 @tool("Drop a session's worktree", STOPS, _discard_in_words)

@@ -10,8 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pydantic import BaseModel
 
 _DEFS: Final = "#/$defs/"
@@ -19,16 +17,15 @@ _DEFS: Final = "#/$defs/"
 
 @cache
 def listed_schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
-    """What a tool takes (`validation`) or gives (`serialization`). Made once in a process: it takes long."""
+    """Return the schema of what a tool takes (`validation`) or gives (`serialization`).
+
+    It has no `$ref`: every definition stands where it is used, because some clients drop `$defs` and then refuse the whole
+    listing (TypeScript SDK 1.22). In an answer it is described only where it first stands. A type that contains itself is
+    listed down to its first repetition, which may be anything of its kind. Made once in a process: it takes long.
+    """
     schema = model.model_json_schema(by_alias=True, mode=mode)
     definitions = {name: _for_callers(part) for name, part in schema.pop("$defs", {}).items()}
-    uses = [ref for part in (schema, definitions) for ref in _refs(part)]
-    once = {name: part for name, part in definitions.items() if uses.count(name) == 1}
-    kept = {name: part for name, part in definitions.items() if uses.count(name) > 1}
-    short: dict[str, Any] = _shortened(schema, once, takes=mode == "validation")
-    if kept:
-        short["$defs"] = {name: _shortened(part, once, takes=mode == "validation") for name, part in kept.items()}
-    return short
+    return _shortened(schema, definitions, described=set(), takes=mode == "validation")
 
 
 def _for_callers(definition: dict[str, Any]) -> dict[str, Any]:
@@ -36,22 +33,25 @@ def _for_callers(definition: dict[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in definition.items() if key != "description"}
 
 
-def _refs(schema: Any) -> Iterator[str]:
-    """The names of the definitions that it refers to, as often as it does."""
-    if isinstance(schema, dict):
-        if "$ref" in schema:
-            yield schema["$ref"].removeprefix(_DEFS)
-        schema = list(schema.values())
-    for part in schema if isinstance(schema, list) else ():
-        yield from _refs(part)
+def _undescribed(definition: dict[str, Any]) -> dict[str, Any]:
+    fields = {name: _for_callers(field) for name, field in definition.get("properties", {}).items()}
+    return definition | {"properties": fields} if fields else definition
 
 
-def _shortened(schema: dict[str, Any], once: dict[str, Any], *, takes: bool) -> dict[str, Any]:
-    """A schema (not: a table of schemas) in its short form."""
+def _shortened(
+    schema: dict[str, Any], definitions: dict[str, Any], *, described: set[str], takes: bool
+) -> dict[str, Any]:
+    """Return a schema (not: a table of schemas) in its short form, with the definitions that it refers to.
+
+    `described` collects the names of the definitions that stand in it.
+    """
     schema = dict(schema)
-    if (name := schema.get("$ref", "").removeprefix(_DEFS)) in once:
-        del schema["$ref"]
-        schema = {**once[name], **schema}
+    if "$ref" in schema:
+        name = schema.pop("$ref").removeprefix(_DEFS)
+        found = definitions[name]
+        schema = (_undescribed(found) if name in described and not takes else found) | schema
+        definitions = definitions | {name: {"type": found.get("type", "object")}}  # where it contains itself
+        described.add(name)
     schema.pop("title", None)
     if schema.get("additionalProperties") is True:
         del schema["additionalProperties"]
@@ -61,9 +61,9 @@ def _shortened(schema: dict[str, Any], once: dict[str, Any], *, takes: bool) -> 
         schema.pop("type", None)  # the values say it; of what a tool takes some clients want to hear it all the same
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            schema[key] = _shortened(schema[key], once, takes=takes)
+            schema[key] = _shortened(schema[key], definitions, described=described, takes=takes)
     if "anyOf" in schema:
-        schema["anyOf"] = [_shortened(part, once, takes=takes) for part in schema["anyOf"]]
+        schema["anyOf"] = [_shortened(part, definitions, described=described, takes=takes) for part in schema["anyOf"]]
     if "properties" in schema:
         required = [
             name for name in schema.get("required", ()) if takes or not _can_be_null(schema["properties"][name])
@@ -73,7 +73,9 @@ def _shortened(schema: dict[str, Any], once: dict[str, Any], *, takes: bool) -> 
         else:
             schema.pop("required", None)
         schema["properties"] = {
-            name: _shortened(part if name in required else _without_null(part), once, takes=takes)
+            name: _shortened(
+                part if name in required else _without_null(part), definitions, described=described, takes=takes
+            )
             for name, part in schema["properties"].items()
         }
     return schema

@@ -49,7 +49,7 @@ class ReviewInput(Input):
         25,
         ge=0,
         le=3600,
-        description="Keep it below your client's own limit for a call.",
+        description="How long this call waits. 25 suits every client.",
     )
 
 

@@ -20,6 +20,7 @@ from helmsman.mcp.resources import client_of
 from helmsman.mcp.router_words import (
     WHAT_TO_SAY,
     about,
+    answer_in_words,
     choice,
     choose,
     confirm,
@@ -553,6 +554,6 @@ def router_tools(agents: Mapping[str, str], *, expose_primitives: bool) -> list[
     """The tools of these agents, by name and with their titles; and their primitives, where they are to be seen."""
     tools: list[Offered] = []
     for name, title in agents.items():
-        codex = Tool(Router().codex, "Codex, in plain words", ACTS, lambda answer: answer.user_message)
+        codex = Tool(Router().codex, "Codex, in plain words", ACTS, answer_in_words)
         tools += [codex.for_agent(name, title), *(primitives_of(name, title) if expose_primitives else ())]
     return tools

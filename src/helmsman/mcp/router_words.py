@@ -161,6 +161,11 @@ def output(planned: Route, message: str, **more: Any) -> contract.CodexOutput:
     return contract.CodexOutput(action=planned.action, user_message=message, **fields)
 
 
+def answer_in_words(answer: contract.CodexOutput) -> str:
+    """Return the text of an answer. An error begins with its code, as the errors of all tools do."""
+    return answer.user_message if answer.error is None else f"{answer.error.code}: {answer.user_message}"
+
+
 def theirs(call: CallContext, tasks: Sequence[Task]) -> str:
     """That a request means tasks of other agents, and whom to ask."""
     agents = call.helm.agents

@@ -26,47 +26,39 @@ _HELMSMAN: Final[dict[str, Any]] = {
     "name": "helmsman",
     "title": "Helmsman",
     "description": "Steer OpenAI Codex: start work, follow it, answer its questions, stop it.",
-    "instructions": """\
+}
+_LOOP: Final = """\
 Helmsman runs OpenAI Codex for you. The loop:
 1. codex_start with a prompt (and workingDirectory, sandbox); it returns a sessionId at once.
 2. codex_wait with that sessionId, again and again while status is active.
 3. When pendingQuestion is there (status awaiting_approval), show or judge it and answer with codex_respond, then wait again.
 4. status done: result is the final message. error: error says why. codex_say continues the same session.
 codex_interrupt stops a turn; codex_list finds sessions, also those of earlier runs. Several sessions may run at once.
-""",
-}
+"""
 _AGENTS: Final = """
 In agent_* tools `agent` says who works: codex, claude, gemini, opencode, qwen, copilot or one of the user's own.
 agent_say with another agent hands a session over to it. agent_review has one agent review what another did, with findings to
 pass on by agent_say; agent_diff and agent_apply bring the changes of a session with worktree into the main tree.
 """
-_FOR_OUTCOMES: Final = "Ask for an outcome; coding agents work, and Helmsman checks what they did."
 _OUTCOMES: Final = """\
 Ask for an outcome with debug, review, plan, refactor or test: an agent works in a git worktree, and Helmsman itself checks
 what it did. The call returns a taskId at once; the same tool with taskId and waitSec follows it. When pendingQuestion is
 there, show or judge it and answer with codex_respond (its sessionId, its id), then follow again. At the end only verified:
 true is done; report has the evidence. With apply ask the change comes as a question before it reaches the main tree.
 """
-_IDENTITIES: Final[dict[tuple[str, ...], dict[str, Any]]] = {
-    ("compat",): {  # the name is the original's, because clients may know it; who really serves is in the title
-        "name": "codex-mcp-server",
-        "title": "Codex (Helmsman)",
-        "description": "The tools of the removed codex mcp-server, served by Helmsman.",
-    },
-    ("router",): _HELMSMAN
-    | {
-        "description": "Steer OpenAI Codex, and other coding agents, in plain words.",
-        "instructions": """\
+_PLAIN_WORDS: Final = """\
 Helmsman runs OpenAI Codex for you, by one tool, codex, that takes a request in plain words. Every other agent that is
 installed has the same tool under its own name (claude, gemini, …); ask each about its own tasks.
 1. Say what is to be done; it returns a task at once, which works on in the background.
 2. "wait for <task id>" until its status is completed, failed or canceled; "check <task id>" only looks.
 3. nextAction answer: the agent asks something (pendingQuestion). nextAction choose: several tasks may be meant; name one.
 "show the results of <task id>" brings the final message and the change, "cancel <task id>" stops it.
-""",
-    },
+"""
+_COMPAT: Final[dict[str, Any]] = {  # the name is the original's: clients may know it
+    "name": "codex-mcp-server",
+    "title": "Codex (Helmsman)",
+    "description": "The tools of the removed codex mcp-server, served by Helmsman.",
 }
-"""How a server introduces itself that offers these tools alone; any other does as `_HELMSMAN`."""
 
 
 def offered_tools(helm: Helmsman) -> list[Offered]:
@@ -110,23 +102,26 @@ def _for_fleets(tools: Sequence[Tool[Any]]) -> list[Offered]:
 
 
 def _identity(settings: Settings) -> dict[str, Any]:
-    """How a server introduces itself: the loop is told in the names of the tools that it has."""
-    others = tuple(name for name in settings.tools if name != "capabilities")
-    known = _loop(others) if others else _HELMSMAN | {"description": _FOR_OUTCOMES, "instructions": ""}
-    if "capabilities" not in settings.tools:
-        return known
-    told = _OUTCOMES if "sessions" in others else in_words_for_any(_OUTCOMES)
-    return known | {"instructions": "\n".join(filter(None, (known.get("instructions"), told)))}
-
-
-def _loop(toolsets: tuple[str, ...]) -> dict[str, Any]:
-    if "agents" not in toolsets:
-        return _IDENTITIES.get(toolsets, _HELMSMAN)
-    loop: str = _HELMSMAN["instructions"]
-    if "sessions" not in toolsets:
-        loop = in_words_for_any(loop.replace("OpenAI Codex", "coding agents"))
-    description = "Steer coding agents: start work, follow it, answer their questions, stop it."
-    return _HELMSMAN | {"description": description, "instructions": loop + _AGENTS}
+    """Return how a server introduces itself: with the loops of the toolsets that it offers."""
+    toolsets = settings.tools
+    if toolsets == ("compat",):
+        return _COMPAT
+    told, description = "", _HELMSMAN["description"]
+    if "sessions" in toolsets:
+        told = _LOOP
+    elif "agents" in toolsets:
+        told = in_words_for_any(_LOOP.replace("OpenAI Codex", "coding agents"))
+    elif "router" in toolsets:
+        told, description = _PLAIN_WORDS, "Steer OpenAI Codex, and other coding agents, in plain words."
+    elif "capabilities" in toolsets:
+        description = "Ask for an outcome; coding agents work, and Helmsman checks what they did."
+    if "agents" in toolsets:
+        told += _AGENTS
+        description = "Steer coding agents: start work, follow it, answer their questions, stop it."
+    if "capabilities" in toolsets:
+        outcomes = _OUTCOMES if "sessions" in toolsets else in_words_for_any(_OUTCOMES)
+        told = "\n".join(filter(None, (told, outcomes)))
+    return _HELMSMAN | {"description": description, "instructions": told or None}
 
 
 def build_server(helm: Helmsman) -> Server[None]:

@@ -74,8 +74,8 @@ async def codex_wait(call: CallContext, args: contract.WaitInput) -> contract.St
 
 @tool("Answer what Codex asks", ACTS, state_in_words)
 async def codex_respond(call: CallContext, args: contract.RespondInput) -> contract.StateOutput:
-    """Answer the pendingQuestion of a session: approve or deny a command or a change, or give the input it asks for.
-    Then codex_wait. A question nobody answers is denied after some minutes."""
+    """Answer a pendingQuestion, by its sessionId and id: approve or deny a command or a change, or give the input it asks
+    for. Then codex_wait. A question nobody answers is denied after some minutes."""
     session = await call.helm.respond(args.session_id, args.id, args.answers, by=by_tool(call.context))
     return contract.StateOutput(session_id=session.id, status=session.status)
 

@@ -1,8 +1,8 @@
 """What a tool is, how it is listed, and how a call becomes a result.
 
 A tool is a function with a docstring for its clients and models for what it takes and gives. Errors on purpose
-(`HelmsmanError`, wrong arguments) become results with `isError` and the code in their structured content; protocol errors
-are for protocol mistakes.
+(`HelmsmanError`, wrong arguments) become results with `isError`, whose text begins with the code of the error; protocol
+errors are for protocol mistakes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import isclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
 
@@ -26,7 +26,7 @@ from helmsman.mcp.listed_schema import listed_schema
 from helmsman.shapes.contract import Input, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
     from helmsman.mcp.doors import Context, Doors
     from helmsman.service import Helmsman
@@ -46,6 +46,9 @@ def _changes(*, destructive: bool, idempotent: bool, open_world: bool) -> types.
         read_only_hint=False, destructive_hint=destructive, idempotent_hint=idempotent, open_world_hint=open_world
     )
 
+
+ERROR_META: Final = "helmsman/error"
+"""The key in the `_meta` of a failed result that holds the error as data: `code`, `message`, `retryable` and details."""
 
 BEGIN_A_TASK: Final = frozenset(
     {
@@ -72,7 +75,8 @@ _WORDS_FOR_ANY: Final = (
     (r"(?<!older )\bCodex\b(?!'s configuration)", "the agent"),
 )
 """What says Codex in the description of a tool, and what says any agent. What only Codex has keeps its name."""
-_BETWEEN_SENTENCES: Final = re.compile(r"(?<=\.) (?=[\"A-Z])")
+_BETWEEN_SENTENCES: Final = re.compile(r"(?<=\.)\s(?=[\"A-Z])")
+_TOOL_NAME: Final = re.compile(r"\b(codex|agent)_[a-z_]+")
 
 READS: Final = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 ACTS: Final = _changes(destructive=True, idempotent=False, open_world=True)
@@ -247,6 +251,41 @@ def in_words_for_any(text: str) -> str:
     return text
 
 
+def naming_only(names: Container[str], text: str) -> str:
+    """Return a text for a client that has only these tools.
+
+    A name of another tool becomes that of its twin (`agent_say` for `codex_say`). A clause that names a tool without one
+    is left out.
+    """
+
+    def twin(match: re.Match[str]) -> str:
+        other = ("agent" if match[1] == CODEX else CODEX) + match[0].removeprefix(match[1])
+        return other if match[0] not in names and other in names else match[0]
+
+    def is_known(part: str) -> bool:
+        return all(match[0] in names for match in _TOOL_NAME.finditer(part))
+
+    text = _TOOL_NAME.sub(twin, text)
+    if is_known(text):
+        return text
+    sentences = []
+    for sentence in _BETWEEN_SENTENCES.split(text):
+        clauses = [clause for clause in sentence.split("; ") if is_known(clause)]
+        if clauses:
+            sentences.append("; ".join(clauses).rstrip(".:") + "." if not is_known(sentence) else sentence)
+    return " ".join(sentences)
+
+
+def _with_descriptions(schema: Any, said: Callable[[str], str]) -> Any:
+    """Return a schema with its descriptions in other words; one of which nothing is left is taken off."""
+    if isinstance(schema, list):
+        return [_with_descriptions(part, said) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {key: said(part) if key == "description" and isinstance(part, str) else part for key, part in schema.items()}
+    return {key: _with_descriptions(part, said) for key, part in told.items() if key != "description" or part}
+
+
 def _described(schema: Any, said: Callable[[str], str]) -> Any:
     """A schema with its descriptions in other words. What those leave nothing of is left out."""
     if isinstance(schema, list):
@@ -309,9 +348,9 @@ class Toolbox:
         for tool in offered:
             first.setdefault(_definition(tool), tool.name)
         hosts = sorted(self._helm.hosts.known())
-        return types.ListToolsResult(
-            tools=[_with_host(tool, _listed_beside(tool, first[_definition(tool)]), hosts) for tool in offered]
-        )
+        said = partial(naming_only, {tool.name for tool in offered})
+        listed = [_with_host(tool, _listed_beside(tool, first[_definition(tool)]), hosts) for tool in offered]
+        return types.ListToolsResult(tools=[_in_words_of(one, said) for one in listed])
 
     def _named(self, name: str) -> Offered | None:
         """A tool by its name, or as people spell it: an agent by its title (`claude-code`), a primitive without its `_`."""
@@ -439,8 +478,18 @@ def _with_host(tool: Offered, listed: types.Tool, hosts: Sequence[str]) -> types
 
 def _is_unknown(outcome: CallOutcome) -> bool:
     """Whether there is no such session or task."""
-    told = outcome.structured_content if isinstance(outcome, types.CallToolResult) and outcome.is_error else None
+    told = (outcome.meta or {}).get(ERROR_META) if isinstance(outcome, types.CallToolResult) else None
     return isinstance(told, dict) and told.get("code") in ("session_not_found", "task_not_found")
+
+
+def _in_words_of(listed: types.Tool, said: Callable[[str], str]) -> types.Tool:
+    return listed.model_copy(
+        update={
+            "description": said(listed.description or ""),
+            "input_schema": _with_descriptions(listed.input_schema, said),
+            "output_schema": listed.output_schema and _with_descriptions(listed.output_schema, said),
+        }
+    )
 
 
 def _spelt(name: str) -> str:
@@ -449,12 +498,16 @@ def _spelt(name: str) -> str:
 
 
 def failed(error: HelmsmanError, host: str | None = None) -> types.CallToolResult:
-    """An error as the result of a call, which was done on another machine if one is named."""
+    """Return an error as the result of a call, which ran on another machine if one is named.
+
+    The text is `code: message`. There is no structured content: clients check it against the tool's output schema, and
+    those that do so for errors too (TypeScript SDK 1.x) would throw away the message.
+    """
     told, where = error.as_dict(), ""
     if host is not None:
         told, where = elsewhere(told, host) | {"host": host}, f"On {host}: "
     return types.CallToolResult(
         is_error=True,
         content=[types.TextContent(type="text", text=f"{error.code}: {where}{cut(error.message, TEXT_CHARS)}")],
-        structured_content=within(told),
+        _meta={ERROR_META: within(told)},
     )

@@ -78,7 +78,8 @@ async def codex_fork(call: CallContext, args: ForkInput) -> ForkOutput:
 @tool("Forget the last turns of a session", FORGETS, state_in_words)
 async def codex_rollback(call: CallContext, args: RollbackInput) -> StateOutput:
     """Take the last turns out of a session's history: Codex forgets them, files stay as they are. Not while a turn is
-    running: codex_interrupt first. To keep both ways use codex_fork."""
+    running: codex_interrupt first. To keep both ways use codex_fork; to take files back
+    too, codex_rewind."""
     session = await call.helm.extras.upkeep.roll_back(args.session_id, args.turns)
     return StateOutput(session_id=session.id, status=session.status)
 

@@ -128,7 +128,10 @@ class StartInput(Input):
     )
     output_schema: dict[str, Any] | None = Field(None, description="A JSON schema for the final message.")
     effort: str | None = Field(None, description="How hard the model thinks, e.g. low, medium, high.")
-    worktree: bool = Field(False, description="Work in a new git worktree, on a branch of its own.")
+    worktree: bool = Field(
+        False,
+        description="Work in a new git worktree of the last commit, without uncommitted changes; then codex_apply.",
+    )
     min_remaining_percent: float | None = Field(
         None,
         ge=0,
@@ -239,7 +242,7 @@ class WaitInput(Input):
         25,
         ge=0,
         le=3600,
-        description="Keep it below your client's own limit for a call.",
+        description="How long this call waits. 25 suits every client.",
     )
     until: Literal["attention", "change"] = Field(
         "attention", description="attention: the turn ended or Codex asks something. change: anything happened."

@@ -30,8 +30,8 @@ class OutcomeInput(Input):
     agent: str | list[str] | None = Field(
         None, description="Who: codex, claude, …; several work side by side. Default: auto."
     )
-    budget_usd: float | None = Field(None, gt=0)
-    timeout_sec: float = Field(DEFAULT_SECONDS, gt=0, description="For all of it.")
+    budget_usd: float | None = Field(None, gt=0, description="Stop when it has cost this much.")
+    timeout_sec: float = Field(DEFAULT_SECONDS, gt=0, description="Stop the whole job after this long.")
     idempotency_key: str | None = Field(None, description="The same key again gives the same task.")
     task_id: str | None = Field(None, description="Follow this one instead of beginning.")
     wait_sec: float | None = Field(
