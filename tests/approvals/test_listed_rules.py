@@ -1,4 +1,4 @@
-"""Rules can be seen, explained and taken back; what people wrote for Helmsman 0.1 is read as less, and says so."""
+"""Rules can be listed, explained and removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.approvals.test_policy_rule_book import Place
 if TYPE_CHECKING:
     from pathlib import Path
 
-OF_0_1 = """# mine
+WRITTEN = """# mine
 allow_workspace_patches = true
 
 [[rules]]
@@ -48,59 +48,23 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_rules_of_0_1_are_listed_with_the_lines_that_restore_them(place: Place) -> None:
-    place.user(OF_0_1)
+def test_rules_are_listed_with_their_places(place: Place) -> None:
+    place.user(WRITTEN)
     listed = place.book().listed(place.sub)
-    assert [(one.number, one.line, one.decides_less, one.restore) for one in listed] == [
-        (1, 4, True, "outside = true\nprefix = true"),
-        (2, 9, False, None),
-        (3, 13, True, "outside = true"),
-        (4, 17, True, "outside = true"),
-        (5, 21, True, "outside = true"),
-    ]
+    assert [(one.number, one.line) for one in listed] == [(1, 4), (2, 9), (3, 13), (4, 17), (5, 21)]
     assert {one.path for one in listed} == {place.user_file}
-    assert not any(one.permanent or one.ignored or one.restore_elsewhere for one in listed)
+    assert not any(one.permanent or one.ignored for one in listed)
 
 
-def test_with_those_lines_a_rule_of_0_1_decides_what_it_did(place: Place) -> None:
-    place.user(OF_0_1.replace('"/src"', f'"{place.repo}"'))
-    book = place.book()
-    assert book.explain("git status -s", place.sub).effect == "ask"
-    assert book.explain("git status -s", place.sub, inside=True).effect == "allow"
-    lines = place.user_file.read_text(encoding="utf-8").splitlines()
-    for one in reversed(book.listed(place.sub)):
-        if one.restore is not None and one.line is not None:
-            lines[one.line : one.line] = one.restore.splitlines()
-    place.user("\n".join(lines))
-    book = place.book()
-    assert book.explain("git status -s", place.sub).effect == "allow"
-    assert book.explain("npm test", place.sub).effect == "allow"
-    assert not any(one.decides_less for one in book.listed(place.sub))
-
-
-def test_permanent_rules_of_0_1_are_read_as_without_outside(place: Place) -> None:
+def test_a_permanent_rule_without_outside_answers_only_what_stays_inside(place: Place) -> None:
     place.state.mkdir(mode=0o700, exist_ok=True)
     rules = place.state / "rules.toml"
     rules.write_text(f'[[rules]]\neffect = "allow"\ncommand = ["git", "push"]\ndirectory = "{place.repo}"\n\n')
     rules.chmod(0o600)
     (one,) = place.book().listed(place.sub)
-    assert (one.permanent, one.decides_less, one.restore) == (True, True, "outside = true\nprefix = true")
+    assert one.permanent
     assert place.book().explain("git push", place.sub).effect == "ask"
-
-
-def test_a_rule_that_says_it_stays_inside_is_not_marked(place: Place) -> None:
-    place.user('[[rules]]\neffect = "allow"\ncommand = ["ls"]\noutside = false\n')
-    assert [one.decides_less for one in place.book().listed(place.sub)] == [False]
-
-
-def test_a_trusted_projects_rule_is_restored_in_the_users_own_file(place: Place) -> None:
-    place.user(f'trusted_projects = ["{place.repo}"]')
-    place.project('[[rules]]\neffect = "allow"\ncommand = ["make", "test"]\n')
-    (one,) = place.book().listed(place.sub)
-    assert (one.decides_less, one.restore_elsewhere) == (True, True)
-    assert one.restore is not None
-    place.user(one.restore)
-    assert place.book().explain("make test", place.sub).effect == "allow"
+    assert place.book().explain("git push", place.sub, inside=True).effect == "allow"
 
 
 def test_a_rule_that_does_not_count_says_why(place: Place) -> None:
@@ -108,7 +72,7 @@ def test_a_rule_that_does_not_count_says_why(place: Place) -> None:
     allowing, denying = place.book().listed(place.sub)
     assert allowing.ignored is not None
     assert "trusted_projects" in allowing.ignored
-    assert (allowing.decides_less, denying.ignored) == (False, None)
+    assert denying.ignored is None
     place.user('[[rules]]\neffect = "allow"\ncommand = ["ls"]\n')
     place.project("rules = 3", place.sub)
     own = place.book().listed(place.sub)[0]
@@ -189,7 +153,7 @@ def test_an_id_never_means_another_rule(place: Place) -> None:
 
 
 def test_a_rule_somebody_wrote_is_not_removed(place: Place) -> None:
-    place.user(OF_0_1)
+    place.user(WRITTEN)
     before = place.user_file.read_bytes()
     with pytest.raises(InvalidInput):
         place.book().remove(place.book().listed(place.sub)[0].id)

@@ -53,7 +53,6 @@ def test_the_example_of_the_documentation_is_read(monkeypatch: pytest.MonkeyPatc
         Rule(effect="allow", type="patch_approval", directory=Path("/home/ann/src/site/content"), origin=next(origins)),
         Rule(effect="deny", type="permission_approval", origin=next(origins)),
     )
-    assert content.decide_less == {3, 6}
 
 
 def test_a_file_without_rules_has_none() -> None:
@@ -186,11 +185,10 @@ def test_no_project_lets_anything_leave(tmp_path: Path) -> None:
             read(f'[[rules]]\neffect = "allow"\n{entry}\noutside = true', tmp_path)
 
 
-def test_a_rule_that_does_not_say_whether_outside_decides_less_than_it_did(tmp_path: Path) -> None:
+def test_a_rule_that_does_not_say_whether_outside_holds_inside(tmp_path: Path) -> None:
     silent = '[[rules]]\neffect = "allow"\ncommand = ["ls"]\n'
     said = silent + "outside = false\n" + silent + "outside = true\n" + '[[rules]]\neffect = "deny"\n'
     content = read(silent + said + silent)
-    assert content.decide_less == {1, 5}
     assert [rule.outside for rule in content.rules] == [False, False, True, False, False]
 
 

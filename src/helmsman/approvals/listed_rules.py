@@ -1,4 +1,4 @@
-"""Rules as people look at them: where each stands, whether it counts, and whether it decides less than it did.
+"""Rules as people see them: where each is defined and whether it counts.
 
 `helmsman.approvals.rule_book` lists them; the command line, the doctor and the dashboard show them.
 """
@@ -26,9 +26,7 @@ class ListedRule:
     """A rule and where it stands: it is number `number` of the file `path`, and begins in its line `line`, if that is known.
 
     `permanent` is one that an answer made ("always"): it can be removed, all others stand in a file that somebody wrote.
-    `ignored` says why a rule does not count here. `decides_less` is one that answered more before rules had `outside`;
-    `restore` is what it would need for that: lines to add to it, or, where `restore_elsewhere`, a whole rule for the
-    user's own file, because a project may not allow it.
+    `ignored` says why a rule does not count here.
     """
 
     rule: Rule
@@ -37,9 +35,6 @@ class ListedRule:
     line: int | None
     permanent: bool = False
     ignored: str | None = None
-    decides_less: bool = False
-    restore: str | None = None
-    restore_elsewhere: bool = False
 
     @property
     def id(self) -> str:
@@ -64,15 +59,7 @@ class ListedRule:
             "line": self.line,
             "removable": self.permanent,
             "ignored": self.ignored,
-            "decidesLess": self.decides_less,
-            "restore": self.restore,
-            "restoreInOwnFile": self.restore_elsewhere,
         }
-
-
-def lines_to_restore(rule: Rule) -> str:
-    """What a rule without `outside` needs to answer again all that it answered before there was such a thing."""
-    return "outside = true" + ("\nprefix = true" if rule.command is not None else "")
 
 
 def lines_of_rules(text: str, count: int) -> list[int | None]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.approvals.listed_rules import ListedRule, lines_of_rules, lines_to_restore, without_rule
+from helmsman.approvals.listed_rules import ListedRule, lines_of_rules, without_rule
 from helmsman.approvals.policy import Rule, RuleSet, Ruling, Workspace, decide
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.approvals.shell_words import innermost_script
@@ -92,9 +92,6 @@ class RuleBook:
                 ignored = None
                 if rule.effect == "allow" and (problem is not None or not file.may_allow):
                     ignored = _UNTRUSTED if not file.may_allow else _SWITCHED_OFF
-                decides_less = ignored is not _UNTRUSTED and number in file.content.decide_less
-                elsewhere = file.project is not None
-                restore = rule_as_toml(_restored(rule)) if elsewhere else lines_to_restore(rule)
                 listed.append(
                     ListedRule(
                         rule=rule,
@@ -103,9 +100,6 @@ class RuleBook:
                         line=lines[number - 1],
                         permanent=file.path == self.permanent_path,
                         ignored=ignored,
-                        decides_less=decides_less,
-                        restore=restore if decides_less else None,
-                        restore_elsewhere=decides_less and elsewhere,
                     )
                 )
         return listed
@@ -251,10 +245,6 @@ class _RulesFile:
     content: RulesContent
     project: Path | None
     may_allow: bool
-
-
-def _restored(rule: Rule) -> Rule:
-    return replace(rule, outside=True, prefix=rule.command is not None)
 
 
 def _question(command: str, directory: Path, *, inside: bool) -> Question:

@@ -49,9 +49,6 @@ what may be one of them for all anyone can tell is asked about. A deny rule with
 `text` instead of `command` names one whole command, exactly as the question shows it. An allow rule needs a `command`,
 a `text`, an `mcp`, or the type `patch_approval` with a directory; a deny or ask rule may be as general as one likes.
 
-Rules of Helmsman 0.1 had no `outside` and answered everything. They are read as what they say now: inside. One that keeps
-silent about it is listed as deciding less than it did; `outside = false` says that it is meant so.
-
 Reading is strict: whatever is odd is an error that names the file and the rule. `helmsman.approvals.rule_book` says which
 files there are and whose rules count.
 """
@@ -91,8 +88,6 @@ class RulesContent:
     rules: tuple[Rule, ...] = ()
     allow_workspace_patches: bool = False
     trusted_projects: tuple[Path, ...] = ()
-    decide_less: frozenset[int] = frozenset()
-    """The numbers of the rules, from 1, that allow and do not say whether outside: before 0.2 they allowed that too."""
 
 
 def read_rules(content: Mapping[str, Any], path: Path, *, project: Path | None = None) -> RulesContent:
@@ -114,12 +109,10 @@ def read_rules(content: Mapping[str, Any], path: Path, *, project: Path | None =
         raise InvalidSetting(f"trusted_projects in {path} is {trusted!r}. Set it to a list of directories.")
     name = f"trusted_projects in {path}"
     rules = tuple(_Entry(entry, path, number, project).rule() for number, entry in enumerate(entries, start=1))
-    silent = (number for number, entry in enumerate(entries, start=1) if "outside" not in entry)
     return RulesContent(
         rules=rules,
         allow_workspace_patches=switch,
         trusted_projects=tuple(_directory(entry, name, base=None) for entry in trusted),
-        decide_less=frozenset(number for number in silent if rules[number - 1].effect == "allow"),
     )
 
 

@@ -56,26 +56,14 @@ def check_settings(settings: Settings) -> list[Check]:
 
 
 def check_rules(settings: Settings, directory: Path) -> Check:
-    """Whether the files of rules can be read, and which rules decide less than they did with Helmsman 0.1."""
+    """Check that the files of rules can be read."""
     book = RuleBook(settings.files, settings.state_dir)
     try:
         book.check(directory)
     except InvalidSetting as error:
         return Check("Rules", "failed", error.message)
     listed = book.listed(directory)
-    less = [one for one in listed if one.decides_less]
-    if not less:
-        return Check("Rules", "ok", f"{len(listed)} in force here" if listed else "none")
-    first, *others = less
-    more = f" and {len(others)} more" if others else ""
-    place = f"rule {first.number} of {first.path}" + (f" (line {first.line})" if first.line is not None else "")
-    return Check(
-        "Rules",
-        "warning",
-        f"{place}{more} used to answer everything, and now only what is proved to stay in Codex's sandbox.",
-        "Add `outside = true`, and `prefix = true` for a command, where that is too little; `outside = false` where it "
-        "is not. `helmsman rules` shows each with its lines.",
-    )
+    return Check("Rules", "ok", f"{len(listed)} in force here" if listed else "none")
 
 
 def check_codex_home(settings: Settings) -> Check:

@@ -56,10 +56,7 @@ def command(directory: Path, as_json: bool) -> None:
 )
 @_directory_option
 def _list(directory: Path, as_json: bool) -> None:
-    """List the rules that concern work in a directory: your own, those given with "always", those of the project.
-
-    A rule that decides less than it did with Helmsman 0.1 is marked, with the lines that would restore it.
-    """
+    """List the rules that concern work in a directory: your own, those given with "always", those of the project."""
     _list_rules(directory, as_json=as_json)
 
 
@@ -160,13 +157,6 @@ def _shown(one: ListedRule) -> str:
     lines = [f"{one.id}  {one_line(rule.describe().removesuffix(f' ({rule.origin})'))}", f"  {_place(one)}"]
     if one.ignored is not None:
         lines.append(f"  Not used: {one_line(one.ignored)}")
-    if one.restore is not None:
-        where = "put this into your own helmsman.toml" if one.restore_elsewhere else "add to it"
-        lines.append(
-            f"  Decides less than with 0.1: only what is proved to stay in the sandbox. To restore that, {where}:"
-        )
-        lines += [f"    {one_line(line)}" for line in one.restore.strip().splitlines()]
-        lines.append("  Or say `outside = false`, if that is what you want.")
     return "\n".join(lines)
 
 

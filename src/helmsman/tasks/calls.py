@@ -16,7 +16,7 @@ import anyio
 
 from helmsman.base.processes import Process
 from helmsman.errors import EngineLost, EngineTimeout, OutcomeUnknown
-from helmsman.tasks.database import stored_keys, task_of
+from helmsman.tasks.database import clean_key, task_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -161,9 +161,7 @@ class CallLog:
                         "done before you repeat it: the session's status, or the list of sessions, tasks, schedules or "
                         "worktrees, says so."
                     )
-                row = connection.execute(
-                    "SELECT * FROM tasks WHERE idempotency_key IN (?, ?)", stored_keys(key)
-                ).fetchone()
+                row = connection.execute("SELECT * FROM tasks WHERE idempotency_key = ?", (clean_key(key),)).fetchone()
                 return CallKey(key, None if row is None else task_of(row), is_repeated=True)
             connection.execute(
                 "DELETE FROM calls WHERE pipe = ? AND seq < ? AND answer IS NOT NULL",

@@ -325,11 +325,6 @@ def clean_key(key: str) -> str:
     return _DIGEST + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def stored_keys(key: str) -> tuple[str, str]:
-    """What a key may be stored as: its digest or, by Helmsman 0.1.0, itself. Nobody can name a digest instead of a key."""
-    return clean_key(key), "" if key.startswith(_DIGEST) else encodable(key)
-
-
 def _redacted(text: str, limit: int) -> str:
     """At most `limit` characters. The cut comes after the redaction: of half a secret one could not tell what it is."""
     if len(text) <= limit:

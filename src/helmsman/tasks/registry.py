@@ -23,10 +23,10 @@ from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
 from helmsman.tasks.database import (
     Database,
     clean,
+    clean_key,
     columns_of,
     encodable,
     microseconds,
-    stored_keys,
     task_of,
     transaction,
 )
@@ -137,14 +137,14 @@ class Registry:
         cleaned: Any = clean(change or {})
         values = clean({field.name: getattr(draft, field.name) for field in fields(draft)})
         values["id"] = values["id"] or new_task_id(draft.origin)
-        keys = None if draft.idempotency_key is None else stored_keys(draft.idempotency_key)
+        key = None if draft.idempotency_key is None else clean_key(draft.idempotency_key)
 
         def work(connection: sqlite3.Connection) -> tuple[Task, bool]:
-            if keys is not None:
-                same = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key IN (?, ?)", keys))
+            if key is not None:
+                same = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key = ?", (key,)))
                 if same is not None and _is_kept(same, now):
                     return same, False
-                connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key IN (?, ?)", keys)
+                connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key = ?", (key,))
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name), self._last_numbers)
             task = changed(Task(**values, alias=alias, created_at=now, updated_at=now), cleaned, now)
             columns = columns_of({field.name: getattr(task, field.name) for field in fields(task)})
@@ -335,7 +335,7 @@ class Registry:
 
     def with_key(self, key: str) -> Task | None:
         """The task that this idempotency key stands for, until that expires."""
-        task = self._one("WHERE idempotency_key IN (?, ?)", *stored_keys(key))
+        task = self._one("WHERE idempotency_key = ?", clean_key(key))
         return task if task is not None and _is_kept(task, self._clock()) else None
 
     def list(

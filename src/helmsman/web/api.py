@@ -146,7 +146,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         of files; without one, those that hold everywhere. `problem` says which file cannot be read; nothing is then
         allowed by rule. `ownFile` is where answers keep theirs.
         Rule = {id, effect: allow|deny|ask, description, toml, outside?, file, number, line?, removable?, ignored?: why it
-        does not count there, decidesLess?, restore?: what it needs to decide again what it did before, restoreInOwnFile?}
+        does not count there}
 
     GET /api/schedules → {schedules: [Schedule]}
     GET /api/schedules/{id} → Schedule with runs: [{dueAt, enteredAt, taskId?, task?: Task, note?}], newest first

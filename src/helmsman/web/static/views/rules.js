@@ -100,12 +100,10 @@ export class RulesView {
         h("span", { class: `pill ${TONE[rule.effect]}` }, rule.effect),
         rule.outside ? h("span", { class: "pill bad" }, "outside the sandbox") : null,
         rule.ignored ? h("span", { class: "pill quiet" }, "does not count here") : null,
-        rule.decidesLess ? h("span", { class: "pill waiting" }, "decides less than it did") : null,
         rule.line ? h("span", { class: "quiet" }, `line ${rule.line}`) : null,
       ),
       ruleText(rule.toml),
       rule.ignored ? h("p", { class: "quiet" }, rule.ignored) : null,
-      rule.restore ? restoring(rule) : null,
       rule.removable
         ? h("div", { class: "buttons" }, actionButton("Take back…", { class: "danger", "aria-label": `Take back: ${rule.description}` }, () => this.#remove(rule)))
         : null,
@@ -132,13 +130,6 @@ export class RulesView {
       ...(rule ? [ruleText(rule.toml), h("p", { class: "quiet" }, place(rule))] : []),
     );
   }
-}
-
-function restoring(rule) {
-  const words = rule.restoreInOwnFile
-    ? "It answers only what is proved to stay in the sandbox. To have more answered, put this into your own helmsman.toml:"
-    : "It answers only what is proved to stay in the sandbox. To have answered what it answered before, add to it:";
-  return h("div", { class: "restore" }, h("p", {}, words), ruleText(rule.restore));
 }
 
 function place(rule) {
