@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from psycopg.types.json import Jsonb
 
 from helmsman.base.concurrency import background_tasks, sleep_until
+from helmsman.base.redaction import redact
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
 from helmsman.fleet.database import FleetDatabase, unavailable
@@ -40,7 +41,7 @@ from helmsman.fleet.rows import (
     task_of,
 )
 from helmsman.fleet.schema import require_schema
-from helmsman.fleet.values import AskedInFleet, FleetDraft, FleetEvents, Machine
+from helmsman.fleet.values import AskedInFleet, FleetDraft, FleetEvents, Machine, refuse_secrets
 from helmsman.model.questions import read_answers
 from helmsman.tasks.model import of_agents
 from helmsman.tasks.outcome import kept
@@ -378,6 +379,7 @@ class FleetClient:
         Raises:
             QuestionNotOpen: There is no such question, or it was answered already, or its engine is gone.
             AnswerInvalid: The answer does not fit; nothing was sent.
+            InvalidInput: The answer holds a secret, which would be stored; nothing was sent.
         """
         asked = next((one for one in await self.questions(task_id) if one.question.id == question_id), None)
         if asked is None:
@@ -387,6 +389,7 @@ class FleetClient:
         read_answers(asked.question, answers)
         if any(clean_text(answer) != answer for answer in answers):
             raise AnswerInvalid("The answer has characters that are no valid text. Remove them.")
+        refuse_secrets(list(answers))
         values = {"task": task_id, "question": question_id, "answer": Jsonb(list(answers)), "by": Jsonb(encoded(by))}
         row = await self.one(_ANSWER, values)
         if row is None:
@@ -397,7 +400,9 @@ class FleetClient:
     async def cancel(self, reference: str, reason: str | None = None) -> Task:
         """Stop a task; returns when all of it has really stopped, or the time is up. One that has ended stays as it is."""
         task_id = (await self._row(reference))["id"]
-        row = await self.one(_CANCEL, {"task": task_id, "reason": clean_text(reason)})
+        row = await self.one(
+            _CANCEL, {"task": task_id, "reason": clean_text(None if reason is None else redact(reason))}
+        )
         if row is not None and row["status"] == "canceled":
             with suppress(sa.exc.SQLAlchemyError):  # who takes it sees that it has ended; workers queue what follows it
                 await anyio.to_thread.run_sync(lambda: self._queue().forget([task_id]))

@@ -10,11 +10,13 @@ import logging
 import os
 import time
 from contextlib import asynccontextmanager, suppress
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import anyio
 import psycopg
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
@@ -51,21 +53,48 @@ def checked_url(url: str) -> str:
     """
     parts = urlsplit(url)
     try:
-        wanted = conninfo_to_dict(url)
+        given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        wanted = {}
-    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/") or not wanted:
+        given = {}
+    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/") or not given:
         raise InvalidSetting(
             "The address of a fleet has the form postgresql://USER@HOST/DATABASE. Put it into HELMSMAN_FLEET_URL."
         )
     url = "postgresql" + url[url.index(":") :]
-    hosts = str(wanted.get("host") or os.environ.get("PGHOST", "")).split(",")
-    mode = wanted.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
-    if mode not in ("prefer", "allow") or all(map(_is_here, hosts)):
+    used = {**_defaults(given.get("service")), **given}
+    if given.get("sslmode") == "disable" or _is_encrypted(given, used) or all(map(_is_here, _addresses(used))):
         return url
     # Postgres's own default goes on in plain text where the server, or whoever is in between, offers nothing better.
-    rest = [(name, value) for name, value in parse_qsl(parts.query) if name != "sslmode"]
+    rest = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name != "sslmode"]
     return urlunsplit(urlsplit(url)._replace(query=urlencode([*rest, ("sslmode", "require")])))
+
+
+def _defaults(service: Any) -> dict[str, Any]:
+    """Return what libpq takes where the address says nothing: from the service file, then from variables."""
+    if service is None:
+        return {one.keyword.decode(): one.val.decode() for one in pq.Conninfo.get_defaults() if one.val}
+    before = os.environ.get("PGSERVICE")
+    os.environ["PGSERVICE"] = str(service)  # libpq reads its file of services for no other call
+    try:
+        return _defaults(None)
+    finally:
+        if before is None:
+            del os.environ["PGSERVICE"]
+        else:
+            os.environ["PGSERVICE"] = before
+
+
+def _is_encrypted(given: Mapping[str, Any], used: Mapping[str, Any]) -> bool:
+    """Whether libpq encrypts for sure."""
+    if "sslmode" not in given and used.get("sslrootcert") == "system":
+        return True  # then libpq's default is to check the server
+    return used.get("sslmode") in ("require", "verify-ca", "verify-full")
+
+
+def _addresses(used: Mapping[str, Any]) -> list[str]:
+    """Return the places that libpq connects to: `hostaddr` counts before `host`, one by one."""
+    hosts, numbers = (str(used.get(name) or "").split(",") for name in ("host", "hostaddr"))
+    return [number or host for host, number in zip_longest(hosts, numbers, fillvalue="")]
 
 
 def _is_here(host: str) -> bool:

@@ -10,6 +10,7 @@ import anyio
 from helmsman.base.concurrency import sleep_until
 from helmsman.errors import FleetRefused, FleetUnavailable, SessionIdle, Unsupported
 from helmsman.fleet.rows import clean_text
+from helmsman.fleet.values import refuse_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,9 @@ async def steer(client: FleetClient, task_id: str, text: str) -> None:
     Raises:
         SessionIdle: No turn runs, or it ended before the message came; it was not sent.
         FleetUnavailable: Its machine did not say within half a minute what became of it.
+        InvalidInput: It holds a secret, which would be stored; it was not sent.
     """
+    refuse_secrets(text)
     message = {"id": uuid.uuid4().hex, "task": task_id, "text": clean_text(text)}
     sent = await client.one(_STEER, message)
     with anyio.move_on_after(_STEER_SECONDS):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from psycopg.types.json import Json
 
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.redaction import redact_value
 from helmsman.base.values import encoded
 from helmsman.fleet.rows import DOORS, clean_text, jsonb, usage_as_json
 from helmsman.tasks.model import KEPT
@@ -147,7 +148,7 @@ class OwnedTask:
             )
             select (select count(*) from changed) as owned
         """
-        values["progress"], values["metadata"] = jsonb(values["progress"]), jsonb(values["metadata"])
+        values["progress"], values["metadata"] = jsonb(redact_value(values["progress"])), jsonb(values["metadata"])
         await self._write(sql, often=True, **values)
 
     async def add_events(self, events: Sequence[Any]) -> None:
@@ -159,7 +160,7 @@ class OwnedTask:
             )
             select (select count(*) from owned) as owned
         """
-        await self._write(sql, often=True, first=self.stored, count=len(events), data=Json(list(events)))
+        await self._write(sql, often=True, first=self.stored, count=len(events), data=Json(redact_value(list(events))))
         self.stored += len(events)
 
     async def add_rollout(self, session_id: str, file: str, start: int, data: bytes) -> None:
@@ -247,7 +248,7 @@ class OwnedTask:
             )
             select (select count(*) from owned) as owned, (select count(*) from told) as told
         """
-        await self._write(sql, question=question.id, content=Json(encoded(question)), seconds=seconds)
+        await self._write(sql, question=question.id, content=Json(redact_value(encoded(question))), seconds=seconds)
 
     async def close_question(self, question_id: str) -> None:
         """It waits for no answer any more, whoever gave one."""
@@ -328,6 +329,7 @@ class OwnedTask:
         """Write how it has ended (`end_of`), when all of it has stopped. Asked again for the same, nothing changes."""
         known: dict[str, Any] = dict.fromkeys(("note", "turn_id", "result", "error", "usage", "model"))
         known |= {"metadata": {}} | dict(end)
+        known |= {name: redact_value(known[name]) for name in ("note", "result", "error")}
         known |= {name: jsonb(known[name]) for name in ("error", "usage", "metadata")}
         known |= {name: clean_text(known[name]) for name in ("note", "result")}
         stopped = {"fleet": "stopped", "status": known["status"]}

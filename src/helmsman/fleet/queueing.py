@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 import anyio.to_thread
 import dbos._dbos as machinery
+import dbos._serialization as serialization
 import psycopg
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, EnqueueOptions
@@ -55,6 +56,22 @@ def prepare(url: str) -> None:
     """Make the tables of DBOS, or bring them up to date. Blocks."""
     _be_quiet()
     DBOS.migrate(url)
+
+
+class _NoPickles(DBOSPortableJSONSerializer):
+    """Stands where DBOS has its serializer of pickles, which runs code: rows name their serializer, and can be forged.
+
+    DBOS has no setting for this. Only a worker reads such rows, in a process of its own.
+    """
+
+    def name(self) -> str:
+        return "py_pickle"
+
+    def deserialize(self, text: str | None) -> Any:
+        raise TypeError("A fleet stores JSON only. This row holds a pickle, which is not read.")
+
+    def serialize(self, value: Any) -> str:
+        return super().serialize(str(value))
 
 
 def _be_quiet() -> None:
@@ -164,6 +181,7 @@ class Taker:
         self.started: set[str] = set()
         """Those of them that have begun to run."""
         self._woken = anyio.Event()
+        serialization.DBOSDefaultSerializer = _NoPickles()
         self._dbos = DBOS(
             config={
                 "name": APPLICATION,
@@ -243,7 +261,19 @@ class Taker:
         found, _ = self._system.start_queued_workflows(queue, self._id, VERSION, None, owner_xid=token)
         self.taken.update(found)
         for status in self._system.get_workflow_statuses(found) if found else ():
-            execute_dequeued_workflow(self._dbos, status, token)
+            try:
+                execute_dequeued_workflow(self._dbos, status, token)
+            except (sa.exc.SQLAlchemyError, psycopg.Error):
+                raise
+            except Exception as error:  # noqa: BLE001 - DBOS raises what the row makes it raise; the others are to run
+                self._refuse(status["workflow_uuid"], token, error)
+
+    def _refuse(self, row_id: str, token: str, error: Exception) -> None:
+        """End a row of the queue that this worker cannot have written. Blocks."""
+        log.warning("a row of the queue is not one of a task, and is not run: %s: %s", row_id, error)
+        self.taken.discard(row_id)
+        reason = DBOSPortableJSONSerializer().serialize({"name": type(error).__name__, "message": str(error)})
+        self._system.update_workflow_outcome(row_id, "ERROR", error=reason, owner_xid=token)
 
     @property
     def _system(self) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import parse_qs, urlsplit
 
 import anyio.to_thread
 import psycopg
 import sqlalchemy as sa
+from psycopg.conninfo import conninfo_to_dict
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import FleetNotReady
@@ -63,7 +63,7 @@ async def check_database(database: FleetDatabase) -> list[DatabaseCheck]:
 
 
 def _checks(url: str, row: DictRow, here: float) -> Sequence[DatabaseCheck]:
-    tls_refused = parse_qs(urlsplit(url).query).get("sslmode") == ["disable"]
+    tls_refused = conninfo_to_dict(url).get("sslmode") == "disable"
     skew = abs(row["now"] - here)
     return (
         _check(

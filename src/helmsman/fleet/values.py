@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
 from helmsman.fleet.rows import DEFAULT_PRIORITY, FIRST_PRIORITY, LAST_PRIORITY, checked_name, named_labels
 
@@ -68,6 +69,21 @@ class FleetDraft:
                 raise InvalidInput(f"{name} is {seconds}. Use seconds from now, up to a year.", parameter=name)
         for label in self.labels:
             checked_name(label, "A label")
+        refuse_secrets([self.instruction, dict(self.spec), dict(self.metadata), self.idempotency_key])
+
+
+def refuse_secrets(content: Any) -> None:
+    """Refuse to store a secret in the database of a fleet, where each of its machines can read it.
+
+    Raises:
+        InvalidInput: There seems to be one.
+    """
+    if redact_value(content) != content:
+        raise InvalidInput(
+            "This looks as if it held a secret, which would be stored in the fleet's database. Have the agent read it from "
+            "a file or a variable of the machine instead.",
+            parameter="prompt",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,172 @@
+"""What a fleet's database can do to a machine that reads it, and what is stored there."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import re
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman.errors import InvalidInput
+from helmsman.fleet.database import checked_url
+from helmsman.fleet.messages import steer
+from helmsman.fleet.queueing import APPLICATION, VERSION, WORKFLOW
+from helmsman.testing import say
+from tests.fleet.conftest import SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.fleet.conftest import Fleet
+
+pytestmark = pytest.mark.anyio
+
+KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+
+
+class _Runs:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (self._command,)
+
+
+async def test_a_forged_row_of_the_queue_runs_no_code_and_stops_no_worker(
+    fleet: Fleet, model: ScriptedModel, tmp_path: Path
+) -> None:
+    model.on("work", say("done"))
+    database, ran = fleet.client.database, tmp_path / "ran"
+    pickled = base64.b64encode(pickle.dumps(_Runs(f"touch {ran}"))).decode()
+    step = await fleet.start("its step is forged")
+    await database.all(
+        "insert into dbos.operation_outputs (workflow_uuid, function_id, function_name, output, serialization) "
+        "values (%s, 1, 'run', %s, 'py_pickle') returning 1 as one",
+        (step.id, pickled),
+    )
+    forged = []
+    for name, serialization, inputs in (
+        (WORKFLOW, "py_pickle", pickled),
+        (WORKFLOW, "custom_serializer", pickled),
+        (WORKFLOW, None, pickled),
+        ("no_such_workflow", "portable_json", "{}"),
+        (WORKFLOW, "portable_json", '{"positionalArgs": [["no", "text"], 2]}'),
+    ):
+        forged.append(f"forged-{uuid.uuid4().hex}")
+        await database.all(
+            "insert into dbos.workflow_status (workflow_uuid, status, name, queue_name, inputs, serialization, "
+            "application_name, application_version, priority) values (%s, 'ENQUEUED', %s, 'codex', %s, %s, %s, %s, 1) "
+            "returning 1 as one",
+            (forged[-1], name, inputs, serialization, APPLICATION, VERSION),
+        )
+    await fleet.worker("one")
+    done = await fleet.ended(await fleet.start("work"))
+    assert (done.status, done.result) == ("completed", "done"), fleet.logs()
+    with anyio.fail_after(SECONDS):
+        while rows := await database.all(
+            "select * from dbos.workflow_status where workflow_uuid = any(%s) and status <> 'ERROR'",
+            ([*forged, step.id],),
+        ):
+            assert fleet.workers["one"].process.poll() is None, fleet.logs()
+            await anyio.sleep(0.05)
+    assert rows == []
+    assert not ran.exists()
+
+
+async def test_what_holds_a_secret_is_not_stored_in_a_fleet(fleet: Fleet) -> None:
+    with pytest.raises(InvalidInput, match="secret"):
+        await fleet.start(f"deploy with {KEY}")
+    with pytest.raises(InvalidInput, match="secret"):
+        await fleet.start("deploy", metadata={"note": f"API_KEY={KEY}"})
+    with pytest.raises(InvalidInput, match="secret"):
+        await steer(fleet.client, "T-fleet-1", f"use {KEY}")
+    tables = await fleet.client.database.all(
+        "select table_schema || '.' || table_name as name from information_schema.tables "
+        "where table_schema in ('helmsman', 'dbos')"
+    )
+    assert len(tables) > 10
+    for table in tables:
+        assert re.fullmatch(r"\w+\.\w+", table["name"])
+        rows = await fleet.client.database.all(f"select * from {table['name']}")  # type: ignore[arg-type]
+        assert KEY not in str(rows), table["name"]
+
+
+AWAY = "postgresql://me@db.example/fleet"
+HERE = "postgresql://me@localhost/fleet"
+
+
+@pytest.fixture
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        monkeypatch.delenv(name)
+    file = tmp_path / "services"
+    file.write_text(
+        "[away]\nhost=db.example\n[number]\nhostaddr=192.0.2.7\n[plain]\nhost=db.example\nsslmode=disable\n"
+        "[checked]\nhost=db.example\nsslmode=verify-full\n[here]\nhost=/run/postgresql\n",
+        encoding="ascii",
+    )
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+
+
+@pytest.mark.parametrize(
+    ("url", "env"),
+    [
+        (f"{HERE}?hostaddr=192.0.2.7", {}),
+        (HERE, {"PGHOSTADDR": "192.0.2.7"}),
+        ("postgresql:///fleet", {"PGHOST": "db.example"}),
+        ("postgresql:///fleet?service=away", {}),
+        ("postgresql:///fleet?service=number", {}),
+        (f"{HERE}?service=number", {}),
+        ("postgresql:///fleet?service=plain", {}),
+        ("postgresql:///fleet", {"PGSERVICE": "away"}),
+        ("postgresql:///fleet?service=away", {"PGSERVICE": "here"}),
+        (AWAY, {"PGSSLMODE": "disable"}),
+        (AWAY, {"PGSSLMODE": "allow"}),
+        (f"{AWAY}?sslmode=prefer", {"PGSSLMODE": "verify-full"}),
+        ("postgresql://me@localhost,db.example/fleet", {}),
+        (f"{HERE}?host=db.example", {}),
+        (f"{HERE}?hostaddr=127.0.0.1,192.0.2.7&host=a,b", {}),
+        ("postgresql://me@%64b.example/fleet", {}),
+        (f"{AWAY}?gssencmode=prefer", {}),
+        (f"{AWAY}?sslmode=prefer&sslmode=allow", {}),
+    ],
+)
+def test_whatever_names_another_machine_is_encrypted(
+    url: str, env: dict[str, str], services: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert checked_url(url).endswith("sslmode=require")
+    assert os.environ.get("PGSERVICE") == env.get("PGSERVICE")
+
+
+@pytest.mark.parametrize(
+    ("url", "env"),
+    [
+        (HERE, {}),
+        ("postgresql:///fleet", {}),
+        (f"{AWAY}?hostaddr=127.0.0.1", {}),
+        ("postgresql://me@%2Frun%2Fpostgresql/fleet", {}),
+        ("postgresql:///fleet?host=@abstract", {}),
+        ("postgresql:///fleet?service=here", {}),
+        ("postgresql:///fleet?service=checked", {}),
+        (AWAY, {"PGSSLMODE": "verify-full"}),
+        (f"{AWAY}?sslrootcert=system", {}),
+        (f"{AWAY}?sslmode=disable", {}),
+        (f"{AWAY}?sslmode=verify-full", {"PGSSLMODE": "disable"}),
+    ],
+)
+def test_an_address_that_is_safe_or_declared_stays_as_it_is(
+    url: str, env: dict[str, str], services: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert checked_url(url) == url
