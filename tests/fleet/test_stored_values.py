@@ -95,7 +95,7 @@ async def test_what_holds_a_secret_is_not_stored_in_a_fleet(fleet: Fleet) -> Non
     assert len(tables) > 10
     for table in tables:
         assert re.fullmatch(r"\w+\.\w+", table["name"])
-        rows = await fleet.client.database.all(f"select * from {table['name']}")  # type: ignore[arg-type]
+        rows = await fleet.client.database.all(f"select * from {table['name']}")
         assert KEY not in str(rows), table["name"]
 
 
