@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
+    from helmsman.steering.memory import SpentTurn
     from helmsman.steering.room import Room
     from helmsman.steering.shared import Shared
     from helmsman.tasks.model import Task
@@ -318,6 +319,9 @@ class Helmsman(Steering):
 
     def after_turn(self, session: Session) -> None:
         self.extras.snapshots.ended(session)
+
+    async def spent_by(self, session_id: str) -> Sequence[SpentTurn]:
+        return await self.extras.usage.of_session(session_id)
 
     def check_spending(self, session: Session) -> None:
         self.extras.budgets.check(session)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
 from helmsman.model.events import Usage
-from helmsman.testing import run, say, spawn_agent, usage, wait_agents
+from helmsman.shapes.session_status import session_in_full
+from helmsman.testing import hang, run, say, spawn_agent, usage, wait_agents
+from helmsman.web.session_costs import SessionSpendings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,6 +95,73 @@ async def test_sub_agents_count_for_the_session_that_began_them(
     session = await ended(await helm.start("delegate", cwd=git_repo))
     (group,) = (await helm.extras.usage.report(group_by="session")).groups
     assert (group.key, group.usage) == (session.id, Usage(10003))
+    assert session.usage == Usage(10003)
+    assert (await helm.tasks.get(session.task_id or "")).usage == Usage(10003)
+    assert not await helm.extras.budgets.used_up(str(git_repo), session.task_id or "")
+
+
+@pytest.mark.parametrize("limit", ["max_cost_usd", "task_usd"])
+async def test_what_a_sub_agent_spends_counts_against_the_limit_of_its_task(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, limit: str
+) -> None:
+    """At 5 USD for a million tokens of input each of its calls costs more than the limit."""
+    model.on("delegate", [spawn_agent("child"), usage(1)], [wait_agents(), usage(1)], [say("4"), usage(1)])
+    model.on("child", [run("true"), usage(4_000_000)], hang())
+    assert settings.user_file is not None
+    settings.user_file.parent.mkdir(parents=True, exist_ok=True)
+    prices = '[prices."gpt-5.5"]\ninput = 5\noutput = 5\n'
+    settings.user_file.write_text(prices + ("[budget]\ntask_usd = 5\n" if limit == "task_usd" else ""))
+    more: dict[str, Any] = {"max_cost_usd": 5.0} if limit == "max_cost_usd" else {}
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("delegate", cwd=git_repo, model="gpt-5.5", **more)
+        assert await session.wait(until="attention", timeout=SECONDS)
+        if limit == "max_cost_usd":
+            assert session.status == "interrupted"
+            note = (await helm.tasks.get(session.task_id or "")).note or ""
+            assert note.startswith("It was stopped: it has cost $20.")
+        else:
+            (question,) = session.questions
+            assert question.prompts[0].text.startswith("This task has used 20.00 of 5 USD.")
+            await session.respond(question.id, "stop")
+
+
+async def test_a_session_has_used_the_same_after_a_restart_a_fork_and_a_rollback(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
+        await ended(await session.say("two"))
+        await ended(await session.say("delegate"))
+        fork = await ended(await helm.fork(session.id, "fork"))
+        assert await seen(helm, session.id) == Usage(10114, 44, 23, 11)
+        assert await seen(helm, fork.id) == Usage(1000, 400, 200, 100)
+        worked_at = session.changed_at
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert await seen(helm, session.id) == Usage(10114, 44, 23, 11)
+        again = await helm.session(session.id)
+        assert abs(again.changed_at - worked_at) < timedelta(seconds=1), "when it worked, not when it was loaded"
+        await ended(await helm.say(session.id, "two"))
+        assert await seen(helm, session.id) == Usage(10214, 84, 43, 21)
+        await helm.extras.upkeep.roll_back(session.id)
+        assert await seen(helm, session.id) == Usage(10214, 84, 43, 21)
+        await ended(await helm.say(session.id, "two"))
+        assert await seen(helm, session.id) == Usage(10314, 124, 63, 31)
+        await ended(await helm.say(fork.id, "two"))
+        assert await seen(helm, fork.id) == Usage(1100, 440, 220, 110)
+
+
+async def seen(helm: Helmsman, session_id: str) -> Usage:
+    """What a session has used, which every view must agree on."""
+    session = await helm.session(session_id)
+    (told,) = [one for one in (await helm.extras.usage.report(group_by="session")).groups if one.key == session_id]
+    page = await session_in_full(helm, session, output_lines=1)
+    used = session.usage
+    assert told.usage == used
+    assert page["usage"]["inputTokens"] == used.input_tokens
+    assert page["costUsd"] == pytest.approx(told.cost_usd)
+    listed = SessionSpendings(helm).of(session_id, (), {})
+    assert (listed["tokens"], listed["costUsd"]) == (told.tokens, pytest.approx(told.cost_usd))
+    return used
 
 
 async def test_sessions_that_helmsman_never_ran_count(
@@ -114,7 +184,7 @@ async def test_the_exec_engine_counts_once(
     async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
         session = await ended(await helm.start("two", cwd=git_repo, approval_policy="never"))
         await ended(await session.say("fork"))
-        assert await total(helm) == Usage(1100, 440, 220, 110)
+        assert await total(helm) == session.usage == Usage(1100, 440, 220, 110)
 
 
 async def test_what_codex_has_deleted_is_still_known_to_the_registry(

@@ -19,6 +19,7 @@ from helmsman.model.events import (
     ItemEnded,
     ItemStarted,
     ItemUpdated,
+    ModelUsage,
     Notice,
     QuestionAsked,
     QuestionClosed,
@@ -297,10 +298,32 @@ def test_a_sub_agents_question_is_the_sessions_but_its_turns_are_not() -> None:
 # --- the rest --------------------------------------------------------------------------------------------------------
 
 
-def test_usage_is_the_reported_total_or_the_sum_of_the_parts() -> None:
+def test_usage_is_the_sum_of_what_each_turn_has_added() -> None:
     part = UsageReported(session_id=S, last=Usage(10, 1, 2, 1))
     assert state_after(part, part).usage == Usage(20, 2, 4, 2)
-    assert state_after(part, UsageReported(session_id=S, total=Usage(7, 0, 1, 0))).usage == Usage(7, 0, 1, 0)
+
+    def total(tokens: int, last: int) -> UsageReported:
+        return UsageReported(session_id=S, total=Usage(tokens), last=Usage(last))
+
+    worked = delta("m", "at work")
+    first = (requested(), total(100, 100), worked, total(107, 7), total(110, 3), ended())
+    assert state_after(*first).usage == Usage(10), "a fork counts on from its parent"
+    assert state_after(*first, total(50, 50)).usage == Usage(10), "an engine that has loaded it repeats an old report"
+    assert state_after(*first, requested(), worked, total(5, 5)).usage == Usage(15), "another engine counts from zero"
+    kept = UsageReported(session_id=S, before=(ModelUsage("m", Usage(40)), ModelUsage("n", Usage(2))))
+    assert state_after(*first, kept, requested(), worked, total(5, 5)).usage == Usage(47)
+    assert state_after(*first, kept, kept).usage == Usage(42), "a sum takes the place of what was known"
+
+
+def test_sub_agents_spend_for_their_session_each_call_once() -> None:
+    def of_agent(name: str, tokens: int, last: int) -> UsageReported:
+        return UsageReported(session_id=S, agent_id=name, total=Usage(tokens), last=Usage(last))
+
+    first = (requested(), of_agent("a", 7, 7), of_agent("a", 9, 2), of_agent("b", 109, 9), of_agent("a", 9, 2))
+    state = state_after(*first)
+    assert (state.usage, state.turn_usage, state.sub_agents_usage) == (Usage(18), Usage(), Usage(18))
+    state = state_after(*first, ended(), of_agent("a", 10, 1), requested(), of_agent("b", 110, 1))
+    assert (state.usage, state.sub_agents_usage) == (Usage(20), Usage(1))
 
 
 def test_what_a_turn_has_used_by_now_takes_the_place_of_what_was_said_of_it_before() -> None:

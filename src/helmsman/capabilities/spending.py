@@ -25,7 +25,7 @@ class Spending(NamedTuple):
     """What one turn spent on one model. `session_id` is the session it was spent for: a sub-agent's turns are its parent's.
 
     `at` is when it began, in seconds since 1970. `turns` is 0 where another spending counts for the same turn already.
-    `cost_usd` is what the agent says that it cost.
+    `cost_usd` is what the agent says that it cost. `is_sub_agents` is set for a sub-agent's turn.
     """
 
     agent: str
@@ -39,10 +39,12 @@ class Spending(NamedTuple):
     output_tokens: int
     reasoning_output_tokens: int
     cost_usd: float | None = None
+    turn_id: str | None = None
+    is_sub_agents: bool = False
 
     @property
     def usage(self) -> Usage:
-        return Usage(*self[6:])
+        return Usage(*self[6:11])
 
 
 def all_spendings(
@@ -85,7 +87,10 @@ def all_spendings(
                     counts, cost = running[turn_id].counts, running[turn_id].cost_usd
                 if cost is None and turn_id in told:
                     cost = told[turn_id] * _share(turn, session.turns)
-            spendings.append(Spending(agent, spent_for, directory, turn.model, turn.began_at, turns, *counts, cost))
+            named = turn_id, session.parent_id is not None
+            spendings.append(
+                Spending(agent, spent_for, directory, turn.model, turn.began_at, turns, *counts, cost, *named)
+            )
     for task in tasks:
         if not _is_in_files(task, files, counted, names_turn):
             # The file of a session tells of the turns before the one that a task now goes on with.
@@ -93,7 +98,7 @@ def all_spendings(
             at = task.created_at.timestamp()
             if usage != Usage():
                 of_task = (task.agent, task.session_id, place(task.directory), task.model, at, 1)
-                spendings.append(Spending(*of_task, *usage.counts, usage.cost_usd))
+                spendings.append(Spending(*of_task, *usage.counts, usage.cost_usd, task.turn_id))
     return spendings
 
 

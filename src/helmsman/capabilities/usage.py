@@ -15,6 +15,8 @@ from helmsman.base.files import is_inside
 from helmsman.capabilities.spending import all_spendings
 from helmsman.capabilities.usage_report import report
 from helmsman.errors import InvalidInput, RegistryUnavailable
+from helmsman.model.events import ModelUsage
+from helmsman.steering.memory import SpentTurn
 from helmsman.worktrees.places import places, projects
 
 if TYPE_CHECKING:
@@ -62,6 +64,19 @@ class UsageReports:
         tasks = await self._tasks()
         running = self._helm.ledger.used_by_turns()
         return await anyio.to_thread.run_sync(partial(self._spent_since, tasks, running, since.timestamp()))
+
+    async def of_session(self, session_id: str) -> list[SpentTurn]:
+        """Return what each turn of a session and of its sub-agents has spent."""
+        tasks = await self._tasks()
+        return await anyio.to_thread.run_sync(self._of_session, tasks, session_id)
+
+    def _of_session(self, tasks: Sequence[TurnUsage], session_id: str) -> list[SpentTurn]:
+        spendings = all_spendings(self._spendings.sessions(), tasks, names_turn=self._spendings.names)
+        return [
+            SpentTurn(one.turn_id, one.at, ModelUsage(one.model, one.usage), is_sub_agents=one.is_sub_agents)
+            for one in spendings
+            if one.session_id == session_id
+        ]
 
     def _spent_since(self, tasks: Sequence[TurnUsage], running: Mapping[str, Usage], since: float) -> list[Spending]:
         project = projects(self._helm.settings.state_dir)

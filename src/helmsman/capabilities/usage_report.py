@@ -131,7 +131,7 @@ class _Sum:
     sessions: set[str | None] = field(default_factory=set[str | None])
 
     def add(self, spending: Spending) -> None:
-        _, session_id, _, _, _, turns, entered, cached, given, reasoning, told = spending
+        _, session_id, _, _, _, turns, entered, cached, given, reasoning, told, _, _ = spending
         self.turns += turns
         self.input += entered
         self.cached += cached

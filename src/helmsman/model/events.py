@@ -17,7 +17,7 @@ from helmsman.base.json_values import fields_as_dict, snake_case
 from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from helmsman.model.questions import Question
@@ -82,6 +82,24 @@ class Usage:
 
 
 _NOTHING: Final = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """Tokens spent on one model; `model` is None where its name is not known."""
+
+    model: str | None
+    usage: Usage
+
+
+def added_up(parts: Iterable[ModelUsage]) -> tuple[ModelUsage, ...]:
+    """Return one entry for each model. Usage whose cost the agent has told stays apart from usage without a told cost."""
+    sums: dict[tuple[str | None, bool], ModelUsage] = {}
+    for part in parts:
+        key = part.model, part.usage.cost_usd is not None
+        known = sums.get(key)
+        sums[key] = part if known is None else ModelUsage(part.model, known.usage + part.usage)
+    return tuple(part for part in sums.values() if part.usage != _NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,11 +472,16 @@ class DiffUpdated(Event):
 class UsageReported(Event):
     """`total` counts the whole session, `last` the newest model call or turn, `turn` all of the running turn up to now: each
     takes the place of the one before. An engine gives what it knows.
+
+    `before` and `sub_agents` are Helmsman's own sums, for a session that is loaded from disk: of all earlier turns, by
+    model, and of the sub-agents of this turn.
     """
 
     total: Usage | None = None
     last: Usage | None = None
     turn: Usage | None = None
+    before: tuple[ModelUsage, ...] | None = None
+    sub_agents: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ def facts_of(session: Session) -> dict[str, Any]:
         "task_ids": tuple(session.task_ids),
         "output_schema": session.output_schema,
         "created_at": session.created_at,
+        "changed_at": session.changed_at,
         "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
         "turn_cursor": session.turn_cursor,
         "elsewhere": session.elsewhere,
@@ -93,7 +94,8 @@ def apply_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> N
     session.handed_over_from = facts.get("handed_over_from")  # hubs of before do not say
     session.task_ids[:] = facts["task_ids"]
     session.output_schema = facts["output_schema"]
-    session.created_at, session.waited_for = facts["created_at"], facts["waiting"]
+    session.created_at, session.changed_at = facts["created_at"], facts["changed_at"]
+    session.waited_for = facts["waiting"]
     session.is_copy, session.elsewhere = True, facts["elsewhere"]
     session.queue[:] = [
         QueuedTurn(turn, task_id, options, _run_by_the_hub, partial(bool, is_away), not_before)

@@ -25,6 +25,7 @@ from helmsman.model.events import (
     ItemEnded,
     ItemStarted,
     ItemUpdated,
+    ModelUsage,
     Notice,
     ProposedPlan,
     QuestionAsked,
@@ -38,6 +39,8 @@ from helmsman.model.events import (
     TurnStarted,
     Usage,
     UsageReported,
+    UserMessage,
+    added_up,
 )
 from helmsman.model.handover_text import own_words
 from helmsman.model.options import WRITES
@@ -110,7 +113,21 @@ class StateView(Protocol):
     @property
     def error(self) -> Failure | None: ...
     @property
-    def usage(self) -> Usage: ...
+    def usage(self) -> Usage:
+        """Tokens spent over all turns, with those of sub-agents."""
+
+    @property
+    def turn_usage(self) -> Usage:
+        """Tokens spent in the current (or last) turn, without those of sub-agents."""
+
+    @property
+    def sub_agents_usage(self) -> Usage:
+        """Tokens that sub-agents have spent since the current (or last) turn began."""
+
+    @property
+    def usage_by_model(self) -> tuple[ModelUsage, ...]:
+        """`usage`, for each model."""
+
     @property
     def note(self) -> str | None: ...
     @property
@@ -173,8 +190,14 @@ class SessionState:
         self.prompt: str | None = None
         self.result: str | None = None
         self.error: Failure | None = None
-        self.usage = Usage()
-        self._usage_before = Usage()
+        self.turn_usage = Usage()
+        self.sub_agents_usage = Usage()
+        self._used_before: tuple[ModelUsage, ...] = ()
+        self._turn_model: str | None = None
+        self._turn_base: Usage | None = None
+        """What the engine had counted for the session before the current turn, once that is known."""
+        self._agent_totals: dict[str, Usage] = {}
+        """What the engine has counted for each sub-agent."""
         self.note: str | None = None
         self.diff: str | None = None
         self.questions: dict[str, Question] = {}
@@ -195,6 +218,7 @@ class SessionState:
         vars(self).update(snapshot)
         self.questions, self.timed_out = dict(self.questions), list(self.timed_out)
         self._items, self._decisions = dict(self._items), dict(self._decisions)
+        self._agent_totals = dict(self._agent_totals)
         self._written = {}
         for item_id, text in snapshot["_written"].items():
             self._tail(item_id).add(text)
@@ -212,6 +236,17 @@ class SessionState:
     def has_turn(self) -> bool:
         """Whether a turn runs: not so between two turns of the same work."""
         return self.is_running and self.between_turns is None
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens spent over all turns, with those of sub-agents."""
+        return sum((part.usage for part in self.usage_by_model), Usage())
+
+    @property
+    def usage_by_model(self) -> tuple[ModelUsage, ...]:
+        """`usage`, for each model."""
+        own = ModelUsage(self._turn_model, self.turn_usage)
+        return added_up((*self._used_before, own, ModelUsage(self._turn_model, self.sub_agents_usage)))
 
     @property
     def items(self) -> list[Item]:
@@ -287,8 +322,12 @@ class SessionState:
             case TurnsForgotten():
                 if not self.is_running:
                     self._forget(event)
-            case UsageReported() if event.agent_id is None:
-                self._count(event)
+            case UsageReported():
+                self._turn_model = self.model or self._turn_model
+                if event.agent_id is None:
+                    self._count(event)
+                else:
+                    self._count_sub_agent(event.agent_id, event)
             case _ if event.agent_id is None:
                 self._apply_to_turn(event)
             case _:
@@ -333,7 +372,9 @@ class SessionState:
         self._decisions.clear()
         self._items.clear()
         self._written.clear()
-        self._usage_before = self.usage
+        self._used_before = self.usage_by_model
+        self.turn_usage = self.sub_agents_usage = Usage()
+        self._turn_base = None
 
     def _turn_started(self, event: TurnStarted) -> None:
         if not self.has_turn:
@@ -462,12 +503,46 @@ class SessionState:
         self._decisions[event.question_id] = len(self._items), decision
 
     def _count(self, event: UsageReported) -> None:
-        if event.total is not None:
-            self.usage = event.total
+        """Count the tokens of the current turn.
+
+        Codex reports the sum of the whole thread, which for a fork includes its parent. The sum before this turn is
+        subtracted. Where that is not known, the first report tells: one that comes before the model has done anything
+        repeats what earlier turns spent (Codex up to 0.145 does that on resume and fork, up to 0.130 with every turn).
+        """
+        if event.before is not None:
+            self._used_before, self.sub_agents_usage = event.before, event.sub_agents or Usage()
+            self.turn_usage = event.turn or Usage()
+            self._turn_base = None if event.total is None else event.total - self.turn_usage
         elif event.turn is not None:
-            self.usage = self._usage_before + event.turn
+            self.turn_usage = event.turn
+        elif event.total is not None:
+            if self._turn_base is None:
+                if not self.is_running:
+                    return  # repeated for a session that has just been loaded
+                worked = any(not isinstance(item, UserMessage) for item in self._items.values())
+                last = self._since_before(event.total) if event.last is None else event.last
+                self._turn_base = event.total - last if worked else event.total
+            used = event.total - self._turn_base
+            if self.is_running or sum(used.counts) > sum(self.turn_usage.counts):  # idle, it may be an old report
+                self.turn_usage = used
         elif event.last is not None:
-            self.usage += event.last
+            self.turn_usage += event.last
+
+    def _since_before(self, total: Usage) -> Usage:
+        """Return what a turn has spent of a total: `codex exec` counts on from the turns before."""
+        before = sum((part.usage for part in self._used_before), Usage())
+        counts_on = all(now >= then for now, then in zip(total.counts, before.counts, strict=True))
+        return total - before if counts_on else total
+
+    def _count_sub_agent(self, agent_id: str, event: UsageReported) -> None:
+        """Count what a sub-agent spends as spent by the session."""
+        if event.total is None:
+            spent = event.last or Usage()
+        else:
+            known = self._agent_totals.get(agent_id)
+            spent = (event.last or event.total) if known is None else event.total - known
+            self._agent_totals[agent_id] = event.total
+        self.sub_agents_usage += spent
 
 
 class _Tail:

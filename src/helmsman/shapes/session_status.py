@@ -121,7 +121,7 @@ async def session_in_full(helm: Helmsman, session: Session, *, output_lines: int
         "createdAt": iso_time(session.created_at),
         "changedAt": iso_time(session.changed_at),
         "turnSeconds": round(session.turn_seconds, 1) if session.turn_seconds is not None else None,
-        "costUsd": helm.tasks.prices.cost(session.model, session.usage),
+        "costUsd": helm.tasks.prices.cost_of(state.usage_by_model),
         "hasDiff": bool(state.diff),
     }
     questions = [question_in_full(session, one) for one in session.questions]

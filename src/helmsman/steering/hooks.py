@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
     from helmsman.errors import BudgetExceeded
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
+    from helmsman.steering.memory import SpentTurn
     from helmsman.tasks.model import Task
 
 
@@ -47,6 +48,10 @@ class Hooks(ABC):
     @abstractmethod
     def after_turn(self, session: Session) -> None:
         """A turn has ended."""
+
+    @abstractmethod
+    async def spent_by(self, session_id: str) -> Sequence[SpentTurn]:
+        """Return what each turn of a session and of its sub-agents has spent, by what is on disk."""
 
     @abstractmethod
     def check_spending(self, session: Session) -> None:

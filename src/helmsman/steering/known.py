@@ -17,16 +17,16 @@ from helmsman.model.options import TurnLimits
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
-from helmsman.steering.memory import timed_out_questions
+from helmsman.steering.memory import spent_so_far, timed_out_questions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Listeners, Verbs
     from helmsman.settings import Settings
-    from helmsman.steering.memory import Memory, Remembered
+    from helmsman.steering.memory import Memory, Remembered, SpentTurn
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
@@ -82,7 +82,7 @@ class KnownSessions:
         memory: Memory,
         ledger: Ledger,
         verbs: Verbs,
-        take_over: Callable[[Session, Task], Awaitable[bool]],
+        take_over: Callable[[Session, Task, Sequence[SpentTurn]], Awaitable[bool]],
     ) -> None:
         self._settings = settings
         self._roster = roster
@@ -139,8 +139,10 @@ class KnownSessions:
                 session.apply(event)
             if session.state.is_running:
                 session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=_UNTOLD))
+            session.apply(spent_so_far(session.id, now.spent))
+            session.changed_at = now.changed_at
             return
-        if not await self._take_over(session, task):
+        if not await self._take_over(session, task, now.spent):
             is_news = not session.state.is_running
             if is_news and again and (later := await self._memory.of(session.id)) is not None:
                 # It may have ended just now, between what was written of it and our look at its engine.
@@ -150,6 +152,7 @@ class KnownSessions:
             if is_news:
                 session.apply(TurnRequested(session_id=session.id, text=task.instruction))
                 session.apply(Notice(session_id=session.id, kind="engine", message=session.elsewhere))
+            session.apply(spent_so_far(session.id, now.spent))
             self._roster.elsewhere[session.id] = partial(self._catch_up, session)
             self._roster.has_elsewhere.set()
         for event in () if session.state.timed_out else timed_out_questions(session.id, task):
@@ -189,5 +192,6 @@ class KnownSessions:
         )
         session = self._make(state, known.options, self._roster.listeners)
         session.worktree, session.handed_over_from = tree, known.handed_over_from
+        session.created_at = known.created_at
         await self._bring_up_to_date(session, known)
         return self._roster.by_id.setdefault(session_id, session)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.lazy_dataclass import dataclass
@@ -25,7 +25,9 @@ from helmsman.model.events import (
     TurnEnded,
     TurnRequested,
     TurnStarted,
+    Usage,
     UsageReported,
+    added_up,
 )
 from helmsman.model.inputs import session_options
 from helmsman.model.questions import DENY
@@ -33,10 +35,11 @@ from helmsman.sessions.state import SessionState, SessionStatus
 from helmsman.tasks.model import Task, kept_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime
 
     from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
-    from helmsman.model.events import ChangeKind, Event
+    from helmsman.model.events import ChangeKind, Event, ModelUsage
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
     from helmsman.tasks.ledger import Ledger
@@ -64,15 +67,55 @@ class Remembered:
     past: tuple[Event, ...]
     earlier_turns: int
     handed_over_from: str | None
+    created_at: datetime
+    changed_at: datetime
+    """When something last happened in it."""
+    spent: Sequence[SpentTurn]
+
+
+class SpentTurn(NamedTuple):
+    """What a turn of a session, or of one of its sub-agents, has spent. `at` is when it began, in seconds since 1970."""
+
+    turn_id: str | None
+    at: float
+    part: ModelUsage
+    is_sub_agents: bool = False
+
+
+def spent_so_far(session_id: str, spent: Sequence[SpentTurn]) -> UsageReported:
+    """Report all that a session without a running turn has spent."""
+    return UsageReported(session_id=session_id, before=added_up(one.part for one in spent))
+
+
+def spent_in_turn(session_id: str, spent: Sequence[SpentTurn], turn: RecordedTurn) -> UsageReported:
+    """Report what a session has spent in the turn that runs, by what its agent has recorded, and before it."""
+    began = None if turn.began_at is None else turn.began_at.timestamp()
+    before: list[ModelUsage] = []
+    sub_agents = Usage()
+    for one in spent:
+        if one.is_sub_agents and began is not None and one.at >= began:
+            sub_agents += one.part.usage
+        elif one.turn_id is None or one.turn_id != turn.turn_id:
+            before.append(one.part)
+    used = turn.usage or Usage()
+    total = None if turn.spent_before is None else turn.spent_before + used
+    return UsageReported(session_id=session_id, before=added_up(before), turn=used, total=total, sub_agents=sub_agents)
 
 
 class Memory:
     """Remembers sessions."""
 
-    def __init__(self, truth: TaskTruth, ledger: Ledger, allowed_roots: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        truth: TaskTruth,
+        ledger: Ledger,
+        allowed_roots: Sequence[Path],
+        spent_by: Callable[[str], Awaitable[Sequence[SpentTurn]]],
+    ) -> None:
         self._truth = truth
         self._ledger = ledger
         self._allowed_roots = allowed_roots
+        self._spent_by = spent_by
 
     async def of(self, session_id: str) -> Remembered | None:
         """What is known of a session; None if there is none.
@@ -108,6 +151,9 @@ class Memory:
             past=past,
             earlier_turns=sum(task.turn_id is not None and task.id != newest for task in tasks),
             handed_over_from=tasks[-1].handed_over_from if tasks else None,
+            created_at=_created_at(info, tasks),
+            changed_at=_changed_at(info, tasks),
+            spent=await self._spent_by(session_id),
         )
 
     async def statuses(
@@ -198,6 +244,20 @@ def _directory(info: SessionInfo | None, tasks: Sequence[Task]) -> str | None:
     return told if not tasks or (told is not None and Path(told).is_dir()) else tasks[0].directory or told
 
 
+def _created_at(info: SessionInfo | None, tasks: Sequence[Task]) -> datetime:
+    times = [task.created_at for task in tasks[-1:]]
+    if info is not None:
+        times.append(info.created_at or info.updated_at)
+    return min(times)
+
+
+def _changed_at(info: SessionInfo | None, tasks: Sequence[Task]) -> datetime:
+    worked = [task for task in tasks if not task.is_waiting]
+    if not worked and info is not None:
+        return info.updated_at
+    return max(task.completed_at or task.last_event_at or task.created_at for task in worked or tasks)
+
+
 def _asked_for(session: Session) -> str | Path | None:
     """The directory that the work was asked for. All worktrees lie together, whichever repositories they are of."""
     if (tree := session.worktree) is not None and tree.directory.is_relative_to(tree.path):
@@ -270,7 +330,5 @@ def _as_events(session_id: str, turn: RecordedTurn) -> tuple[Event, ...]:
     if turn.message is not None:
         message = AgentMessage(id="final", text=turn.message)
         events.append(ItemEnded(session_id=session_id, turn_id=turn.turn_id, item=message))
-    if turn.usage is not None:
-        events.append(UsageReported(session_id=session_id, turn_id=turn.turn_id, last=turn.usage))
     ending = TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
     return (*events, ending)

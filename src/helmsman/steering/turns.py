@@ -41,7 +41,7 @@ from helmsman.settings import Settings, load_settings
 from helmsman.steering.answering import Answering
 from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
-from helmsman.steering.memory import Memory
+from helmsman.steering.memory import Memory, spent_in_turn, spent_so_far
 from helmsman.steering.opening import needed_for
 from helmsman.steering.others_turns import OthersTurns, is_theirs
 from helmsman.steering.room import Room, run_next
@@ -57,13 +57,14 @@ from helmsman.tasks.reconcile import may_go_on
 from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
     from helmsman.agents.registry import EngineHolder
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import QuestionHandler, QueuedTurn
+    from helmsman.steering.memory import SpentTurn
     from helmsman.steering.opening import SessionOpener
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
@@ -112,7 +113,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._indexes = self.truth.indexes_for(self.settings, self.environment)
         self._ledger = self._shared.ledger
         self.allowed_roots = self.settings.session_roots
-        self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
+        self._memory = Memory(self.truth, self._ledger, self.allowed_roots, self.spent_by)
         self._known = KnownSessions(
             self.settings, self._shared.roster, self._memory, self._ledger, self, self._take_over
         )
@@ -421,13 +422,14 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """
         return await self._known.get(session_id)
 
-    async def _take_over(self, session: Session, task: Task) -> bool:
+    async def _take_over(self, session: Session, task: Task, spent: Sequence[SpentTurn]) -> bool:
         """Attach to the engine in which an earlier hub left the session's newest turn; False if it does not run there."""
         if not self._shared.is_open or task.engine is None or self._ledger.is_elsewhere(task):
             return False
         engine = await self._engines.reach(task.agent, task.engine)
         ended = await self.truth.turn(session.id, task.turn_id)
         if ended is not None and may_go_on(task, ended):
+            session.apply(spent_so_far(session.id, spent))
             self._apply_recorded_limit(session, task, ended)
             return True
         try:
@@ -442,6 +444,12 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._ledger.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
         self._hold_to_terms(session, task)
         self._note_opened(session, opened)
+        if not session.state.has_turn:  # or the agent's own news of it would begin to count anew
+            session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
+        if recorded is not None and recorded.usage is not None:
+            session.apply(spent_in_turn(session.id, spent, recorded))
+        else:
+            session.apply(spent_so_far(session.id, spent))
         self._attach(session, engine)
         self._ledger.hold_to_cost(task.id, task.max_cost_usd)
         self.check_spending(session)

@@ -28,7 +28,6 @@ from helmsman.model.events import (
     QuestionClosed,
     TurnEnded,
     Usage,
-    UsageReported,
 )
 from helmsman.tasks.model import (
     ANSWERED,
@@ -116,7 +115,7 @@ class Ledger:
         self.seen: set[str] = set()
         """Tasks whose end somebody sees as it comes, until that is written: nobody is to be told of it."""
         self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
-        """Tasks that ended and were taken over before, with their session and turn, and what they had used before that."""
+        """Tasks that ended and were taken over before, with their session and turn, and what they used besides that turn."""
         self._spent: dict[str, Usage] = {}
         """What tasks had used before the turn that they go on with."""
         self.max_costs: dict[str, float] = {}
@@ -334,10 +333,9 @@ class Ledger:
         """
         goes_on = task_id in self._spent
         before = self._spent.pop(task_id, Usage()) if taken_over is None else taken_over.usage or Usage()
+        if taken_over is not None and recorded is not None and recorded.usage is not None:
+            before = taken_over.used_before  # the session's state has the rest
         running = RunningTask(task_id, session, before=before, taken_over=taken_over, engine=engine)
-        if taken_over is not None and recorded is not None and None not in (recorded.usage, recorded.spent_before):
-            running.counted, running.used = recorded.spent_before, recorded.usage or Usage()
-            running.before = taken_over.used_before
         self._running[session.id] = running
         self.no_longer_starts(task_id)
         asked: dict[str, Any] = {} if taken_over is not None else {ASKED: (asked_at or datetime.now(UTC)).isoformat()}
@@ -450,12 +448,11 @@ class Ledger:
             if isinstance(event, ItemEnded) and event.agent_id is None:
                 self._after_the_end(session)
             return
-        if isinstance(event, UsageReported) and event.agent_id is None:
-            running.count(event)
         if isinstance(event, TurnEnded | EngineGone) and not session.state.has_turn:
             del self._running[session.id]
             if running.taken_over is not None:
-                self._uncounted[running.id] = session.id, session.state.turn_id, running.taken_over.used_before
+                besides = running.taken_over.used_before + session.state.sub_agents_usage
+                self._uncounted[running.id] = session.id, session.state.turn_id, besides
             ending = running.ending()
             if self._leaving and isinstance(event, EngineGone):
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.model.events import Usage
+    from helmsman.model.events import ModelUsage, Usage
     from helmsman.settings import ConfigFile
 
 _KEYS: Final = ("input", "cached_input", "output")
@@ -161,6 +161,12 @@ class Prices:
             return usage.cost_usd
         price = None if model is None else self.by_model.get(model)
         return None if price is None else price.of(usage)
+
+    def cost_of(self, parts: Iterable[ModelUsage]) -> float | None:
+        """Return what all of this costs in USD, as far as it has a price; None when nothing of it has one."""
+        costs = [self.cost(part.model, part.usage) for part in parts]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known else None
 
 
 def _read(table: Any, path: Path) -> dict[str, Price]:

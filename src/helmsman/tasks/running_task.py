@@ -10,14 +10,13 @@ import anyio
 
 from helmsman.base.json_values import present
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.model.events import Usage, UserMessage
+from helmsman.model.events import Usage
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from helmsman.model.events import UsageReported
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
 
@@ -28,9 +27,6 @@ class RunningTask:
 
     id: str
     session: Session
-    counted: Usage | None = None
-    """What the session had used before this turn, once that is known."""
-    used: Usage = field(default_factory=Usage)
     before: Usage = field(default_factory=Usage)
     """What it is known to have used before this turn, or before it was taken over."""
     taken_over: Task | None = None
@@ -43,27 +39,14 @@ class RunningTask:
     """The detached engine that its turn is, or was, in."""
 
     @property
+    def used(self) -> Usage:
+        """Tokens spent in its turn, without those of sub-agents."""
+        return self.session.state.turn_usage
+
+    @property
     def spent(self) -> Usage:
-        """What it has used, as far as is known."""
-        return self.before + self.used
-
-    def count(self, event: UsageReported) -> None:
-        """Count this turn's tokens. Codex tells the sum of the whole thread, so what was there before is taken off.
-
-        Where that is not known, the first report tells: one that comes before the model has done anything repeats what
-        earlier turns spent (Codex up to 0.145 does that on resume and fork, up to 0.130 with every turn).
-        """
-        if event.turn is not None:
-            self.used = event.turn
-            return
-        if event.total is None:
-            self.used += event.last or Usage()
-            return
-        if self.counted is None:
-            worked = any(not isinstance(item, UserMessage) for item in self.session.items)
-            fresh = (event.last if event.last is not None else event.total) if worked else Usage()
-            self.counted = event.total - fresh
-        self.used = event.total - self.counted
+        """Tokens spent so far, with those of sub-agents."""
+        return self.before + self.used + self.session.state.sub_agents_usage
 
     def progress(self) -> dict[str, Any] | None:
         """How far it has come."""

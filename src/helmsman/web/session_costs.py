@@ -1,7 +1,7 @@
 """What each listed session has cost, and how long it has worked.
 
-Tasks tell at once, where all of a session's turns were tasks. For the rest every agent's files are summed up, which takes a
-moment: that is done in the background, at most once a minute while somebody looks, and known from then on.
+A session that is loaded tells itself. Tasks tell at once, where all of a session's turns were tasks. For the rest every
+agent's files are summed up in the background, at most once a minute while the page is open.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import HelmsmanError
-from helmsman.model.events import Usage
+from helmsman.model.events import ModelUsage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,15 +59,16 @@ class SessionSpendings:
         ends = ((task, task.completed_at or datetime.now(UTC)) for task in turns)
         seconds = sum((end - task.created_at).total_seconds() for task, end in ends)
         shown: dict[str, Any] = {"seconds": round(seconds, 1) if turns else None}
+        session = self._helm.sessions.get(session_id)
+        if session is not None:
+            parts = session.state.usage_by_model
+            return shown | _spent(tokens(session.usage), self._helm.tasks.prices.cost_of(parts))
         spent = known.get(session_id)
         if spent is not None and spent.turns >= sum(task.usage is not None for task in turns):
-            return shown | _spent(spent.usage.input_tokens + spent.usage.output_tokens, spent.cost_usd)
-        costs = [self._helm.tasks.prices.cost(task.model, task.usage) for task in turns if task.usage is not None]
-        usages = [task.usage or Usage() for task in turns]
-        tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages)
-        cost = None if None in costs or not costs else sum(cost for cost in costs if cost is not None)
-        return shown | _spent(tokens, cost)
+            return shown | _spent(spent.tokens, spent.cost_usd)
+        usages = [ModelUsage(task.model, task.usage) for task in turns if task.usage is not None]
+        return shown | _spent(sum(tokens(one.usage) for one in usages), self._helm.tasks.prices.cost_of(usages))
 
 
-def _spent(tokens: int, cost: float | None) -> dict[str, Any]:
-    return {"tokens": tokens, "costUsd": cost} if tokens else {}
+def _spent(used: int, cost: float | None) -> dict[str, Any]:
+    return {"tokens": used, "costUsd": cost} if used else {}
