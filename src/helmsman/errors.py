@@ -237,6 +237,12 @@ class AnswerInvalid(HelmsmanError):
     code = "answer_invalid"
 
 
+class NotYours(HelmsmanError):
+    """A model would act on what its client did not open. Only a person may, or the client that a person hands it to."""
+
+    code = "not_yours"
+
+
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 

@@ -62,10 +62,14 @@ WORKSPACES: Final = "workspaces"
 OTHER_TABLES: Final = frozenset(
     {
         *("agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"),
-        *("capabilities", "worktree"),
+        *("capabilities", "worktree", "agents_answer_first", "clients_share_sessions"),
     }
 )
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
+
+_OWN_SWITCHES: Final = ("agents_answer_first", "clients_share_sessions")
+"""What a model may do in a person's place. Only the user's own file decides: a variable may come with a repository's client
+configuration."""
 
 TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
 _CONFIG_LIMIT: Final = 1024 * 1024
@@ -126,6 +130,10 @@ class Settings:
     files: tuple[ConfigFile, ...] = ()
     user_file: Path | None = None
     """Where the user's own file is, or would be."""
+    agents_answer_first: bool = False
+    """Whether a model may answer a question that a person has before them in a form."""
+    clients_share_sessions: bool = False
+    """Whether a model may act on sessions that its client did not open."""
     ignored: tuple[str, ...] = ()
 
     @property
@@ -180,6 +188,10 @@ def load_settings(
         ignored.append(f"notify in {project.path} is ignored: only your own file says who is told of what happens.")
     if project is not None and "agents" in project.content:
         ignored.append(f"agents in {project.path} is ignored: only your own file says which programs are agents.")
+    values |= {name: _own_switch(name, user) for name in _OWN_SWITCHES}
+    if project is not None:
+        tried = (name for name in _OWN_SWITCHES if name in project.content)
+        ignored += (f"{name} in {project.path} is ignored: only your own file can set it." for name in tried)
     for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)
@@ -217,6 +229,13 @@ def budget_of(file: ConfigFile | None) -> Budget:
         InvalidSetting: It makes no sense.
     """
     return Budget() if file is None else Budget.read(file.content.get("budget", {}), file.path)
+
+
+def _own_switch(name: str, user: ConfigFile | None) -> bool:
+    value = False if user is None else user.content.get(name, False)
+    if user is not None and not isinstance(value, bool):
+        raise InvalidSetting(f"{name} in {user.path} is {value!r:.100}. Use true or false.")
+    return bool(value)
 
 
 def _shown(value: Any) -> str:

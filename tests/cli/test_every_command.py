@@ -85,7 +85,7 @@ async def test_a_session_that_is_not_there_is_told_as_json(bare_cli: Cli) -> Non
         name for name, command in COMMANDS.items() if command.params and command.params[0].name == "session"
     ]
     assert len(with_session) > 10
-    more = {"say": ["hello"], "steer": ["hello"], "rename": ["a name"]}
+    more = {"say": ["hello"], "steer": ["hello"], "rename": ["a name"], "hand": ["--back"]}
 
     async def run(name: str) -> None:
         done = await bare_cli.run(name, "abcd1234", *more.get(name, []), "--json")

@@ -119,8 +119,8 @@ async def test_an_answer_through_another_door_wins_and_closes_the_form(
     async with Client(build_server(helm), mode="legacy", elicitation_callback=person) as client:
         codex = Caller(client)
         session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
-        waiting = await codex.until_settled(session_id)
-        await codex("codex_respond", sessionId=session_id, id=waiting["pendingQuestion"]["id"], answers=["deny"])
+        waiting = await codex("codex_wait", sessionId=session_id, timeoutSec=2)
+        await helm.respond(session_id, waiting["pendingQuestion"]["id"], ["deny"])
         assert (await codex.until_settled(session_id))["status"] == "done"
         with anyio.fail_after(30):
             await person.closed.wait()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
+    from helmsman.base.clients import McpClient
+
 
 UMASK: Final = "HELMSMAN_UMASK"
 """How a door tells the hub, among its variables, which modes its files are to have. Octal."""
@@ -31,9 +33,15 @@ class Whereabouts:
 
     environment: Mapping[str, str]
     directory: Path
+    client: McpClient | None = None
+    """The MCP client whose model asks; None for people and for the user's own programs."""
 
     def __repr__(self) -> str:
         return f"<Whereabouts in {self.directory}, {len(self.environment)} variables>"
+
+    def on_behalf_of(self, client: McpClient | None) -> Whereabouts:
+        """Return the same place with another caller."""
+        return self if client == self.client else Whereabouts(self.environment, self.directory, client)
 
     def entered(self) -> AbstractContextManager[None]:
         """What is done in the block, and what is begun in it, is done for this door."""
@@ -77,6 +85,12 @@ def environment() -> Mapping[str, str]:
     """The environment of whoever asks."""
     known = _CURRENT.get()
     return os.environ if known is None else known.environment
+
+
+def asking_client() -> McpClient | None:
+    """Return the MCP client whose model asks; None for people and for the user's own programs."""
+    known = _CURRENT.get()
+    return None if known is None else known.client
 
 
 def umask_in(env: Mapping[str, str]) -> int:

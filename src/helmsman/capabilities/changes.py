@@ -163,6 +163,7 @@ class Changes:
             ApplyConflict: The changes do not fit. Nothing was touched.
             WorktreeError: Git cannot do it. Nothing was touched.
         """
+        await self._helm.require_own(session_id, "apply its changes")
         tree = await self.own_tree(session_id)
         if came_from_elsewhere(tree):
             raise InvalidInput(
@@ -209,6 +210,7 @@ class Changes:
             OutcomeUnknown: It has none any more: a hub that is gone was asked for the same.
             WorktreeError: Something cannot be removed.
         """
+        await self._helm.require_own(session_id, "discard its worktree")
         tree = await self.own_tree(session_id)
         await self._check_idle(tree)
         await self.end_commands(tree)

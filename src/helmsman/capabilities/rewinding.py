@@ -155,6 +155,7 @@ class Rewinding:
             ApplyConflict: A file that nobody knows is in the way. Nothing was touched.
             WorktreeError: A file cannot be written. All was put back.
         """
+        await self._helm.require_own(session_id, "rewind it")
         plan = await self._plan(session_id, to, part, undo=undo)
         self._check(plan.shown, digest)
         if plan.files is not None and plan.session.engine is not None:

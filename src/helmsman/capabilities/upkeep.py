@@ -52,6 +52,7 @@ class Upkeep:
         """
         if turns < 1:
             raise InvalidInput(f"turns cannot be {turns}. Use a number from 1 on.", parameter="turns")
+        await self._helm.require_own(session_id, "make it forget turns")
         await self._helm.truth.refuse_archived(session_id)
         session, engine = await self._helm.load(session_id, Capability.ROLL_BACK)
         past = await engine.history(session.id)

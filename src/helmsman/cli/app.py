@@ -28,7 +28,7 @@ _HEADINGS: Final = {
     "Outcomes that are verified": ("debug", "refactor", "test"),
     "Answer and stop": ("questions", "respond", "steer", "interrupt", "rules"),
     "Sessions": (
-        *("list", "search", "fork", "rewind", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+        *("list", "search", "fork", "rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive"),
     ),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),

@@ -62,7 +62,7 @@ CALLED = "HELMSMAN_CALLED"
 _COMMANDS = frozenset(
     (
         *("say", "status", "questions", "respond", "steer", "interrupt", "rules"),
-        *("list", "fork", "rewind", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+        *("list", "fork", "rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive"),
         *("diff", "discard", "worktrees", "tasks", "schedule", "notify", "models", "account", "usage"),
     )
 )
@@ -72,7 +72,7 @@ _ELSEWHERE = _COMMANDS | {"agents"}
 _OF_SESSION = frozenset(
     (
         *("status", "watch", "say", "steer", "interrupt", "respond", "attach", "diff", "apply", "discard"),
-        *("fork", "rewind", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+        *("fork", "rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive"),
     )
 )
 """What is done with one session, which is named first."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from helmsman._version import __version__
+from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.jsonrpc import IncomingRequest, Peer
 from helmsman.base.lazy_dataclass import dataclass
@@ -414,7 +415,8 @@ class _Program:
             target = getattr(target, name)
         arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
         directory = text_in(params["directory"]) if "directory" in params else self._hello["directory"]
-        with Whereabouts(self._hello["environment"], Path(directory)).entered():
+        client = McpClient.kept(params.get("client"))
+        with Whereabouts(self._hello["environment"], Path(directory), client).entered():
             return await target(*arguments, **named)
 
     def _shown(self, value: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 VERBS: Final = (
-    *("installed", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "fork"),
+    *("installed", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "fork", "hand"),
     *("history", "list", "session", "last_statuses"),
 )
 """What `Helmsman` itself is asked for."""

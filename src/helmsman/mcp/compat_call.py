@@ -139,12 +139,15 @@ class CallInFlight:
             return None
         await self.flush()  # what led to the question comes before it
         current_form.set(form_name(session, question))
+        close_form = session.open_form(question.id)
         try:
             async with session.on_screen(question):
                 answers = await self._elicit(question)
         except MCPError as error:
             log.info("the client could not be asked question %s, which stays open: %s", question.id, error)
             return None
+        finally:
+            close_form()
         return None if answers is None else Answered(answers, by_form(context))
 
     async def _elicit(self, question: Question) -> Sequence[str] | None:

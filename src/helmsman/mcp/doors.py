@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import logging
+import secrets
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -18,18 +20,24 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from helmsman.base.clients import HTTP, McpClient
+from helmsman.base.processes import Process
+from helmsman.base.surroundings import current
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call, current_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import Answered, AnsweredBy
 from helmsman.sessions.desk import cancel_when_closed
+from helmsman.steering.ownership import may_answer, refuse_before_person
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mcp.server.context import ServerRequestContext
 
     from helmsman.model.questions import Question
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.sessions.session import Session
 
 Context: TypeAlias = "ServerRequestContext[Any, Any]"
 """A request and the client that it came from."""
@@ -41,25 +49,82 @@ _HANDED_OUT: Final = "handed out"
 """The viewer of a form that a client fetched: whichever client it was, it counts once."""
 
 
+_HANDED_OUT_SECONDS: Final = 600.0
+"""A form that a client fetched counts as open for so long: nothing tells that the client has dropped it."""
+
+
+class FormHandler:
+    """Asks the person at one MCP client with a form, as soon as a question arises."""
+
+    opens_form: Final = True
+
+    def __init__(self, doors: Doors, context: Context) -> None:
+        self._doors = doors
+        self._context = context
+
+    async def __call__(self, session: Session, question: Question) -> Answered | None:
+        answers = await self._doors.ask_once(self._context, session, question)
+        return None if answers is None else Answered(answers, by_form(self._context))
+
+
 class Doors:
     """Remembers which questions a person has been shown, so that nobody is asked twice."""
 
     def __init__(self, helm: Helmsman) -> None:
         self._helm = helm
         self._shown: set[str] = set()
+        self._connection = secrets.token_hex(8)
+        self._handed_out: dict[str, Callable[[], None]] = {}
+        """Closes each form that the client of a pipe has fetched and not answered yet."""
 
-    def handler(self, context: Context) -> QuestionHandler | None:
+    def client(self, context: Context) -> McpClient:
+        """Return the client that a request comes from."""
+        told = context.session.client_params
+        name = "" if told is None else told.client_info.name
+        if context.request is not None:
+            return McpClient(HTTP, name)
+        numbered, directory = current_call.get(), str(current().directory)
+        if numbered is None:
+            return McpClient(self._connection, name, directory, Process.me())
+        return McpClient(numbered.id.door, name, directory, numbered.id.process)
+
+    def close(self) -> None:
+        """Note that the client of a pipe has gone: its forms are closed, and it may come back on another pipe."""
+        for close_form in self._handed_out.values():
+            close_form()
+        self._handed_out.clear()
+        for session in self._helm.sessions.values():
+            owner = session.opened_by
+            if owner is not None and owner.connection == self._connection:
+                session.opened_by = replace(owner, process=None)
+
+    def has_for_agent(self, session: Session) -> bool:
+        """Return whether a session has an open question that the model that calls may answer now."""
+        return any(may_answer(session, question.id, self._helm.settings) for question in session.questions)
+
+    async def respond(
+        self, helm: Helmsman, context: Context, session_id: str, question_id: str, answers: Sequence[str]
+    ) -> Session:
+        """Answer a question as the model that calls a tool. `helm` has the session, here or on another machine.
+
+        Raises:
+            NotYours: Another client or a person opened the session, or a person has the question in a form.
+        """
+        if (session := helm.sessions.get(session_id)) is not None:
+            refuse_before_person(session, question_id, self._helm.settings)
+        return await helm.respond(session_id, question_id, answers, by=by_tool(context))
+
+    def handler(self, context: Context) -> FormHandler | None:
         """What asks this client's person as soon as a question arises; None where that is not possible."""
         if context.request is not None or not _can_be_called(context):
             return None
+        return FormHandler(self, context)
 
-        async def ask(session: Session, question: Question) -> Answered | None:
-            if question.id in self._shown:
-                return None
-            answers = await self._elicit(context, session, question, None)
-            return None if answers is None else Answered(answers, by_form(context))
-
-        return ask
+    async def ask_once(self, context: Context, session: Session, question: Question) -> list[str] | None:
+        """Ask the person, unless that was done before; None leaves the question open."""
+        if question.id in self._shown:
+            return None
+        return await self._elicit(context, session, question, None)
 
     async def ask_now(self, context: Context, session: Session, question: Question) -> None:
         """Ask the person on the response stream of this very request, if that is possible and was not done before."""
@@ -98,7 +163,17 @@ class Doors:
             return
         session.on_question = handler
         for question in session.questions:
-            self._helm.in_background(partial(self._ask_until_closed, context, session, question, None))
+            if question.id not in self._shown:
+                close_form = session.open_form(question.id)  # at once: the agent may look before the form is sent
+                self._helm.in_background(partial(self._ask_later, context, session, question, close_form))
+
+    async def _ask_later(
+        self, context: Context, session: Session, question: Question, close_form: Callable[[], None]
+    ) -> None:
+        try:
+            await self._ask_until_closed(context, session, question, None)
+        finally:
+            close_form()
 
     async def _ask_until_closed(
         self, context: Context, session: Session, question: Question, request_id: types.RequestId | None
@@ -124,24 +199,43 @@ class Doors:
         """The answer to a client of 2026-07-28 that can ask its person; None where it cannot, or has done so."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or not has_forms(context):
             return None
-        if question.id in self._shown:
-            return None
-        return types.InputRequiredResult(input_requests={question.id: self.form(session, question)})
+        if question.id in self._shown and question.id not in self._handed_out:
+            return None  # dismissed; a form that the client has dropped without an answer is handed out again
+        return types.InputRequiredResult(input_requests={question.id: self.form(context, session, question)})
 
-    def form(self, session: Session, question: Question) -> types.ElicitRequest:
+    def form(self, context: Context, session: Session, question: Question) -> types.ElicitRequest:
         """The question as a request that the client puts to its person.
 
         It has gone out of our hands: that somebody looks at it is known for the length of a lease, and no longer.
         """
         self._shown.add(question.id)
+        self._hand_out(context, session, question)
         if (deadline := session.deadlines.get(question.id)) is not None:
             deadline.lease(_HANDED_OUT)
         form = types.ElicitRequestFormParams(message=form_message(question), requested_schema=form_schema(question))
         return types.ElicitRequest(params=form)
 
+    def _hand_out(self, context: Context, session: Session, question: Question) -> None:
+        """Note that a client has fetched a form. It is open until the answer comes, the client goes, or some time is up."""
+        if question.id in self._handed_out:
+            return
+        close_form = self._handed_out[question.id] = session.open_form(question.id)
+
+        async def close_later() -> None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cancel_when_closed, session, question, tasks.cancel_scope)
+                await anyio.sleep(_HANDED_OUT_SECONDS)
+                tasks.cancel_scope.cancel()
+            close_form()
+            self._handed_out.pop(question.id, None)
+
+        self._helm.in_background(close_later)
+
     async def take_responses(self, context: Context, responses: types.InputResponses | None, session: Session) -> None:
         """What the person answered, on the second leg of such a call."""
         for question_id, response in (responses or {}).items():
+            if (close_form := self._handed_out.pop(question_id, None)) is not None:
+                close_form()
             question = session.state.questions.get(question_id)
             if question is None or not isinstance(response, types.ElicitResult):
                 continue
@@ -158,12 +252,15 @@ class Doors:
     ) -> list[str] | None:
         self._shown.add(question.id)
         current_form.set(form_name(session, question))
+        close_form = session.open_form(question.id)
         try:
             async with session.on_screen(question):
                 result = await context.session.elicit_form(form_message(question), form_schema(question), request_id)
         except MCPError as error:
             log.info("the client could not be asked question %s, which stays open: %s", question.id, error)
             return None
+        finally:
+            close_form()
         if result.action == "decline" and _declines_by_itself(context):
             return None
         return form_answers(question, result.action, result.content)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
 from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotFound
-from helmsman.mcp.doors import by_tool
 from helmsman.mcp.primitives import primitives_of, setup_guide, wait_for_task
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.router_words import (
@@ -226,7 +225,7 @@ class Router:
             shown = pending_question(session, question)
             return about(call, planned, task, message, question=shown, acknowledged=False)
         answers = answers_to(question, planned.answer, args.hints.answers)
-        await call.helm.respond(session.id, question.id, answers, by=by_tool(call.context))
+        await call.doors.respond(call.helm, call.context, session.id, question.id, answers)
         told = "\n".join(part_texts(question))
         message = f"Answered {', '.join(answers)}, to this question alone:\n{told}"
         done = about(call, planned, await call.helm.tasks.get(task.id), message)

@@ -135,7 +135,10 @@ def build_server(helm: Helmsman) -> Server[None]:
     async def lifespan(_server: Server[None]) -> AsyncIterator[None]:
         async with background_tasks() as background:
             background.start_soon(resources.run)
-            yield
+            try:
+                yield
+            finally:
+                doors.close()
 
     server = Server(
         **_identity(helm.settings),

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import exact
 from helmsman.errors import InvalidInput
-from helmsman.mcp.doors import by_tool
 from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import wait_for_session
 from helmsman.shapes import contract
 from helmsman.shapes.listed_sessions import found_sessions, listed_sessions
 from helmsman.shapes.session_status import in_words, session_status, started
+from helmsman.steering.ownership import who_answers
 from helmsman.tasks.calls import done_before
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from helmsman.sessions.session import Session
 
 
 def state_in_words(output: Any) -> str:
@@ -59,24 +61,31 @@ async def codex_status(call: CallContext, args: contract.StatusInput) -> contrac
     """What a session is doing right now: status, recent output, what it has done, what it asks, its result. Does not
     wait; to be told when something happens use codex_wait."""
     session = await call.helm.session(args.session_id)
-    return session_status(session, output_lines=args.output_lines, since_cursor=args.since_cursor)
+    status = session_status(session, output_lines=args.output_lines, since_cursor=args.since_cursor)
+    return _with_who_answers(call, session, status)
 
 
 @tool("Wait for a Codex session", READS, in_words)
 async def codex_wait(call: CallContext, args: contract.WaitInput) -> contract.StatusOutput | Instead:
     """Wait until a session's turn ends, Codex asks something or the time is up, and return what codex_status returns. Use
     this instead of polling; call it again while status is active. If pendingQuestion is there, answer it with
-    codex_respond and wait again."""
+    codex_respond and wait again, unless note says that a person answers it."""
     session = await call.helm.session(args.session_id)
     instead = await wait_for_session(call, session, seconds=args.timeout_sec, until=args.until)
-    return instead if instead is not None else session_status(session)
+    return instead if instead is not None else _with_who_answers(call, session, session_status(session))
+
+
+def _with_who_answers(call: CallContext, session: Session, status: contract.StatusOutput) -> contract.StatusOutput:
+    """Say in the note that a person answers, where the model that asks may not."""
+    who = who_answers(session, call.helm.settings)
+    return status if who is None else status.model_copy(update={"note": " ".join(filter(None, (who, status.note)))})
 
 
 @tool("Answer what Codex asks", ACTS, state_in_words)
 async def codex_respond(call: CallContext, args: contract.RespondInput) -> contract.StateOutput:
     """Answer a pendingQuestion, by its sessionId and id: approve or deny a command or a change, or give the input it asks
     for. Then codex_wait. A question nobody answers is denied after some minutes."""
-    session = await call.helm.respond(args.session_id, args.id, args.answers, by=by_tool(call.context))
+    session = await call.doors.respond(call.helm, call.context, args.session_id, args.id, args.answers)
     return contract.StateOutput(session_id=session.id, status=session.status)
 
 

@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
+from helmsman.base.surroundings import current
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
 from helmsman.hub.links import NAMING, elsewhere
 from helmsman.mcp.current_call import NumberedCall, current_call
@@ -364,21 +365,26 @@ class Toolbox:
         if tool is None:
             names = [tool.name for tool in (await self.list(context, None)).tools]
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(names)}.")
-        numbered = current_call.get()
         try:
-            call = self._placed(tool, CallContext(self._helm, self._doors, context, params))
-            if numbered is None:
-                return await self._called(tool, call)
-            numbered.take()
-            listed = tool.listed()
-            if listed.annotations is not None and listed.annotations.read_only_hint:
-                return await self._called(tool, call)
-            return await self._called_once(tool, call, numbered, listed.annotations)
+            client = self._doors.client(context)
+            with current().on_behalf_of(client).entered():
+                return await self._called_by(tool, CallContext(self._helm, self._doors, context, params))
         except HelmsmanError as error:
             return failed(error)
         except (SystemExit, KeyboardInterrupt) as error:  # one call does not end the process of all
             log.exception("%s tried to end the process", params.name)
             raise MCPError(types.INTERNAL_ERROR, f"{params.name} failed: {type(error).__name__}.") from error
+
+    async def _called_by(self, tool: Offered, call: CallContext) -> CallOutcome:
+        numbered = current_call.get()
+        call = self._placed(tool, call)
+        if numbered is None:
+            return await self._called(tool, call)
+        numbered.take()
+        listed = tool.listed()
+        if listed.annotations is not None and listed.annotations.read_only_hint:
+            return await self._called(tool, call)
+        return await self._called_once(tool, call, numbered, listed.annotations)
 
     async def _called_once(
         self, tool: Offered, call: CallContext, numbered: NumberedCall, annotations: types.ToolAnnotations | None

@@ -16,7 +16,7 @@ from helmsman.shapes.job_answers import job_sessions
 from helmsman.shapes.session_status import progress_line, session_status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Literal
 
     import mcp_types as types
@@ -58,11 +58,14 @@ async def wait_for_session(
                     if required is not None:
                         return required
                     await call.doors.ask_now(call.context, session, question)
-                if changed or not session.state.is_running or (until == "attention" and session.questions):
+                if changed or not session.state.is_running or session.feed.closed:
+                    break
+                if until == "attention" and call.doors.has_for_agent(session):
                     break
                 if numbered is not None:
                     numbered.rest()
-                await session.wait(until=until)
+                with session.watched():
+                    await (session.feed.changed() if until == "change" else _until_news(call, session))
                 changed = until == "change"
     if numbered is not None:
         numbered.take()
@@ -98,14 +101,42 @@ async def wait_for_job(
                             return required
                         await call.doors.ask_now(call.context, session, question)
                     call.doors.ask_from_now_on(call.context, session)
-                if task.has_ended or task.input_required:
+                asking = [session for session in await job_sessions(helm, task) if session.questions]
+                if task.has_ended or any(map(call.doors.has_for_agent, asking)):
                     break
                 if numbered is not None:
                     numbered.rest()
-                task = await helm.tasks.wait(task)
+                if asking:
+                    await _first_change(asking)
+                    task = await helm.tasks.find(task.id)
+                else:
+                    task = await helm.tasks.wait(task)
+                    if task.input_required and not any(one.questions for one in await job_sessions(helm, task)):
+                        break  # it asks in a way that only its own answer shows
     if numbered is not None:
         numbered.take()
     return None
+
+
+async def _until_news(call: CallContext, session: Session) -> None:
+    """Wait until the turn ends, other questions are open, or the model may answer one of them."""
+    asked = [question.id for question in session.questions]
+    while session.state.is_running and not session.feed.closed:
+        if [question.id for question in session.questions] != asked or call.doors.has_for_agent(session):
+            return
+        await session.feed.changed()
+
+
+async def _first_change(sessions: Sequence[Session]) -> None:
+    """Wait until something happens in one of these sessions."""
+
+    async def wait(session: Session) -> None:
+        await session.feed.changed()
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for session in sessions:
+            tasks.start_soon(wait, session)
 
 
 async def report_progress(

@@ -63,6 +63,7 @@ def facts_of(session: Session) -> dict[str, Any]:
         "notes": session.notes,
         "worktree": session.worktree,
         "handed_over_from": session.handed_over_from,
+        "opened_by": session.opened_by,
         "task_ids": tuple(session.task_ids),
         "output_schema": session.output_schema,
         "created_at": session.created_at,
@@ -92,6 +93,7 @@ def apply_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> N
     session.options, session.limits = facts["options"], facts["limits"]
     session.notes, session.worktree = facts["notes"], facts["worktree"]
     session.handed_over_from = facts.get("handed_over_from")  # hubs of before do not say
+    session.opened_by = facts["opened_by"]
     session.task_ids[:] = facts["task_ids"]
     session.output_schema = facts["output_schema"]
     session.created_at, session.changed_at = facts["created_at"], facts["changed_at"]

@@ -137,8 +137,11 @@ class Desk:
         asked_ago = max(0.0, (now - session.asked_at.setdefault(question.id, now)).total_seconds())
         deadline = Deadline(TimeLeft.new(timeout, time.monotonic(), asked_ago))
         session.deadlines[question.id] = deadline
+        # Before the agent hears of the question: it must not answer in the place of a person who is about to see a form.
+        handler = session.on_question or self._handler
+        close_form = session.open_form(question.id) if getattr(handler, "opens_form", False) else None
         session.apply(asked)
-        return partial(self._wait, session, question, deadline)
+        return partial(self._wait, session, question, deadline, handler, close_form)
 
     async def _finish(
         self, session: Session, question: Question, rest: Callable[[], Coroutine[Any, Any, None]]
@@ -153,12 +156,18 @@ class Desk:
             session.deadlines.pop(question.id, None)
             session.asked_at.pop(question.id, None)
 
-    async def _wait(self, session: Session, question: Question, deadline: Deadline) -> None:
+    async def _wait(
+        self,
+        session: Session,
+        question: Question,
+        deadline: Deadline,
+        handler: QuestionHandler | None,
+        close_form: Callable[[], None] | None,
+    ) -> None:
         """Stay with an open question until it is answered, withdrawn, or its time is up."""
         async with anyio.create_task_group() as tasks:
-            handler = session.on_question or self._handler
             if handler is not None:
-                tasks.start_soon(self._ask, handler, session, question)
+                tasks.start_soon(self._ask, handler, session, question, close_form)
             tasks.start_soon(cancel_when_closed, session, question, tasks.cancel_scope)
             await deadline.passed()
             tasks.cancel_scope.cancel()
@@ -243,11 +252,21 @@ class Desk:
 
     # --- people ------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, handler: QuestionHandler, session: Session, question: Question) -> None:
+    async def _ask(
+        self,
+        handler: QuestionHandler,
+        session: Session,
+        question: Question,
+        close_form: Callable[[], None] | None,
+    ) -> None:
         async def answer(words: Sequence[str], by: AnsweredBy) -> None:
             await self.answer(session, question.id, words, by)
 
-        await ask_handler(handler, session, question, answer, lambda: self.give_up(session, question))
+        try:
+            await ask_handler(handler, session, question, answer, lambda: self.give_up(session, question))
+        finally:
+            if close_form is not None:
+                close_form()
 
     async def give_up(self, session: Session, question: Question) -> None:
         """Refuse a question whose handler has failed."""

@@ -129,7 +129,7 @@ class Feed:
             self._cursor += 1
         for reader in self._readers:
             reader.put(event, size)
-        self._wake()
+        self.wake()
 
     def miss(self, count: int) -> None:
         """So many events never came here; nothing if it is not more than none."""
@@ -163,11 +163,12 @@ class Feed:
     def close(self) -> None:
         """What happens from now on is not seen here any more, though it may go on."""
         self.closed = True
-        self._wake()
+        self.wake()
         for reader in self._readers:
             reader.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake those who wait for a change; there may be no new event."""
         if self._changed is not None:
             self._changed.set()
             self._changed = None

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Engine
     from helmsman.approvals.deadline import Deadline
     from helmsman.approvals.policy import Rule
+    from helmsman.base.clients import McpClient
     from helmsman.model.answered_by import Answered, AnsweredBy
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, ToolCalled, Usage
@@ -170,6 +171,10 @@ class Session:
         self.worktree: Worktree | None = None
         self.handed_over_from: str | None = None
         """The session of another agent that this one goes on with."""
+        self.opened_by: McpClient | None = None
+        """The MCP client that opened it, or was handed it; None where a person or a program of the user did."""
+        self._forms: list[str] = []
+        """The open questions that a person has before them in a form of an MCP client, once for each form."""
         self.task_ids: list[str] = []
         self.output_schema: Mapping[str, Any] | None = None
         self.notes: tuple[str, ...] = ()
@@ -416,6 +421,25 @@ class Session:
             return
         async with deadline.shown(is_visible):
             yield
+
+    def has_form(self, question_id: str) -> bool:
+        """Return whether a person has the question before them in a form of an MCP client."""
+        return question_id in self._forms
+
+    def open_form(self, question_id: str) -> Callable[[], None]:
+        """Note that an MCP client shows the question in a form, until the returned function is called."""
+        self._forms.append(question_id)
+        self.feed.wake()
+        is_open = True
+
+        def close() -> None:
+            nonlocal is_open
+            if is_open:
+                is_open = False
+                self._forms.remove(question_id)
+                self.feed.wake()
+
+        return close
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -16,9 +16,11 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.agents.registry import usable
+from helmsman.base.clients import HANDED, McpClient
 from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
-from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, TooManySessions
+from helmsman.base.surroundings import asking_client
+from helmsman.errors import HelmsmanError, InvalidInput, NotYours, OutcomeUnknown, QuestionNotOpen, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.client_tools import definitions_of
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
@@ -29,12 +31,14 @@ from helmsman.settings import OnLimit
 from helmsman.steering.handing_over import hand_over
 from helmsman.steering.listing import first_shown, page_of_all
 from helmsman.steering.opening import fork_session, image_roots, start_session
+from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turns import Turns
 from helmsman.tasks.calls import done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OPENED, TERMS
+from helmsman.tasks.registry import set_owner
 from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
@@ -335,6 +339,7 @@ class Steering(Turns):
         if before is not None and before.session_id is not None:
             session_id = before.session_id  # of one that was handed over, the new one
         session = await self.session(session_id)
+        refuse_unasked(session, self.settings, "send it a message")
         known, agent = session.options, options.pop("agent", None)
         narrowed = self._memory.narrowed(known)
         if agent is not None and agent != known.agent:
@@ -423,6 +428,7 @@ class Steering(Turns):
         `begin` starts it in the session, which is loaded and idle, where that is more than running the turn.
         """
         session = await self.session(session_id)
+        refuse_unasked(session, self.settings, "have it work")
         return await self._begin_shielded(lambda: self.run_turn(session, turn, on_task=on_task, begin=begin))
 
     async def steer(self, session_id: str, text: str) -> None:
@@ -435,6 +441,7 @@ class Steering(Turns):
         turn = turn_input(text)
         await session.until_begun()  # a turn that Codex has not begun yet takes no message
         engine = session.running_in()
+        refuse_unasked(session, self.settings, "steer it")
         self._refuse_wider(session)
         self.agents.require(engine, Capability.STEER)
         await engine.steer(session.id, turn.text)
@@ -487,13 +494,50 @@ class Steering(Turns):
         Raises:
             QuestionNotOpen: No such question, or it was answered already.
             AnswerInvalid: The answer does not fit; nothing was sent.
+            NotYours: The answer is a model's, and its client did not open the session, or a person has the question in a
+                form.
         """
         session = await self.session(session_id)
+        if by.who == "agent":
+            refuse_foreign(session.id, session.opened_by, self.settings, "answer its questions")
+            refuse_before_person(session, question_id, self.settings)
         try:
             await session.verbs.give_answer(session, question_id, answers, by, roots=self.allowed_roots)
         except QuestionNotOpen:
             if not await self._has_answered(session, question_id, answers, by):
                 raise
+        return session
+
+    async def require_own(self, session_id: str, doing: str) -> None:
+        """Make sure that a client's model acts on a session of its own client. People and programs may act on any.
+
+        Raises:
+            NotYours: Another client or a person opened it.
+        """
+        if asking_client() is None:
+            return
+        known = self._shared.roster.by_id.get(session_id)
+        owner = known.opened_by if known is not None else await self._owner_of(session_id)
+        refuse_foreign(session_id, owner, self.settings, doing)
+
+    async def _owner_of(self, session_id: str) -> McpClient | None:
+        return await self._ledger.registry(lambda registry: registry.owner_of(session_id))
+
+    async def hand(self, session_id: str, to: str | None) -> Session:
+        """Hand a session to the MCP clients of a name, whose models then answer its questions; None takes it back.
+
+        Raises:
+            NotYours: A client asks for it. Only a person hands sessions over.
+        """
+        if asking_client() is not None:
+            raise NotYours("Only a person hands sessions over.")
+        session = await self.session(session_id)
+        name = None if to is None else to.strip()
+        if name == "" or (name is not None and not name.isprintable()):
+            raise InvalidInput("A client is named by one line. Use the name that it gives itself.", parameter="to")
+        owner = None if name is None else McpClient(HANDED, name)
+        await self._ledger.write(partial(set_owner, session_id=session.id, client=owner))
+        session.opened_by = owner
         return session
 
     async def give_up(self, session_id: str, question_id: str) -> None:
@@ -528,6 +572,7 @@ class Steering(Turns):
         `from_turn` is the last turn it shares: its number, counted from 1, or its id.
         """
         source = await self.session(session_id)
+        refuse_unasked(source, self.settings, "fork it")
         require_place(source.id, source.directory)
         await self.truth.refuse_archived(source.id)
         turn = turn_input(message) if message is not None else None

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
+    from helmsman.base.clients import McpClient
     from helmsman.model.events import ChangeKind, Event, ModelUsage
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
@@ -67,6 +68,7 @@ class Remembered:
     past: tuple[Event, ...]
     earlier_turns: int
     handed_over_from: str | None
+    opened_by: McpClient | None
     created_at: datetime
     changed_at: datetime
     """When something last happened in it."""
@@ -154,6 +156,7 @@ class Memory:
             created_at=_created_at(info, tasks),
             changed_at=_changed_at(info, tasks),
             spent=await self._spent_by(session_id),
+            opened_by=await self._owner(session_id),
         )
 
     async def statuses(
@@ -207,6 +210,13 @@ class Memory:
         if not tasks or (tasks[0].id in task_ids and not tasks[0].is_running and not is_running):
             return None
         return await self.of(session_id)
+
+    async def _owner(self, session_id: str) -> McpClient | None:
+        """Return the MCP client that owns a session. Without the registry it is a person's: nobody gains by that."""
+        try:
+            return await self._ledger.registry(lambda registry: registry.owner_of(session_id))
+        except RegistryUnavailable:
+            return None
 
     async def _tasks(self, session_id: str) -> tuple[Task, ...]:
         try:

@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from helmsman.base.clients import McpClient
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.surroundings import asking_client
 from helmsman.model.options import TurnLimits
 from helmsman.settings import OnLimit
 
@@ -38,6 +40,8 @@ class Terms:
     claude_home: str = ""
     claude_path: str = ""
     """The same two of Claude Code."""
+    client: McpClient | None = None
+    """The MCP client whose model asked for the turn."""
 
     @classmethod
     def of(cls, settings: Settings, limits: TurnLimits, surroundings: str, *, goes_on: bool = True) -> Terms:
@@ -46,7 +50,17 @@ class Terms:
         home, most = str(settings.codex_home), settings.max_sessions
         path = "" if settings.codex_path is None else str(settings.codex_path)
         claude = str(settings.claude_home), "" if settings.claude_path is None else str(settings.claude_path)
-        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most, path, *claude)
+        return cls(
+            settings.approval_timeout,
+            settings.allowed_roots,
+            limits,
+            home,
+            surroundings,
+            most,
+            path,
+            *claude,
+            asking_client(),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""
@@ -61,6 +75,7 @@ class Terms:
             "path": self.path,
             "claudeHome": self.claude_home,
             "claudePath": self.claude_path,
+            "client": None if self.client is None else self.client.as_dict(),
         }
 
     @classmethod
@@ -79,7 +94,9 @@ class Terms:
             most = None if kept.get("maxSessions") is None else int(kept["maxSessions"])
             path = str(kept.get("path", ""))
             claude = str(kept.get("claudeHome", "")), str(kept.get("claudePath", ""))
-            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most, path, *claude)
+            client = McpClient.kept(kept.get("client"))
+            timeout = float(kept["approvalTimeoutSec"])
+            return cls(timeout, roots, limits, home, surroundings, most, path, *claude, client)
         except (LookupError, TypeError, ValueError):
             return None
 

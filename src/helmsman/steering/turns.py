@@ -19,8 +19,8 @@ import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
-from helmsman.base.surroundings import current
-from helmsman.errors import HelmsmanError
+from helmsman.base.surroundings import asking_client, current
+from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.model.events import (
     EngineGone,
     ItemDelta,
@@ -54,6 +54,7 @@ from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.reconcile import may_go_on
+from helmsman.tasks.registry import set_owner
 from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self.room = room or Room()
         self._env = env
         self._on_question = on_question
-        self._surroundings = current()
+        self._surroundings = current().on_behalf_of(None)
         self._exit = AsyncExitStack()
         self._is_alone = shared is None
         self._shared = shared or Shared(self.settings.state_dir, agents, files=self.settings.files)
@@ -210,6 +211,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         fresh = await open_session(engine)
         session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
         session.on_question, session.worktree = fresh.on_question, fresh.worktree
+        session.opened_by = asking_client()
         session.offer(fresh.tools)
         session.limits = session.limits if limits is None else limits
         begun, runs = Begun(session_id=session.id), False
@@ -227,6 +229,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             self._note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
                 session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
+            if session.opened_by is not None:
+                await self._write_owner(session)
         except Exception as error:
             session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
             if runs:  # and nobody will ever hear of it
@@ -243,6 +247,13 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             self._watch(session)
             self.check_spending(session)
         return session
+
+    async def _write_owner(self, session: Session) -> None:
+        """Store which MCP client opened a session. Where that fails, the session is a person's after a restart."""
+        try:
+            await self._ledger.write(partial(set_owner, session_id=session.id, client=session.opened_by))
+        except RegistryUnavailable as error:
+            log.warning("which client opened session %s is not written down: %s", session.id, error)
 
     async def run_turn(
         self,
@@ -497,8 +508,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         if spec is None:
             return
         self._check_room()
+        terms = Terms.kept(task.metadata.get(TERMS))
         if await self._ledger.take(task):
-            with self._surroundings.entered():
+            with self._surroundings.on_behalf_of(None if terms is None else terms.client).entered():
                 await self.start_waiting(task, spec)
 
     @abstractmethod

@@ -183,9 +183,16 @@ _STEPS: Final = (
 )
 """What a job has found out so far, so that the next hub goes on from there."""
 
+_OWNERS: Final = (
+    "CREATE TABLE session_owners (session_id TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL)",
+    "ALTER TABLE schedules ADD COLUMN proposed_by TEXT",
+)
+"""The MCP client that opened a session, or was handed it; a session without a row is a person's. A schedule that a client
+has proposed begins nothing until a person confirms it."""
+
 MIGRATIONS: Final = (
     *(_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS),
-    *(_SPECS_AND_EPOCHS, _OUTCOMES, (*_SCHEDULES, *_NOTICES), (*_COSTS, *_STEPS)),
+    *(_SPECS_AND_EPOCHS, _OUTCOMES, (*_SCHEDULES, *_NOTICES), (*_COSTS, *_STEPS, *_OWNERS)),
 )
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 

@@ -14,6 +14,7 @@ from dataclasses import field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
+from helmsman.base.clients import McpClient
 from helmsman.base.json_values import json_object
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
@@ -63,6 +64,15 @@ _ROWS_KEPT: Final = timedelta(days=365)
 _COMPACT_EVERY: Final = 3600.0
 
 T = TypeVar("T")
+
+
+def set_owner(connection: sqlite3.Connection, session_id: str, client: McpClient | None) -> None:
+    """Store the MCP client that owns a session; None makes it a person's."""
+    connection.execute("DELETE FROM session_owners WHERE session_id = ?", (session_id,))
+    if client is not None:
+        connection.execute("INSERT INTO session_owners VALUES (?, ?)", (session_id, json.dumps(client.as_dict())))
+
+
 _Tasks: TypeAlias = "tuple[Task, ...]"
 
 
@@ -383,6 +393,12 @@ class Registry:
     def running(self) -> _Tasks:
         """The tasks that are pending or working, newest first."""
         return self._many(f"WHERE status IN ({', '.join('?' * len(RUNNING))})", *RUNNING)
+
+    def owner_of(self, session_id: str) -> McpClient | None:
+        """Return the MCP client that owns a session; None for a person's."""
+        sql = "SELECT client FROM session_owners WHERE session_id = ?"
+        row = self.read(lambda connection: connection.execute(sql, (session_id,)).fetchone())
+        return None if row is None else McpClient.kept(json_object(row["client"]))
 
     def tasks_of_session(self, session_id: str) -> _Tasks:
         """The turns of a session, newest first, with one that was to begin when its process died."""

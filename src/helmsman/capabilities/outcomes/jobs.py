@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.git import find_git
+from helmsman.base.surroundings import current
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.capabilities.outcomes.claims import within_scope
@@ -24,6 +25,7 @@ from helmsman.capabilities.review_scope import commit_named
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
+from helmsman.steering.terms import Terms
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.jobs import end_job, enter_job, take_job
 from helmsman.tasks.model import CHOSEN, JOB, TERMS, TaskChanges, TaskDraft
@@ -136,7 +138,9 @@ class Outcomes:
             await end_job(self._helm.ledger, task.id, {"status": "failed", "error": error.as_dict()})
             return
         self._helm.ledger.update(task.id, {"note": None})
-        await self._run(task, wanted)
+        terms = Terms.kept(task.metadata.get(TERMS))
+        with current().on_behalf_of(None if terms is None else terms.client).entered():
+            await self._run(task, wanted)
 
     async def _run(self, task: Task, wanted: Wanted) -> None:
         ledger = self._helm.ledger

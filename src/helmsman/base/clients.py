@@ -1,0 +1,74 @@
+"""Identity of an MCP client: whose sessions its model may act on.
+
+A client names itself, and two may use the same name, so the name alone proves nothing. On a pipe the connection is the
+identity. A client that is started again has a new pipe. It is taken for the earlier one when it has the same name and the
+same directory, and the process behind the earlier pipe has ended. While both run, they are two clients.
+
+Over HTTP every client has the same token, and requests of protocol 2026-07-28 belong to no connection. There the name is all
+that tells clients apart: clients of one name are one client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.processes import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HTTP: Final = "http"
+"""The connection of every client that comes over HTTP."""
+HANDED: Final = "handed"
+"""The connection of a client to which the user has handed a session: the user named it, and any of that name is meant."""
+_NAME_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class McpClient:
+    """One MCP client. `connection` is the id of its pipe, `HTTP` or `HANDED`; `process` is the one behind a pipe."""
+
+    connection: str
+    name: str
+    directory: str = ""
+    process: Process | None = None
+
+    @property
+    def title(self) -> str:
+        """The name in one bounded line."""
+        return " ".join(self.name.split())[:_NAME_CHARS] or "an unnamed MCP client"
+
+    def is_same_as(self, owner: McpClient) -> bool:
+        """Return whether this client is the one that owns something."""
+        if owner.connection == HANDED:
+            return self.name == owner.name
+        if HTTP in (self.connection, owner.connection):
+            return self.connection == owner.connection and self.name == owner.name
+        if self.connection == owner.connection:
+            return True
+        is_alike = (self.name, self.directory) == (owner.name, owner.directory)
+        return is_alike and (owner.process is None or not owner.process.is_alive())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is stored."""
+        process = None if self.process is None else [self.process.pid, self.process.started]
+        return {
+            "connection": self.connection,
+            "name": self.name,
+            "directory": self.directory,
+            "process": process,
+        }
+
+    @classmethod
+    def kept(cls, content: object) -> McpClient | None:
+        """Read what was stored; None where there is no client."""
+        if not isinstance(content, dict):
+            return None
+        kept: Mapping[str, Any] = content
+        try:
+            pid, started = kept["process"] or (None, "")
+            process = None if pid is None else Process(int(pid), str(started))
+            return cls(str(kept["connection"]), str(kept["name"]), str(kept["directory"]), process)
+        except (LookupError, TypeError, ValueError):
+            return None
