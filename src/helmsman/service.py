@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
     from helmsman.steering.memory import SpentTurn
-    from helmsman.steering.room import Room
     from helmsman.steering.shared import Shared
     from helmsman.tasks.model import Task
 
@@ -89,13 +88,13 @@ class Helmsman(Steering):
         agents: Iterable[Agent] = (),
         shared: Shared | None = None,
         in_place_of: str | None = None,
-        room: Room | None = None,
+        is_door: bool = True,
         inside: bool = False,
         host: str | None = None,
     ) -> None:
         """`host` is another machine of yours (`helmsman hosts`): its hub does everything, with what is installed there.
 
-        `shared`, `in_place_of` and `room` are for the hub: see `helmsman.steering.turns.Turns`.
+        `shared`, `in_place_of` and `is_door` are for the hub: see `helmsman.steering.turns.Turns`.
 
         Raises:
             InvalidInput: There is no such host, or it is given what only holds on this machine.
@@ -109,7 +108,7 @@ class Helmsman(Steering):
             agents=agents,
             shared=shared,
             in_place_of=in_place_of,
-            room=room,
+            is_door=is_door,
         )
         may_outlive = self.settings.detach and not agents and not inside and os.name == "posix"
         self._may_ask_hub = self._is_alone and (may_outlive or self._host is not None)

@@ -79,14 +79,49 @@ async def test_a_session_is_the_same_through_every_door_and_outlives_the_one_it_
         assert heard == [], "a door that has closed hears nothing more"
 
 
-async def test_each_door_counts_its_own_turns(shared: Shared, agent: PlayedAgent, tmp_path: Path) -> None:
-    narrow = replace(unhurried(tmp_path), max_sessions=1)
-    async with two_doors(shared, narrow, unhurried(tmp_path)) as (first, second):
-        await second.start("go", cwd=tmp_path, agent=agent.name)
-        await first.start("go", cwd=tmp_path, agent=agent.name)
-        with pytest.raises(TooManySessions):
-            await first.start("go", cwd=tmp_path, agent=agent.name)
-        await second.start("go", cwd=tmp_path, agent=agent.name)
+async def test_all_doors_together_run_no_more_turns_than_allowed(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    """As each command of the shell is a client of its own. What is asked for at the same moment counts, too."""
+    settings = replace(unhurried(tmp_path), max_sessions=3)
+    refused: list[TooManySessions] = []
+
+    async def start(number: int) -> None:
+        async with Helmsman(settings, shared=shared) as door:
+            try:
+                await door.start(f"go {number}", cwd=tmp_path, agent=agent.name)
+            except TooManySessions as error:
+                refused.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(8):
+            tasks.start_soon(start, number)
+    running = [session for session in shared.roster.at_work.values() if session.state.is_running]
+    assert (len(running), len(refused)) == (3, 5)
+    async with Helmsman(settings, shared=shared) as door:
+        with pytest.raises(TooManySessions, match="3 turns are running and MAX_SESSIONS is 3") as caught:
+            await door.start("one more", cwd=tmp_path, agent=agent.name)
+        for session in running:
+            assert f"- {session.id} (go " in caught.value.message
+        assert caught.value.details["running"] == [session.id for session in running]
+
+
+async def test_a_full_hub_names_no_session_outside_the_allowed_roots(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    settings = replace(unhurried(tmp_path), max_sessions=2)
+    narrow = replace(settings, allowed_roots=(inside,))
+    async with two_doors(shared, settings, narrow) as (wide, bounded):
+        hidden = await wide.start("secret plan", cwd=outside, agent=agent.name)
+        known = await wide.start("go", cwd=inside, agent=agent.name)
+        with pytest.raises(TooManySessions, match="2 turns are running") as caught:
+            await bounded.start("go", cwd=inside, agent=agent.name)
+        assert caught.value.details["running"] == [known.id]
+        assert hidden.id not in caught.value.message
+        assert "secret plan" not in caught.value.message
 
 
 async def test_a_key_stands_for_its_session_as_long_as_the_registry_says(

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event, ToolCalled
     from helmsman.settings import Settings
     from helmsman.steering.core import Steering
-    from helmsman.steering.room import Room
     from helmsman.steering.shared import Shared
     from helmsman.tasks.calls import CallLog
 
@@ -121,7 +120,6 @@ class OpenView(Protocol):
         env: Mapping[str, str],
         shared: Shared,
         in_place_of: str | None = None,
-        room: Room | None = None,
     ) -> Steering: ...
 
 

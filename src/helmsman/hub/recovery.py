@@ -29,7 +29,6 @@ from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManyS
 from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
-from helmsman.steering.room import Room
 from helmsman.steering.shared import is_of_hub
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import known_error
@@ -88,8 +87,6 @@ class Recovery:
         self._ledger = shared.ledger
         self._following = anyio.CapacityLimiter(_AT_ONCE)
         self._settings: Settings
-        self._rooms: dict[str, Room] = {}
-        """By surroundings: what those who are away began counts as it did when they were there."""
         self._starts: dict[str, _Waiting] = {}
         """Tasks that wait for a session of their own, oldest first."""
         self._unsent: list[Task] = []
@@ -160,8 +157,7 @@ class Recovery:
 
     def _service(self, settings: Settings, surroundings: str) -> Steering:
         """A service in place of a door that is away."""
-        room = self._rooms.setdefault(surroundings, Room())
-        return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=surroundings, room=room)
+        return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=surroundings)
 
     def _in_place_of(self, terms: Terms | None) -> Steering:
         """A service for whoever asked for a task under these terms."""

@@ -216,7 +216,7 @@ class Steering(Turns):
         `in_worktree` says that it gets one, `waited_as` is the task, where it is in the registry already.
         """
         self._check_room()
-        self.room.starting += 1
+        self._shared.room.starting += 1
         task_id = waited_as or ""
         try:
             if turn is not None and waited_as is None:
@@ -241,7 +241,7 @@ class Steering(Turns):
             self.make_room()
             raise
         finally:
-            self.room.starting -= 1
+            self._shared.room.starting -= 1
         if turn is None or not waits:
             return session
         self._ledger.update(task_id, {"session_id": session.id, "metadata": {OPENED: session.id}})

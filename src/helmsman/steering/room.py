@@ -1,38 +1,47 @@
-"""How many turns a door may have running at once, and what runs when one of them has ended."""
+"""How many turns may run at once, and what runs when one of them has ended."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from helmsman.base.shown_text import one_line
 from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.sessions.session import Session
     from helmsman.steering.known import Roster
 
 log = logging.getLogger(__name__)
 
+_LISTED: Final = 20
+_ABOUT_CHARS: Final = 60
+
 
 class Room:
-    """How much of `MAX_SESSIONS` a door uses, beside the turns that are known to run."""
+    """Turns that are starting, beside those that run. All clients of a process share it: `MAX_SESSIONS` counts both."""
 
     def __init__(self) -> None:
         self.starting = 0
 
-    def refuse_if_full(self, running: Sequence[str], most: int) -> None:
-        """Make sure that one more may begin.
+    def refuse_if_full(self, running: int, most: int, shown: Sequence[Session]) -> None:
+        """Make sure that one more may begin. `shown` are the running sessions that the caller may know of.
 
         Raises:
-            TooManySessions: These sessions, and what is starting, are as many as there may be.
+            TooManySessions: As many turns run, or are starting, as there may be.
         """
-        if len(running) + self.starting >= most:
-            raise TooManySessions(
-                f"{len(running) + self.starting} turns are running and MAX_SESSIONS is {most}. Wait for one to end, "
-                "interrupt one, or raise the limit.",
-                running=list(running),
-            )
+        if running + self.starting < most:
+            return
+        listed = [f"{session.id} ({one_line(session.state.about or 'no prompt')[:_ABOUT_CHARS]})" for session in shown]
+        more = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
+        lines = "".join(f"\n- {line}" for line in (*listed[:_LISTED], *more))
+        raise TooManySessions(
+            f"{running + self.starting} turns are running and MAX_SESSIONS is {most}. Wait for one to end, "
+            f"interrupt one, or raise the limit.{' Running:' + lines if lines else ''}",
+            running=[session.id for session in shown],
+        )
 
 
 async def run_next(roster: Roster) -> None:

@@ -25,6 +25,7 @@ from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
 from helmsman.steering.known import Roster
+from helmsman.steering.room import Room
 from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.truth import TaskTruth
 
@@ -78,6 +79,7 @@ class Shared:
         self.roster = Roster()
         self.roster.listeners.append(self.ledger.on_event)
         self.roster.listeners.append(self.roster.on_event)
+        self.room = Room()
         self.doors: list[Verbs] = []
         """Those that are connected."""
         self.on_room: list[Callable[[], None]] = []

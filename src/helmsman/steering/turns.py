@@ -44,7 +44,7 @@ from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory, spent_in_turn, spent_so_far
 from helmsman.steering.opening import needed_for
 from helmsman.steering.others_turns import OthersTurns, is_theirs
-from helmsman.steering.room import Room, run_next
+from helmsman.steering.room import run_next
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
@@ -93,16 +93,15 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         agents: Iterable[Agent] = (),
         shared: Shared | None = None,
         in_place_of: str | None = None,
-        room: Room | None = None,
+        is_door: bool = True,
     ) -> None:
         """`in_place_of` are the surroundings of a door that is away: what it asked for is done with what is there of it.
 
-        `room` is another's whose turns these are, too.
+        `is_door` is False for a second view of a client that has one already.
         """
         self.settings = settings if settings is not None else load_settings()
         self._in_place_of = in_place_of
-        self._is_door = shared is not None and in_place_of is None and room is None
-        self.room = room or Room()
+        self._is_door = shared is not None and in_place_of is None and is_door
         self._env = env
         self._on_question = on_question
         self._surroundings = current().on_behalf_of(None)
@@ -187,7 +186,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             on_question=self._on_question,
             shared=self._shared,
             in_place_of=self._in_place_of,
-            room=self.room,
+            is_door=False,
         )
 
     @property
@@ -622,10 +621,12 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 self.on_others_turn(session, event)
 
     def _check_room(self, beside: Session | None = None) -> None:
-        at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)
-        others = (session for session in at_work if session is not beside)
-        running = [session.id for session in others if session.elsewhere is None and self._is_ours(session)]
-        self.room.refuse_if_full(running, self.settings.max_sessions)
+        """Make sure that one more turn may begin, whichever client asks for it.
 
-    def _is_ours(self, session: Session) -> bool:
-        return isinstance(session.verbs, Turns) and session.verbs.room is self.room
+        Raises:
+            TooManySessions: As many turns are running as are allowed.
+        """
+        at_work = (session for session in self._shared.roster.at_work.values() if session is not beside)
+        running = [session for session in at_work if session.state.is_running and session.elsewhere is None]
+        shown = [session for session in running if self._memory.is_inside(session)]
+        self._shared.room.refuse_if_full(len(running), self.settings.max_sessions, shown)
