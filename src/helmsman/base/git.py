@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _GIT_SECONDS: Final = 120
+_SLOW_SECONDS: Final = 5
+"""After so long it is looked whether git waits for something that never comes."""
+_READ_BY_GIT: Final = frozenset([".gitignore", ".gitattributes", ".gitmodules", ".mailmap"])
 """Git may have to write a large tree through filters that fetch from the network."""
 _PIECE: Final = 256 * 1024
 
@@ -359,7 +363,13 @@ def _run(
     child = _popen(arguments, folder, variables, subprocess.PIPE if given is None else given, subprocess.PIPE)
     with child:
         try:
-            output, complaint = child.communicate(stdin if isinstance(stdin, bytes) else None, timeout=_GIT_SECONDS)
+            try:
+                output, complaint = child.communicate(
+                    stdin if isinstance(stdin, bytes) else None, timeout=_SLOW_SECONDS
+                )
+            except subprocess.TimeoutExpired:
+                refuse_pipes(folder)
+                output, complaint = child.communicate(timeout=_GIT_SECONDS - _SLOW_SECONDS)
         except BaseException as error:
             _kill(child)
             if not isinstance(error, subprocess.TimeoutExpired):
@@ -368,6 +378,24 @@ def _run(
                 f"git {arguments[0]} did not end in {_GIT_SECONDS} s. Try it by hand in {folder}."
             ) from error
     return GitAnswer(child.returncode, output, complaint).checked(arguments, folder, accept)
+
+
+def refuse_pipes(folder: Path) -> None:
+    """Refuse a tree in which git reads a pipe instead of a file: it would wait for a writer.
+
+    Raises:
+        WorktreeError: There is one; it is named.
+    """
+    for place, folders, files in os.walk(folder):
+        if ".git" in folders:
+            folders.remove(".git")
+        for name in _READ_BY_GIT.intersection(files):
+            path = Path(place) / name
+            with suppress(OSError):
+                if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+                    raise WorktreeError(
+                        f"Git cannot read this tree: {path} is no ordinary file. Remove it, and try again."
+                    )
 
 
 def _popen(

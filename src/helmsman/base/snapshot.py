@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from helmsman.base.temporary import temporary_directory
+from helmsman.errors import WorktreeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -22,12 +24,25 @@ if TYPE_CHECKING:
     from helmsman.base.git import Git
 
 
+_MB: Final = 1024 * 1024
+LARGEST_FILE: Final = 100 * _MB
+_MOST_BYTES: Final = 1024 * _MB
+_MOST_FILES: Final = 200_000
+"""What is compared and applied is read into memory, and a diff of it is shown."""
+_KINDS: Final = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """`nested` are repositories that lie in the tree without being part of it; git cannot look into them."""
+    """`nested` are repositories that lie in the tree without being part of it; git cannot look into them.
+
+    `left_out` names, with the reason, what is in the tree and cannot be a part of the snapshot: pipes, sockets, devices,
+    files that are too large or cannot be read. Of a file that git tracks, the snapshot has the version that was committed.
+    """
 
     tree: str
     nested: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -65,10 +80,53 @@ def take_snapshot(
     changed = {*listed} - {*nested} - {*leave_out}
     if check is not None:
         check(changed)
-    index_files(git, changed)
+    odd = odd_files(git.work_tree, changed)
+    index_files(git, changed - odd.keys())
     if leave_out:  # somebody may have added it to the index, or have committed it
         git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
-    return Snapshot(tree=git.text("write-tree"), nested=tuple(path.rstrip("/") for path in nested))
+    return Snapshot(
+        tree=git.text("write-tree"),
+        nested=tuple(path.rstrip("/") for path in nested),
+        left_out=tuple(f"{path} ({reason})" for path, reason in sorted(odd.items())),
+    )
+
+
+def odd_files(root: Path, paths: Collection[str]) -> dict[str, str]:
+    """Return the paths that git must not read, each with the reason. Only their metadata is looked at.
+
+    Raises:
+        WorktreeError: There are too many files, or they are too much together.
+    """
+    if len(paths) > _MOST_FILES:
+        raise WorktreeError(
+            f"{len(paths)} files of {root} are new or changed, and at most {_MOST_FILES} are compared. Name what is "
+            "generated in .gitignore."
+        )
+    odd: dict[str, str] = {}
+    total = 0
+    for path in paths:
+        try:
+            found = os.lstat(f"{root}/{path}")
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # deleted
+        except OSError as error:
+            odd[path] = error.strerror or "it cannot be read"
+            continue
+        if stat.S_ISREG(found.st_mode):
+            if found.st_size > LARGEST_FILE:
+                odd[path] = f"{found.st_size / _MB:,.0f} MB, more than {LARGEST_FILE // _MB} MB"
+            elif not os.access(f"{root}/{path}", os.R_OK):
+                odd[path] = "it cannot be read"
+            else:
+                total += found.st_size
+        elif not stat.S_ISLNK(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+            odd[path] = _KINDS.get(stat.S_IFMT(found.st_mode), "no ordinary file")
+    if total > _MOST_BYTES:
+        raise WorktreeError(
+            f"{len(paths)} new or changed files of {root} are {total // _MB} MB, and at most {_MOST_BYTES // _MB} MB are "
+            "compared. Name what is generated in .gitignore."
+        )
+    return odd
 
 
 def index_files(git: Git, paths: Iterable[str]) -> None:

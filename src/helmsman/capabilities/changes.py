@@ -68,7 +68,8 @@ class SessionDiff:
 
     @property
     def about(self) -> str:
-        return ABOUT[self.scope]
+        left_out = self.diff.left_out
+        return ABOUT[self.scope] + (f" Not in it: {', '.join(left_out)}." if left_out else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class AppliedSession:
             files=applied.files,
             how=applied.how,
             digest=applied.diff.digest,
-            stat=applied.diff.stat,
+            stat=applied.diff.stat + "".join(f" not brought over: {name}\n" for name in applied.diff.left_out),
             ended=ended,
         )
 

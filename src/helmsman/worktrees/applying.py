@@ -68,7 +68,7 @@ def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDif
         raise WorktreeError(f"{tree.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
     with one_at_a_time(tree.main_git), scratch(tree.own_git) as own, scratch(tree.main_git, own.objects) as main:
         snapshot = snapshot_of(own, tree)
-        diff = compare(own, tree.base, snapshot.tree, nested=snapshot.nested)
+        diff = compare(own, tree.base, snapshot.tree, snapshot)
         if check is not None:
             check(diff)
         refuse_repositories(snapshot.nested)

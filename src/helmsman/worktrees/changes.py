@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.base.git import Git, find_git
 from helmsman.base.patches import diff_digest, shown
-from helmsman.base.snapshot import scratch, take_snapshot
+from helmsman.base.snapshot import Snapshot, scratch, take_snapshot
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.model.unified_diff import FileKind, FileStat
 from helmsman.worktrees.lending import snapshot_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.worktrees.records import Worktree
+    from helmsman.worktrees.turn_snapshots import TreeState
 
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}
 _STAT_WIDTH: Final = 100
@@ -33,12 +34,14 @@ class TreeDiff:
     """`patch` is for `git apply`, byte for byte; `stat` is git's overview of it for people.
 
     `nested` names git repositories that were made inside the tree: they are no part of it, and so not of the patch.
+    `left_out` names other things in it that cannot be, each with the reason.
     """
 
     patch: bytes
     files: tuple[FileStat, ...]
     stat: str
     nested: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -60,7 +63,7 @@ def diff(tree: Worktree) -> TreeDiff:
     check_present(tree)
     with scratch(tree.own_git) as git:
         snapshot = snapshot_of(git, tree)
-        return compare(git, tree.base, snapshot.tree, nested=snapshot.nested)
+        return compare(git, tree.base, snapshot.tree, snapshot)
 
 
 def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path) -> TreeDiff:
@@ -78,11 +81,11 @@ def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: P
         )
     with scratch(found) as git:
         snapshot = take_snapshot(git)
-        return compare(git, _since(git, since), snapshot.tree, nested=snapshot.nested)
+        return compare(git, _since(git, since), snapshot.tree, snapshot)
 
 
-def compare(git: Git, before: str, after: str, *, nested: tuple[str, ...] = ()) -> TreeDiff:
-    """The difference of two trees, with renames found."""
+def compare(git: Git, before: str, after: str, around: Snapshot | TreeState | None = None) -> TreeDiff:
+    """Return the difference of two trees, with renames found. `around` says what is beside them in the working tree."""
 
     def diff_tree(*options: str) -> bytes:
         return git.run("diff-tree", *_PLAINLY, "-M", "-C", *options, before, after).output
@@ -93,7 +96,8 @@ def compare(git: Git, before: str, after: str, *, nested: tuple[str, ...] = ()) 
         patch=patch,
         files=tuple(_file_stats(diff_tree("--raw", "--numstat", "-z"))),
         stat=(stat + end[:1]).decode("utf-8", "replace"),
-        nested=tuple(map(shown, nested)),
+        nested=() if around is None else tuple(map(shown, around.nested)),
+        left_out=tuple(map(shown, around.left_out)) if isinstance(around, Snapshot) else (),
     )
 
 

@@ -131,6 +131,7 @@ class Packer:
         self._own = own
         notes = (
             _note(snapshot.nested, "repositories of their own inside this one"),
+            _note(snapshot.left_out, "no ordinary files"),
             _note(_submodules(own), "submodules; they are empty there"),
             _note(own.names("ls-files", "-z", "--", ":(attr:filter=lfs)"), "objects of git-lfs, only pointers"),
         )

@@ -287,6 +287,7 @@ def pack_result(tree: Worktree, into: Path, limits: Limits) -> Result:
     with scratch(tree.own_git.with_settings(AUTHOR)) as own:
         snapshot = snapshot_of(own, tree, partial(limits.check, tree.path))
         notes = [f"Not in it: {name}, a repository of its own." for name in snapshot.nested]
+        notes += [f"Not in it: {name}." for name in snapshot.left_out]
         head = own.commit("HEAD") or tree.base
         is_committed = own.text("rev-parse", "--verify", f"{head}^{{tree}}") == snapshot.tree
         commit = head if is_committed else _commit(own, snapshot.tree, head)

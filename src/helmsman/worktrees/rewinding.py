@@ -90,7 +90,7 @@ def _planned(
             index_files(own, ignored)
             now = replace(now, tree=own.text("write-tree"))
         target = _with_left(own, wanted.tree, now.tree, left)
-        diff = compare(own, now.tree, target, nested=now.nested)
+        diff = compare(own, now.tree, target, now)
         since = None
         if after is not None:
             since = tuple(

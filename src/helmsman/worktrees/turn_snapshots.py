@@ -329,7 +329,10 @@ def _size(root: Path, path: str) -> int:
         found = os.lstat(f"{root}/{path}")
     except OSError:
         return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size
+    # Git would wait for a pipe: it is left out like a file that is too large.
+    return 0 if stat.S_ISLNK(found.st_mode) or stat.S_ISDIR(found.st_mode) else LARGEST_FILE + 1
 
 
 # --- written down ----------------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from helmsman.base.patches import is_file, same_file
 from helmsman.errors import WorktreeError
+from helmsman.model.unified_diff import FileStat
 from helmsman.worktrees.changes import diff
 
 if TYPE_CHECKING:
-    from helmsman.model.unified_diff import FileStat
     from helmsman.worktrees.records import Worktree
 
 _EXECUTABLE = 0o100
@@ -44,7 +44,8 @@ def unsaved(tree: Worktree) -> Unsaved:
     except WorktreeError:
         return Unsaved(commits=commits, unreadable=tree.path.exists())
     files = tuple(file for file in changes.files if not _is_in_main_tree(tree, file))
-    return Unsaved(commits=commits, files=files, nested=changes.nested)
+    odd = tuple(FileStat(path=name, kind="added", added=None, removed=None) for name in changes.left_out)
+    return Unsaved(commits=commits, files=(*files, *odd), nested=changes.nested)
 
 
 def lost_commits(tree: Worktree) -> tuple[str, ...]:
