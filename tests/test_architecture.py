@@ -200,6 +200,96 @@ def _names_git(node: ast.AST) -> bool:
     return any(isinstance(given, ast.Constant) and given.value == "git" for given in first)
 
 
+_STARTERS = frozenset(
+    [
+        *("Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "system", "popen"),
+        *("open_process", "run_process", "create_subprocess_exec", "create_subprocess_shell"),
+        *(
+            "execv",
+            "execve",
+            "execvp",
+            "execvpe",
+            "execl",
+            "execlp",
+            "execle",
+            "posix_spawn",
+            "posix_spawnp",
+            "startfile",
+        ),
+        *("spawnl", "spawnle", "spawnlp", "spawnv", "spawnve", "spawnvp", "echo_via_pager", "edit", "launch"),
+    ]
+)
+_OF_MODULES = frozenset({"subprocess", "os", "anyio", "asyncio", "click", "webbrowser"})
+_BY_NAME = frozenset(
+    {"system", "popen", "execvp", "execvpe", "execlp", "posix_spawnp", "spawnlp", "spawnvp", "startfile"}
+)
+"""They look a program up on PATH, or ask a shell."""
+_LOOKED_UP = {"clients/overview.py", "cli/demo.py"}
+"""They only tell whether something is there, and start nothing."""
+
+
+_AGENTS = {"agents/acp/agent.py", "agents/claude/binary.py", "agents/codex/binary.py"}
+
+
+def _shipped() -> list[Path]:
+    """The test kit starts what tests name."""
+    return [file for file in FILES if not file.is_relative_to(SOURCE / "testing")]
+
+
+def _starts(file: Path) -> Iterator[ast.Call]:
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STARTERS:
+            owner = node.func.value
+            if isinstance(owner, ast.Name) and owner.id in _OF_MODULES:
+                yield node
+
+
+def test_no_program_is_started_by_a_bare_name() -> None:
+    """A session can put a program of any name on PATH: `base/programs.py` says which file is meant."""
+    bare = set()
+    for file in _shipped():
+        for call in _starts(file):
+            assert isinstance(call.func, ast.Attribute)
+            first = call.args[0] if call.args else None
+            while isinstance(first, ast.List | ast.Tuple) and first.elts:
+                first = first.elts[0]
+            named = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else "/"
+            if call.func.attr in _BY_NAME or "/" not in named:
+                bare.add(f"{file.relative_to(SOURCE)}:{call.lineno}")
+    assert bare == set()
+
+
+def test_no_shell_is_started_but_for_the_users_own_pager() -> None:
+    shells = {
+        str(file.relative_to(SOURCE))
+        for file in _shipped()
+        for node in ast.walk(tree(file))
+        if (isinstance(node, ast.keyword) and node.arg == "shell")
+        or (isinstance(node, ast.Constant) and node.value == "/bin/sh")
+        or (isinstance(node, ast.Attribute) and node.attr in ("echo_via_pager", "create_subprocess_shell"))
+    }
+    # Commands of a repository are shown to the user first, and run in a sandbox; the others try out a sandbox.
+    allowed = {"capabilities/repository_commands.py", "agents/sandbox.py", "agents/codex/access/sandbox_check.py"}
+    assert shells - allowed == {"base/pager.py"}
+
+
+def test_programs_are_looked_up_in_one_place() -> None:
+    """`shutil.which` finds what a session has put on PATH. `webbrowser` uses it, so it has a process with a safe PATH."""
+    looking = {
+        str(file.relative_to(SOURCE))
+        for file in _shipped()
+        for node in ast.walk(tree(file))
+        if (isinstance(node, ast.Attribute) and node.attr == "which" and isinstance(node.value, ast.Name))
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "shutil"
+            and any(one.name == "which" for one in node.names)
+        )
+        or (isinstance(node, ast.Import | ast.ImportFrom) and any(one.name == "webbrowser" for one in node.names))
+    }
+    assert looking - _AGENTS == _LOOKED_UP
+
+
 def test_no_module_needs_posix_to_be_imported() -> None:
     posix = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
     for file in FILES:

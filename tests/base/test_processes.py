@@ -89,7 +89,7 @@ def test_a_system_without_proc_is_asked_by_ps(nest: subprocess.Popen[str], monke
 
 def test_a_system_that_tells_nothing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_has_proc", lambda: False)
-    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(module, "_PS", "/nowhere/ps")
     assert descendants(1) == frozenset()
 
 
@@ -139,7 +139,7 @@ def test_ps_names_the_same_process_whatever_the_time_zone(monkeypatch: pytest.Mo
 
 def test_without_ps_nobody_is_called_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_has_proc", lambda: False)
-    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(module, "_PS", "/nowhere/ps")
     assert running_process(os.getpid()) is None
 
 

@@ -193,7 +193,8 @@ def test_the_path_of_what_is_started_has_only_safe_entries_and_the_rest_of_the_e
 
 def test_a_program_that_is_not_there_is_none(machine: Machine) -> None:
     assert programs.find_program("tool", machine.env(machine.directory("tools"))) is None
-    assert not programs.is_program_here("tool", machine.env(machine.directory("tools")))
+    planted = machine.program(machine.repository("work") / "bin")
+    assert programs.available("tool", machine.env(planted.parent)) is None
 
 
 def test_an_explicit_path_counts_for_repositories_but_not_for_sessions(machine: Machine) -> None:

@@ -261,7 +261,7 @@ def test_nothing_is_a_host_that_could_be_an_option_or_a_command(name: str, addre
 
 
 def test_the_address_comes_behind_all_options() -> None:
-    command = checked_host("lab", "ssh://me@[::1]:2222", "~/bin/helmsman").ssh_command("/some where")
+    command = checked_host("lab", "ssh://me@[::1]:2222", "~/bin/helmsman").ssh_command(os.environ, "/some where")
     assert command[-3:-1] == ["--", "::1"]
     assert command[-7:-3] == ["-l", "me", "-p", "2222"]
     assert command[-1].endswith(f"exec ~/bin/helmsman hub connect {b'/some where'.hex()}'")

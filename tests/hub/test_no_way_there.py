@@ -38,7 +38,7 @@ def only_this_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_without_ssh_one_is_told_to_install_it(tmp_path: Path) -> None:
-    assert why(tmp_path, None) == "`ssh` cannot be started: No such file or directory. Install OpenSSH's client."
+    assert why(tmp_path, None) == "`ssh` cannot be started: there is none on PATH. Install OpenSSH's client."
 
 
 def test_a_machine_that_ssh_does_not_reach_is_to_be_tried_by_hand(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_a_way_that_was_closed_leads_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("argument", ["-oProxyCommand=x", "a b", "$(x)", ""])
 def test_what_a_shell_there_would_take_for_more_than_a_name_is_refused(argument: str) -> None:
     with pytest.raises(HostFailed, match="is no name of a session"):
-        BUILD.terminal_command(["attach", argument])
+        BUILD.terminal_command(["attach", argument], os.environ)
     with pytest.raises(HostFailed, match="is no address"):
-        OtherHost("build", f"ssh://{argument}$").ssh_command()
+        OtherHost("build", f"ssh://{argument}$").ssh_command(os.environ)
 
 
 # --- the file of hosts ------------------------------------------------------------------------------------------------

@@ -256,3 +256,25 @@ async def test_sessions_with_a_real_codex_run_no_program_through_helmsman(
         await helm.list()
         await helm.extras.changes.discard(session.id)
         assert canary.song == ""
+
+
+def test_git_and_its_helpers_are_never_taken_from_a_repository(
+    tmp_path: Path, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a virtual environment activated, a repository's directory is the first on PATH."""
+    planted, ran = git_repo / ".venv" / "bin", tmp_path / "ran"
+    planted.mkdir(parents=True)
+    for name in ("git", "git-lfs", "less"):
+        (planted / name).write_text(f"#!/bin/sh\necho {name} >> {ran}\n")
+        (planted / name).chmod(0o755)
+    (tmp_path / "global").write_text('[filter "lfs"]\n\tclean = git-lfs clean\n\tsmudge = git-lfs smudge\n')
+    (git_repo / ".gitattributes").write_text("* filter=lfs\n")
+    (git_repo / "large").write_text("content\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "global"))
+    monkeypatch.setenv("GIT_EXEC_PATH", str(planted))
+    monkeypatch.setenv("PATH", f"{planted}{os.pathsep}{os.environ['PATH']}")
+    git = find_git(git_repo, tmp_path / "state")
+    assert git is not None
+    git.run("add", "-A", accept=range(256))
+    git.run("status", accept=range(256))
+    assert not ran.exists()

@@ -10,7 +10,6 @@ run (git-lfs is one): without them the content of a file cannot be told.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -24,7 +23,8 @@ from typing import IO, TYPE_CHECKING, Final
 from helmsman.base import surroundings
 from helmsman.base.git_view import Setting, View, read_settings, repository_root, view_of
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.errors import WorktreeError
+from helmsman.base.programs import environment_for, find_program, is_out_of_reach
+from helmsman.errors import ProgramRefused, WorktreeError
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ _SETTINGS: Final[dict[str, str]] = {
 _KEPT_VARIABLES: Final = frozenset(
     {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH", "GIT_SSL_CAINFO"}
 )
-"""Whoever started us may stand in a git hook, whose other variables name another repository."""
+"""Helmsman may have been started by a git hook, whose other variables name another repository. A file or directory that a
+session could write is not taken from these either: git takes its programs from it."""
 
 
 _LOOKS_INTO_SUBMODULES: Final = frozenset({"status", "diff", "diff-files", "diff-index"})
@@ -287,7 +288,7 @@ def settings_around(directory: Path) -> list[Setting]:
     """All that holds for git in a directory; nothing where there is no git, or it refuses to work there."""
     try:
         answer = _run(_LIST_SETTINGS, directory, accept=_ANY)
-    except WorktreeError:
+    except (WorktreeError, ProgramRefused):
         return []
     return [] if answer.code else read_settings(answer.output)
 
@@ -312,7 +313,7 @@ def current_branch(directory: Path) -> str | None:
     """The branch that is checked out around a directory; None without one, or between branches."""
     try:
         answer = _run(("symbolic-ref", "--quiet", "--short", "HEAD"), directory, accept=_ANY)
-    except WorktreeError:
+    except (WorktreeError, ProgramRefused):
         return None
     return one_value(answer.output) or None if answer.code == 0 else None
 
@@ -343,7 +344,7 @@ def pager() -> str | None:
     known = surroundings.environment()
     chosen = known.get("GIT_PAGER")
     if chosen is None:
-        with suppress(WorktreeError):
+        with suppress(WorktreeError, ProgramRefused):
             answer = _run(("config", "--get", "core.pager"), Path(os.sep), accept=_ANY)
             chosen = one_value(answer.output) if answer.code == 0 else None
     if chosen is None:
@@ -406,13 +407,13 @@ def _popen(
     complaint: int | IO[bytes],
 ) -> subprocess.Popen[bytes]:
     known = surroundings.environment()
-    program = shutil.which("git", path=known.get("PATH"))
+    program = find_program("git", known)
     if program is None:
         raise WorktreeError("There is no git on PATH, and this needs it. Install git.")
     environment = {
         name: value
-        for name, value in surroundings.for_others(known).items()
-        if not name.startswith("GIT_") or name in _KEPT_VARIABLES
+        for name, value in environment_for(surroundings.for_others(known)).items()
+        if not name.startswith("GIT_") or (name in _KEPT_VARIABLES and is_out_of_reach(value, known))
     }
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
     environment["LANGUAGE"] = "en"  # what git says is read; other programs keep their encoding

@@ -26,6 +26,7 @@ KEPT_MARK: Final = "KEPT_BY_HELMSMAN"
 CHILD_MARK: Final = "HELMSMAN_CHILD"
 """In the environment of all that runs below an agent without a keeper: a name of that agent's own."""
 
+_PS: Final = "/bin/ps"  # where every system without /proc has it
 _PS_SECONDS: Final = 5.0
 _READ_BYTES: Final = 64 * 1024
 KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
@@ -193,7 +194,7 @@ def from_ps(*which: str) -> Iterator[tuple[Process, int]]:
 
     with suppress(OSError, subprocess.SubprocessError):
         listing = subprocess.run(
-            ["ps", *which, "-o", "pid=,ppid=,state=,lstart="],
+            [_PS, *which, "-o", "pid=,ppid=,state=,lstart="],
             env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
             capture_output=True,
             encoding="utf-8",

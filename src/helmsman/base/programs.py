@@ -74,13 +74,13 @@ def find_program(name: str, env: Mapping[str, str] | None = None) -> str | None:
     return None
 
 
-def is_program_here(name: str, env: Mapping[str, str] | None = None) -> bool:
-    """Return whether `find_program` finds a program that may be started."""
+def available(name: str, env: Mapping[str, str] | None = None) -> str | None:
+    """Return what `find_program` finds, and None also for a program that is refused."""
     from helmsman.errors import ProgramRefused  # not for thin commands
 
     with suppress(ProgramRefused):
-        return find_program(name, env) is not None
-    return False
+        return find_program(name, env)
+    return None
 
 
 def check_program(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> str:
@@ -96,6 +96,31 @@ def check_program(path: str | os.PathLike[str], env: Mapping[str, str] | None = 
     if (reason := Places.of(_environment(env)).reason_of_sessions(path)) is not None:
         _refuse(os.path.basename(path), path, reason)  # noqa: PTH119
     return path
+
+
+def check_program_words(command: str, env: Mapping[str, str] | None = None) -> None:
+    """Check the program of a command line that the user has configured for a shell, such as a pager.
+
+    A bare name is found on the PATH that the shell is given; a path must not lead to where a session writes.
+
+    Raises:
+        ProgramRefused: It does.
+    """
+    words = (word for word in command.split() if "=" not in word)
+    program = next(words, "").strip("\"'")
+    if "/" not in program:
+        return
+    used = _environment(env)
+    if program.startswith("~/"):
+        program = home_directory(used) + program[1:]
+    path = os.path.abspath(program)  # noqa: PTH100
+    if (reason := Places.of(used).reason_against(path)) is not None:
+        _refuse(os.path.basename(path), path, reason)  # noqa: PTH119
+
+
+def is_out_of_reach(path: str, env: Mapping[str, str] | None = None) -> bool:
+    """Return whether a file that a variable names is outside of repositories and of what known sessions may write."""
+    return Places.of(_environment(env)).reason_of_sessions_or_repositories(path) is None
 
 
 def safe_path(env: Mapping[str, str] | None = None) -> str:
@@ -172,6 +197,11 @@ class Places:
     def reason_of_sessions(self, path: str) -> str | None:
         """Return which sessions could replace a program, as a clause; None if none could."""
         reasons = (self._reason_of_roots(place) for place in _links_and_target(path))
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def reason_of_sessions_or_repositories(self, path: str) -> str | None:
+        """Return how a session could replace a file, now or later, as a clause; None if none could."""
+        reasons = (self._reason_of_place(place) for place in _links_and_target(os.path.abspath(path)))  # noqa: PTH100
         return next((reason for reason in reasons if reason is not None), None)
 
     def _reason_of_place(self, path: str) -> str | None:

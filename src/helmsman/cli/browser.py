@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import html
 import os
-import shutil
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from helmsman.base.programs import environment_for, find_program
+from helmsman.errors import ProgramRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,19 +57,32 @@ def open_in_background(
 
 
 def _open(page: str, code: str, state_dir: Path, is_waiting: Callable[[], bool]) -> None:
-    import webbrowser
-
     if not reads_files():
-        webbrowser.open(page)
+        _show(page)
         return
     file = write_redirect(page, code, state_dir)
     try:
-        webbrowser.open(file.absolute().as_uri())
+        _show(file.absolute().as_uri())
         deadline = time.monotonic() + _FILE_SECONDS
         while is_waiting() and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN)
     finally:
         file.unlink(missing_ok=True)
+
+
+def _show(address: str) -> None:
+    """Have Python's `webbrowser` open an address. It finds browsers on PATH, so it gets one that no session can write."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-I", "-m", "webbrowser", address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_FILE_SECONDS,
+            env=environment_for(),
+            cwd="/",
+            check=False,
+        )
 
 
 def write_redirect(page: str, code: str, state_dir: Path) -> Path:
@@ -100,10 +116,10 @@ def reads_files() -> bool:
         return False  # it runs on Windows, where the file has another name
     if os.environ.get("BROWSER"):
         return True
-    asking = shutil.which("xdg-settings")
-    if asking is None:
-        return True
     try:
+        asking = find_program("xdg-settings")
+        if asking is None:
+            return True
         told = subprocess.run(
             [asking, "get", "default-web-browser"],
             stdin=subprocess.DEVNULL,
@@ -111,8 +127,9 @@ def reads_files() -> bool:
             encoding="utf-8",
             errors="replace",
             timeout=_ASK_SECONDS,
+            env=environment_for(),
             check=False,
         ).stdout
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired, ProgramRefused):
         return True
     return "_" not in told  # snaps are called `firefox_firefox.desktop`, and may not look into hidden directories

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -15,6 +14,7 @@ from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.json_values import mapping
 from helmsman.base.peers import can_tell_sandboxed
+from helmsman.base.programs import available
 from helmsman.cli.check_report import Check
 from helmsman.cli.output import counted
 from helmsman.errors import HelmsmanError, InvalidSetting
@@ -72,7 +72,7 @@ def check_version(binary: CodexBinary, remote: str | None = None) -> Check:
 
 def to_type(binary: CodexBinary) -> str:
     """What a person types to run Codex: that of the PyPI wheel is on nobody's PATH."""
-    return "codex" if shutil.which("codex") else shlex.quote(str(binary.path))
+    return "codex" if available("codex") else shlex.quote(str(binary.path))
 
 
 async def _open_engine(helm: Helmsman) -> AppServerEngine | HelmsmanError:

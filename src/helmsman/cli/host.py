@@ -83,15 +83,18 @@ class Host:
         """Show a text that is longer than the screen."""
         import click
 
-        click.echo_via_pager(text)
+        from helmsman.base.pager import page
 
-    def page_as_git(self, pager: str, text: str) -> None:
-        """Show a text by the person's pager for git."""
-        from helmsman.base.pager import show
+        if not page(text):
+            click.echo(text, nl=False, color=True)
 
-        if not show(pager, text.encode("utf-8", "backslashreplace")):
-            import click
+    def page_as_git(self, text: str) -> None:
+        """Show a text by the user's pager for git."""
+        import click
 
+        from helmsman.base.pager import page_as_git
+
+        if not page_as_git(text):
             click.echo(text, nl=False, color=True)
 
     def require_own_process(self) -> None:
@@ -132,12 +135,14 @@ class OtherMachine(Host):
     def run_there(self, *arguments: str) -> int | None:
         import subprocess
 
+        from helmsman.base.programs import environment_for
         from helmsman.base.surroundings import environment
         from helmsman.hub.hosts import HostFailed, named_host
 
+        env = environment()
         try:
-            command = named_host(self.name, environment()).terminal_command(arguments)
-            return subprocess.run(command, check=False).returncode
+            command = named_host(self.name, env).terminal_command(arguments, env)
+            return subprocess.run(command, env=environment_for(env), check=False).returncode
         except (HostFailed, OSError) as error:
             raise HelmsmanError(str(error)) from error
 

@@ -220,8 +220,8 @@ class HubHost(Host):
     def page(self, text: str) -> None:
         self._say("p", text.encode("utf-8", "backslashreplace"))
 
-    def page_as_git(self, pager: str, text: str) -> None:
-        self._say("g", f"{pager}\n{text}".encode("utf-8", "backslashreplace"))
+    def page_as_git(self, text: str) -> None:
+        self._say("g", text.encode("utf-8", "backslashreplace"))
 
     def require_own_process(self) -> None:
         raise NeedsOwnProcess

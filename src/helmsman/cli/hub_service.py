@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 from helmsman.base.files import replace_file
+from helmsman.base.programs import environment_for, find_program
 from helmsman.base.surroundings import environment
-from helmsman.errors import Unsupported
+from helmsman.errors import ProgramRefused, Unsupported
 from helmsman.hub.launch import state_directory
 
 if TYPE_CHECKING:
@@ -47,9 +47,10 @@ class Service:
 
         Raises:
             Unsupported: It has not.
+            ProgramRefused: A session could have put it there.
         """
         program = self.start[0][0]
-        if shutil.which(program, path=environment().get("PATH")) is None:
+        if find_program(program) is None:
             raise Unsupported(
                 f"There is no {program} here, so nobody would read {self.path}; nothing was written. Have whatever starts "
                 f"programs with this machine (runit, OpenRC, cron's @reboot, a container's entry point) run, as you: "
@@ -154,8 +155,10 @@ def _launchd(home: Path, command: tuple[str, ...], variables: dict[str, str]) ->
 
 def _run(command: Sequence[str]) -> str | None:
     """Why a command did not do what it should; None if it did."""
-    env = environment()
-    program = shutil.which(command[0], path=env.get("PATH"))
+    try:
+        program = find_program(command[0])
+    except ProgramRefused as error:
+        return error.message
     if program is None:
         return f"there is no {command[0]}"
     try:
@@ -166,7 +169,7 @@ def _run(command: Sequence[str]) -> str | None:
             encoding="utf-8",
             errors="replace",
             timeout=_SECONDS,
-            env=dict(env),
+            env=environment_for(),
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

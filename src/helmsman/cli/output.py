@@ -142,17 +142,10 @@ def print_diff(patch: bytes, console: Console) -> None:
 
 def page_diff(patch: bytes, console: Console) -> None:
     """A unified diff for a person to look at, in the pager that git would use."""
-    from helmsman.base.git import pager
-
     with console.capture() as captured:
         print_diff(patch, console)
-    shown, chosen = captured.get(), pager()
-    if not shown:
-        return
-    if chosen is None:
-        click.echo(shown, nl=False, color=True)
-    else:
-        host().page_as_git(chosen, shown)
+    if shown := captured.get():
+        host().page_as_git(shown)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -171,4 +164,4 @@ def _print_paged(console: Console, table: Table, *, no_pager: bool) -> None:
     if text.count("\n") < console.height:  # the prompt needs a line too
         click.echo(text, nl=False, color=True)
     else:
-        host().page(text.rstrip("\n"))
+        host().page(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -13,13 +12,14 @@ from helmsman.agents.codex.access.shell_profile import QUICK, SLOWEST, login_she
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.registry import engine_overviews
 from helmsman.approvals.rule_book import RuleBook
+from helmsman.base.programs import environment_for, find_program
 from helmsman.capabilities.notices import way_statuses
 from helmsman.cli.check_report import Check
 from helmsman.cli.client_files import surroundings
 from helmsman.cli.hub_service import service_of
 from helmsman.clients.launch import Running, launch_words
 from helmsman.clients.overview import inspect_clients
-from helmsman.errors import InvalidSetting, RegistryUnavailable
+from helmsman.errors import InvalidSetting, ProgramRefused, RegistryUnavailable
 from helmsman.hub.control import ask_hub
 from helmsman.notices.config import NotifySettings
 from helmsman.notices.store import NoticeStore
@@ -220,7 +220,10 @@ def check_clients(settings: Settings) -> list[Check]:
 
 
 def check_git() -> Check:
-    git = shutil.which("git")
+    try:
+        git = find_program("git")
+    except ProgramRefused as error:
+        return Check("Git", "failed", error.message)
     if git is None:
         detail = "not found; Codex works without it, but worktrees and the exec engine's check of a repository do not."
         fix = "Install git."
@@ -233,6 +236,8 @@ def check_git() -> Check:
             encoding="utf-8",
             errors="replace",
             timeout=_GIT_SECONDS,
+            env=environment_for(),
+            cwd="/",
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

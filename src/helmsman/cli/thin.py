@@ -9,7 +9,7 @@
     to us     o<size>⏎ bytes                 for stdout
               e<size>⏎ bytes                 for stderr
               p<size>⏎ text                  for a pager on the terminal
-              g<size>⏎ pager ⏎ text          for that pager, which is the person's for git
+              g<size>⏎ text                  for the pager that the user has for git
               i                              what comes on stdin is wanted
               x<code>                        it has ended
               s                              run it here after all; nothing was done
@@ -17,7 +17,9 @@
     to hub    what came on stdin, in hex
 
 `--host NAME` before the command has the hub of another machine run it (`helmsman.hub.hosts`); the directory and the
-environment are then those there, and a line that breaks is like a hub that ends.
+environment are then those there, and a line that breaks is like a hub that ends. The other machine chooses nothing that is
+done here: this process chooses the pager, sends stdin only if the user's own words ask for it, and of what it is told a
+terminal gets text and colours only.
 
 When a hub ends in between, the next is asked again under the same id, and what was done is not done a second time. When
 this process ends, the hub stops what it does for it. Imports next to nothing, for this is what a person waits for.
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     import _socket
     from collections.abc import Callable, Sequence
 
+    from helmsman.base.terminal_text import TerminalFilter
     from helmsman.hub.hosts import HostWay
 
 PROTOCOL = "helmsman-command 1"
@@ -76,6 +79,13 @@ _OF_SESSION = frozenset(
     )
 )
 """What is done with one session, which is named first."""
+_OF_STDIN = frozenset(("say", "steer", "schedule", "tasks"))
+"""What takes a text from stdin, where an argument is `-`."""
+_MOST_BYTES = 256 * 1024 * 1024
+"""Another machine may send so much in one piece."""
+_LONGEST_LINE = 64 * 1024
+_MAKES_NO_SENSE = (ValueError, IndexError)
+"""What is raised where another machine does not keep to the protocol."""
 _SILENT = 5
 """So many may end without a word. Then hubs know nothing of commands, or do not live."""
 _WELCOME_SECONDS = 15.0
@@ -163,6 +173,8 @@ def _run_elsewhere(name: str, arguments: Sequence[str]) -> int:
         if own.refused:
             return _fail(f"{name} does nothing for us: {own.refused}.")
         raise
+    except _MAKES_NO_SENSE:
+        return _fail(f"The hub on {name} gives no answer that can be read. Look at it there: helmsman doctor")
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
@@ -180,7 +192,7 @@ def ask_elsewhere(way: HostWay, arguments: Sequence[str]) -> tuple[int, bytes]:
     """
     command = _Command(arguments, completing=False, way=way)
     written = bytearray()
-    command.write = lambda _, data: written.extend(data)
+    command.show = lambda _, data: written.extend(data)
     try:
         return command.run(), bytes(written)
     finally:
@@ -188,7 +200,9 @@ def ask_elsewhere(way: HostWay, arguments: Sequence[str]) -> tuple[int, bytes]:
 
 
 def _fail(why: str) -> int:
-    _write(2, f"Error: {why}\n".encode("utf-8", "backslashreplace"))
+    from helmsman.base.terminal_text import TerminalFilter  # another machine may have said why
+
+    _write(2, TerminalFilter.whole(f"Error: {why}\n".encode("utf-8", "backslashreplace")))
     return _FAILED
 
 
@@ -220,7 +234,7 @@ class _Hub:
 
     def line(self) -> bytes | None:
         while b"\n" not in self._read:
-            if not self._more():
+            if len(self._read) > _LONGEST_LINE or not self._more():
                 return None
         line, _, self._read = self._read.partition(b"\n")
         return line
@@ -256,13 +270,16 @@ class _Hub:
 class _Command:
     def __init__(self, arguments: Sequence[str], *, completing: bool, way: HostWay | None = None) -> None:
         self._completing = completing
+        self._takes_stdin = way is None or ("-" in arguments and arguments[0] in _OF_STDIN)
         self._elsewhere = way
         self._way = Way(state_directory(os.environ)) if way is None else way
         self._outdated = ""
         self._epoch = ""
         self._stdin: bytes | None = None
         self._has_shown = False
-        self.write: Callable[[int, bytes], None] = _write
+        self.show: Callable[[int, bytes], None] | None = None
+        """What takes the output instead of stdout and stderr."""
+        self._terminals: dict[int, TerminalFilter] = {} if way is None else _terminal_filters()
         columns, lines = _terminal_size()
         self._hello = "\t".join(
             (
@@ -293,8 +310,12 @@ class _Command:
         ended: set[str] = set()
         while len(ended) < TRIES:
             hub = self._welcomed()
-            code = self._show(hub)
-            hub.close()
+            try:
+                code = self._show(hub)
+            finally:
+                hub.close()
+                for number, terminal in self._terminals.items():
+                    _write(number, terminal.finish())
             if code is not None:
                 return code
             ended.add(self._epoch)  # once for a hub: of one on another machine it may be the line that broke
@@ -353,17 +374,16 @@ class _Command:
         while (frame := hub.line()) is not None:
             kind, rest = frame[:1], frame[1:]
             if kind in (b"o", b"e", b"p", b"g"):
-                said = hub.exactly(int(rest))
+                size = int(rest)
+                is_too_much = self._elsewhere is not None and not 0 <= size <= _MOST_BYTES
+                said = None if is_too_much else hub.exactly(size)
                 if said is None:
                     return None
                 self._has_shown = True
-                if kind == b"p":
-                    _page(said)
-                elif kind == b"g":
-                    _page_as_git(said)
-                else:
-                    self.write(1 if kind == b"o" else 2, said)
+                self._show_piece(kind, said)
             elif kind == b"i":
+                if not self._takes_stdin:
+                    return self._give_up("The other machine asks for input, which this command does not take.")
                 if self._stdin is None:
                     self._stdin = _all_of_stdin()
                 hub.send(self._stdin.hex().encode() + b"\n")
@@ -374,6 +394,23 @@ class _Command:
             else:
                 return None
         return None
+
+    def _show_piece(self, kind: bytes, said: bytes) -> None:
+        number = 2 if kind == b"e" else 1
+        if self.show is not None:
+            self.show(number, said)
+            return
+        if (terminal := self._terminals.get(number)) is not None:
+            said = terminal.feed(said) if kind in (b"o", b"e") else terminal.whole(said)
+        if kind in (b"o", b"e") or not _page(kind, said):
+            _write(number, said)
+
+
+def _terminal_filters() -> dict[int, TerminalFilter]:
+    """Return a filter for each stream of ours that is a terminal; a file or a program gets the exact bytes."""
+    from helmsman.base.terminal_text import TerminalFilter  # only another machine is not trusted
+
+    return {number: TerminalFilter() for number in (1, 2) if os.isatty(number)}
 
 
 def _terminal_size() -> tuple[int, int]:
@@ -403,15 +440,8 @@ def _write(number: int, data: bytes) -> None:
             select.select([], [number], [])
 
 
-def _page(text: bytes) -> None:
-    import click
+def _page(kind: bytes, text: bytes) -> bool:
+    """Show a text by the user's pager; whether it was shown."""
+    from helmsman.base.pager import page, page_as_git
 
-    click.echo_via_pager(text.decode("utf-8", "replace"))
-
-
-def _page_as_git(said: bytes) -> None:
-    from helmsman.base.pager import show
-
-    pager, _, text = said.partition(b"\n")
-    if not show(pager.decode(), text):
-        _write(1, text)
+    return (page if kind == b"p" else page_as_git)(text.decode("utf-8", "replace"))

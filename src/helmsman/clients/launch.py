@@ -7,7 +7,6 @@ ended. So the entry names the console script by its full path, unless that lies 
 
 from __future__ import annotations
 
-import shutil
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.programs import available
 from helmsman.clients.entries import DISTRIBUTION, HELMSMAN_NAMES, program_name
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ class Running:
         return cls(sys.argv[0], sys.executable, sys.prefix, sysconfig.get_path("scripts"))
 
 
-def launch_words(
-    running: Running, *, shared: bool, which: Callable[[str], str | None] = shutil.which
-) -> tuple[str, ...]:
+def launch_words(running: Running, *, shared: bool, which: Callable[[str], str | None] = available) -> tuple[str, ...]:
     """The words that start Helmsman, without its arguments. `shared` is for a file that others have too."""
     if shared:
         return ("helmsman",) if which("helmsman") else ("uvx", DISTRIBUTION)

@@ -22,6 +22,7 @@ import threading
 import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from helmsman.base.programs import environment_for, find_program
 from helmsman.base.user_directories import config_directory
 from helmsman.hub.bridge import GREETING
 from helmsman.hub.launch import HubFailed, below_an_agent, read
@@ -70,23 +71,23 @@ class OtherHost(NamedTuple):
     address: str
     command: str = ""
 
-    def ssh_command(self, state: str = "") -> list[str]:
+    def ssh_command(self, env: Mapping[str, str], state: str = "") -> list[str]:
         """What connects to its hub. A state directory is one that the settings there name."""
         options = (
             *("BatchMode=yes", f"ConnectTimeout={_CONNECT_SECONDS}", "ClearAllForwardings=yes", "RemoteCommand=none"),
             *(f"ServerAliveInterval={_ALIVE_SECONDS}", f"ServerAliveCountMax={_ALIVE_COUNT}", "LogLevel=ERROR"),
         )
         words = ("-T", *(word for option in options for word in ("-o", option)))
-        return self._ssh(words, ("hub", "connect", *filter(None, (os.fsencode(state).hex(),))))
+        return self._ssh(env, words, ("hub", "connect", *filter(None, (os.fsencode(state).hex(),))))
 
-    def terminal_command(self, arguments: Sequence[str]) -> list[str]:
+    def terminal_command(self, arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
         """What runs Helmsman there on the terminal here."""
         for argument in arguments:
             if not _WORD.fullmatch(argument):
                 raise HostFailed(f"{argument!r} is no name of a session.")
-        return self._ssh(("-t", "-o", "RemoteCommand=none"), arguments)
+        return self._ssh(env, ("-t", "-o", "RemoteCommand=none"), arguments)
 
-    def _ssh(self, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    def _ssh(self, env: Mapping[str, str], options: Sequence[str], arguments: Sequence[str]) -> list[str]:
         parts = _ADDRESS.fullmatch(self.address)
         if parts is None:
             raise HostFailed(f"{self.address} is no address of a host.")
@@ -95,16 +96,35 @@ class OtherHost(NamedTuple):
         there = " ".join((self.command or "helmsman", *arguments))
         line = f"sh -c 'PATH=\"$PATH:$HOME/.local/bin\"; export PATH; exec {there}'"
         return [
-            *("ssh", "-a", "-x", *options),  # neither the keys nor the screen of this machine are for the other
+            *(
+                _ssh_program(env),
+                "-a",
+                "-x",
+                *options,
+            ),  # neither the keys nor the screen of this machine are for the other
             *(("-l", user) if user else ()),
             *(("-p", port) if port else ()),
             *("--", host, line),
         ]
 
 
+def _ssh_program(env: Mapping[str, str]) -> str:
+    from helmsman.errors import ProgramRefused  # a thin command that only names hosts does not need it
+
+    try:
+        found = find_program("ssh", env)
+    except ProgramRefused as error:
+        raise HostFailed(error.message) from error
+    if found is None:
+        raise HostFailed("`ssh` cannot be started: there is none on PATH. Install OpenSSH's client.")
+    return found
+
+
 def _for_ssh(env: Mapping[str, str]) -> dict[str, str]:
     """What `ssh` gets of the environment of whoever asks: what it would at a terminal, but nothing to ask people with."""
-    ours = {name: value for name, value in env.items() if not name.startswith(("HELMSMAN_", "SSH_ASKPASS"))}
+    ours = {
+        name: value for name, value in environment_for(env).items() if not name.startswith(("HELMSMAN_", "SSH_ASKPASS"))
+    }
     return {**ours, "SSH_ASKPASS_REQUIRE": "never"}
 
 
@@ -258,11 +278,12 @@ class HostWay:
             raise HostFailed("It was closed.")
         self._end()
         self._forget_errors()
+        command = self.host.ssh_command(self._env, self._state)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has failed
         ours, theirs = _socket.socketpair()
         try:
             self._child = subprocess.Popen(
-                self.host.ssh_command(self._state),
+                command,
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=self._errors,

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
-from shutil import which
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -25,8 +24,10 @@ import anyio
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import utc_time
+from helmsman.base.programs import available, check_program, environment_for, find_program
 from helmsman.base.redaction import redact
 from helmsman.base.shown_text import one_line
+from helmsman.errors import ProgramRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -118,7 +119,7 @@ def _desktop_words(title: str, text: str) -> Sequence[str]:
     if sys.platform == "darwin":
         script = [word for line in _OSASCRIPT for word in ("-e", line)]
         return ("osascript", *script, "--", title, text)
-    if which("notify-send") is None:
+    if available("notify-send", os.environ) is None:
         raise NeverSent("There is no notify-send here. Install it (libnotify), or use another way.")
     shown = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return ("notify-send", "--app-name=Helmsman", "--icon=dialog-information", "--", title, shown)
@@ -151,12 +152,18 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
         MaybeSent: It did not end in time. All that is left of it was killed.
     """
     try:
+        program = check_program(words[0], env) if "/" in words[0] else find_program(words[0], env)
+    except ProgramRefused as error:
+        raise NeverSent(error.message) from None
+    if program is None:
+        raise NeverSent(f"{words[0]} cannot be started: there is no such program on PATH.")
+    try:
         process = await anyio.open_process(
-            words,
+            [program, *words[1:]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=env,
+            env=environment_for(env),
             cwd="/",
             start_new_session=True,
         )

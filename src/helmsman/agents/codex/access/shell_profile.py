@@ -27,6 +27,7 @@ import anyio.to_thread
 from helmsman.agents.codex.features import Feature
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import json_object_in
+from helmsman.base.programs import environment_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -127,7 +128,7 @@ def login_shell(env: Mapping[str, str]) -> str | None:
         shell = pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:
         shell = env.get("SHELL", "")
-    return shell if shell and os.access(shell, os.X_OK) else None
+    return shell if os.path.isabs(shell) and os.access(shell, os.X_OK) else None  # noqa: PTH117
 
 
 def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
@@ -141,7 +142,7 @@ def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=dict(env),
+                env=environment_for(env),
                 start_new_session=True,
             )
         except OSError as error:
