@@ -15,7 +15,7 @@ from tests.hub.commands import SECONDS, done, on_terminal, thin, whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.hub.commands import Place
+    from tests.hub.conftest import Place
 
 pytestmark = pytest.mark.anyio
 
