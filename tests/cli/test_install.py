@@ -145,3 +145,41 @@ async def test_the_doctor_sees_what_was_installed(bare_cli: Cli) -> None:
     assert after["Client Cursor"]["status"] == "ok"
     assert "helmsman (user scope) points here" in after["Client Cursor"]["detail"]
     assert "Clients" not in after
+
+
+async def test_nothing_that_a_repository_names_is_started_to_try_an_entry_out(bare_cli: Cli) -> None:
+    """Neither its command, nor code that its variables or the directory would have imported."""
+    ran = bare_cli.directory / "ran"
+    for name in ("sitecustomize.py", "helmsman.py", "planted.sh"):
+        (bare_cli.directory / name).write_text(f"open({str(ran)!r}, 'w')\n")
+    (bare_cli.directory / "planted.sh").write_text(f"#!/bin/sh\ntouch {ran}\n")
+    (bare_cli.directory / "planted.sh").chmod(0o755)
+    planted = str(bare_cli.directory)
+    for entry in (
+        {"command": "helmsman", "args": ["serve"], "env": {"PYTHONPATH": planted}},
+        {"command": "./planted.sh", "args": ["helmsman", "serve"], "cwd": planted},
+        {"command": "codex", "args": ["mcp-server"], "env": {"PYTHONPATH": planted}},
+    ):
+        (bare_cli.directory / ".mcp.json").write_text(json.dumps({"mcpServers": {"helmsman": entry}}))
+        done = await bare_cli.run("install", "claude", "--scope", "project", "--yes")
+        assert "this Helmsman answers with" in done.stdout
+        assert not ran.exists()
+        named = "sets variables for what clients start: PYTHONPATH" in " ".join(done.stdout.split())
+        assert named is ("env" in entry)
+
+
+async def test_a_link_of_a_project_is_named_and_not_followed_out_of_it_without_being_asked(bare_cli: Cli) -> None:
+    outside = bare_cli.directory.parent / f"{bare_cli.directory.name}.json"
+    outside.write_text("{}\n")
+    (bare_cli.directory / ".mcp.json").symlink_to(outside)
+    for command in (("install", "claude"), ("install", "claude", "--json")):
+        done = await bare_cli.run(*command, "--scope", "project", "--yes")
+        assert done.exit_code == 1
+        assert str(outside) in done.stdout + done.stderr
+        assert outside.read_text() == "{}\n"
+    async with bare_cli.on_terminal("install", "claude", "--scope", "project") as program:
+        await program.shows(f"which is {outside}")
+        await program.shows("Make this change?")
+        program.press("n\n")
+        assert await program.exit_code() == 1
+    assert outside.read_text() == "{}\n"

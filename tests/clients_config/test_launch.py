@@ -38,7 +38,7 @@ def test_run_as_a_module_the_console_script_beside_it_is_taken(running: Running)
 
 
 def test_without_a_console_script_python_runs_the_module(running: Running) -> None:
-    assert launch_words(running, shared=False, which=nothing_found) == ("/usr/bin/python3", "-m", "helmsman")
+    assert launch_words(running, shared=False, which=nothing_found) == ("/usr/bin/python3", "-P", "-m", "helmsman")
 
 
 @pytest.mark.parametrize(

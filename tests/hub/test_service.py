@@ -84,7 +84,7 @@ def test_what_launchd_reads_says_the_same(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("PATH", "/opt/a&b/bin:/bin")
     service = service_of(tmp_path / "state")
     content = plistlib.loads(service.text.encode())
-    assert content["ProgramArguments"][1:] == ["-m", "helmsman", "hub", "run"]
+    assert content["ProgramArguments"][1:] == ["-P", "-m", "helmsman", "hub", "run"]
     assert content["EnvironmentVariables"]["PATH"] == "/opt/a&b/bin:/bin"
     assert content["RunAtLoad"]
     assert content["KeepAlive"] == {"SuccessfulExit": False}

@@ -78,7 +78,10 @@ def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
 
     for change in changes:
         done = ", ".join(f"{entry.name} ({entry.location.scope} scope) is {entry.action}" for entry in change.entries)
-        console.print(Text(f"{client.title}, {visible(str(change.path))}: {visible(done)}", HEADING), soft_wrap=True)
+        where = visible(str(change.path))
+        if change.target != change.path.absolute():
+            where = f"{where}, which is {visible(str(change.target))}"
+        console.print(Text(f"{client.title}, {where}: {visible(done)}", HEADING), soft_wrap=True)
         _names, _newer, *body = redact(change.diff).split("\n", 2)
         console.print(Text("\n").join(diff_lines("".join(body))), soft_wrap=True)
 
@@ -91,6 +94,8 @@ def make_changes(
 
     if changes and not as_json:
         show(console, client, changes)
+    if agreed or not can_ask(as_json=as_json):
+        _refuse_links_out_of_the_project(changes)
     if changes and not agreed:
         asked = can_ask(as_json=as_json)
         if not asked or not confirmed("Make this change?"):
@@ -103,12 +108,32 @@ def make_changes(
     return ExitCode.OK
 
 
+def _refuse_links_out_of_the_project(changes: Sequence[Change]) -> None:
+    """Refuse to write where a link of a repository leads, unless a person agrees to the path that they are shown."""
+    from helmsman.errors import ConfigurationUnusable
+
+    for change in changes:
+        if any(entry.location.shared for entry in change.entries) and _leads_out(change):
+            raise ConfigurationUnusable(
+                f"{change.path} is a link of the project to {change.target}, which is outside of the project; nothing was "
+                "changed. Run this on a terminal without --yes to agree to that file, or remove the link."
+            )
+
+
+def _leads_out(change: Change) -> bool:
+    from helmsman.base.git_view import repository_root
+
+    cwd = Path.cwd()
+    return not change.target.is_relative_to((repository_root(cwd) or cwd).resolve())
+
+
 def changes_as_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
     from helmsman.base.redaction import redact, redact_value
 
     return [
         {
             "path": str(change.path),
+            **({} if change.target == change.path.absolute() else {"target": str(change.target)}),
             "diff": redact(change.diff),
             "entries": [
                 {

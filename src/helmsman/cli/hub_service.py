@@ -80,7 +80,7 @@ def service_of(state_dir: Path) -> Service:
     """What has the hub of a state directory start with the machine."""
     env = environment()
     home = Path(env.get("HOME") or Path.home())
-    command = (sys.executable, "-m", "helmsman", "hub", "run")
+    command = (sys.executable, "-P", "-m", "helmsman", "hub", "run")
     # Agents are found by it; a service of the system has another one.
     variables = {"PATH": env.get("PATH", os.defpath)}
     if state_directory({"HOME": str(home)}) != str(state_dir):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from helmsman.clients.changes import Change
+    from helmsman.clients.changes import Change, Wish
     from helmsman.clients.configuration import Entry
     from helmsman.clients.handshake import Answer
 
@@ -80,7 +80,7 @@ def command(
     )
     changes = plan_install(client_files.read_files(places), places[0], wish, record)
     console = result_console()
-    notes = _notes(program, scope, around)
+    notes = [*_kept_variables(changes), *_notes(program, scope, around)]
     shown: dict[str, Any] = {
         "client": client,
         "changes": client_files.changes_as_json(changes),
@@ -93,7 +93,7 @@ def command(
             print_json(shown)
         return verdict
     checks = [
-        (entry, _check(entry, Path(around.project)))
+        (entry, _check(_startable(entry, wish), Path(around.home)))
         for entry in _installed(client_files.read_files(places), changes, name)
     ]
     if as_json:
@@ -122,13 +122,41 @@ def _installed(files: Sequence[Any], changes: Sequence[Change], name: str | None
     return [entry for entry in ours if name in (None, entry.name)]
 
 
-def _check(entry: Entry, directory: Path) -> Answer | HelmsmanError:
+def _startable(entry: Entry, wish: Wish) -> dict[str, Any]:
+    """Return the words of an entry, or of the Helmsman that is running for an entry of a project.
+
+    A project's file came with a repository: neither its command nor its variables are started here.
+    """
+    from helmsman.clients.entries import OwnEntry
+
+    if not entry.location.shared:
+        return dict(entry.content)
+    tools = entry.kind.tools if isinstance(entry.kind, OwnEntry) else None
+    options = () if tools is None else (f"--tools={tools}",)
+    return {"command": wish.launch[0], "args": [*wish.launch[1:], "serve", *options], "env": dict(wish.env)}
+
+
+def _kept_variables(changes: Sequence[Change]) -> list[str]:
+    """Name the variables that a project's file sets for the command that clients will start."""
+    found = []
+    for change in changes:
+        for entry in change.entries:
+            env = entry.content.get("env") if isinstance(entry.content, dict) else None
+            if entry.location.shared and isinstance(env, dict) and env:
+                names = ", ".join(sorted(map(str, env)))
+                found.append(
+                    f"{entry.name} in {change.path} sets variables for what clients start: {names}. Check them."
+                )
+    return found
+
+
+def _check(content: dict[str, Any], directory: Path) -> Answer | HelmsmanError:
     import anyio
 
     from helmsman.clients.handshake import shake_hands
 
     try:
-        return anyio.run(shake_hands, entry.content, directory)
+        return anyio.run(shake_hands, content, directory)
     except HelmsmanError as error:
         return error
 
@@ -185,7 +213,9 @@ def _report(
         if isinstance(answer, HelmsmanError):
             lead, text = Text("✗ ", "red"), Text(f"{where}: {visible(answer.message)}", "red")
         else:
-            lead, text = Text("✓ ", "green"), Text(f"{where} answers with {counted(len(answer.tools), 'tool')}")
+            who = "this Helmsman answers" if entry.location.shared else "answers"
+            colon = ": " if entry.location.shared else " "
+            lead, text = Text("✓ ", "green"), Text(f"{where}{colon}{who} with {counted(len(answer.tools), 'tool')}")
         console.print(*fold(console, text, lead=lead), sep="\n")
     for note in notes:
         console.print(*fold(console, Text(visible(note), "dim"), lead=Text("  ")), sep="\n")

@@ -56,9 +56,10 @@ class EntryChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The new text of a file, and what that means."""
+    """The new text of a file, and what that means. `target` is the file that links lead to."""
 
     path: Path
+    target: Path
     before: str | None
     after: str | None
     entries: tuple[EntryChange, ...]
@@ -89,7 +90,7 @@ class Change:
             for kept in self.keep:
                 record.keep(kept)
             record.save()
-        write_configuration(self.path, self.before, self.after, private=self.private)
+        write_configuration(self.path, self.target, self.before, self.after, private=self.private)
         if self.forget:
             for path in self.forget:
                 record.forget(str(self.path), path)
@@ -307,7 +308,11 @@ class _Draft:
         after = None if self._delete and not self._expected else self._document.text
         private = all(not location.shared for location in self.file.locations)
         kept, forgotten = tuple(self._keep), tuple(self._forget)
-        return [Change(self.file.path, self.file.text, after, tuple(self._entries), private, kept, forgotten)]
+        return [
+            Change(
+                self.file.path, self.file.target, self.file.text, after, tuple(self._entries), private, kept, forgotten
+            )
+        ]
 
     def _has(self, path: Sequence[str]) -> bool:
         owner = value_at(self._expected, path[:-1])

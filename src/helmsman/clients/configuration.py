@@ -35,9 +35,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class ConfigurationFile:
-    """A file and the places in it where servers stand. `text` is None where there is no file."""
+    """A file and the places in it where servers stand. `text` is None where there is no file.
+
+    `target` is the file that links lead to.
+    """
 
     path: Path
+    target: Path
     locations: tuple[Location, ...]
     text: str | None
     document: JsonFile | TomlFile
@@ -78,7 +82,7 @@ def read_configuration(locations: Sequence[Location]) -> ConfigurationFile:
         raise ConfigurationUnusable(
             f"{path} is not valid {kind}, {error}. Correct it there; nothing was changed."
         ) from error
-    return ConfigurationFile(path, tuple(locations), text, document)
+    return ConfigurationFile(path, _target(path), tuple(locations), text, document)
 
 
 def value_at(value: Any, path: Sequence[str]) -> Any:
@@ -90,15 +94,16 @@ def value_at(value: Any, path: Sequence[str]) -> Any:
     return value
 
 
-def write_configuration(path: Path, before: str | None, after: str | None, *, private: bool) -> None:
+def write_configuration(path: Path, target: Path, before: str | None, after: str | None, *, private: bool) -> None:
     """Put `after` where `before` is: all of it or nothing, mode and links kept. None is no file.
+
+    `target` is where links led when the change was shown.
 
     Raises:
         ConfigurationUnusable: It cannot be written.
         ConfigurationChanged: What is there is no longer `before`.
     """
-    target = Path(os.path.realpath(path))
-    _must_be(path, before)
+    _must_be(path, target, before)
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if before is not None else None
         if mode is not None and not (mode & stat.S_IWUSR and os.access(target, os.W_OK)):
@@ -107,20 +112,24 @@ def write_configuration(path: Path, before: str | None, after: str | None, *, pr
             )
         target.parent.mkdir(parents=True, exist_ok=True)
         if after is None:
-            _must_be(path, before)
+            _must_be(path, target, before)
             target.unlink(missing_ok=True)
             return
         if mode is None and private:
             mode = 0o600
-        replace_file(target, after, mode=mode, last_look=lambda: _must_be(path, before))
+        replace_file(target, after, mode=mode, last_look=lambda: _must_be(path, target, before))
     except OSError as error:
         raise ConfigurationUnusable(
             f"{path} cannot be written: {error.strerror}. Check who may write there; nothing was changed."
         ) from error
 
 
-def _must_be(path: Path, before: str | None) -> None:
-    if _read(path) != before:
+def _target(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _must_be(path: Path, target: Path, before: str | None) -> None:
+    if _target(path) != target or _read(path) != before:
         raise ConfigurationChanged(f"{path} was changed by somebody else meanwhile; nothing was written. Try again.")
 
 

@@ -1,4 +1,8 @@
-"""Trying an entry out: its command is started exactly as it stands there, as the client would, and asked for its tools."""
+"""Try an entry out: start its command as the client would, and ask for its tools.
+
+Only an entry of the user's own file is started. What a project's file says came with a repository: its command, its
+variables (`PYTHONPATH`) and its directory would decide what runs here.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.base.programs import find_program
 from helmsman.base.redaction import redact
 from helmsman.clients.entries import words_of
-from helmsman.errors import HandshakeFailed
+from helmsman.errors import HandshakeFailed, ProgramRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +46,11 @@ async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: f
 
     from mcp import Client
 
-    command, *arguments = words_of(content)
+    named, *arguments = words_of(content)
+    try:
+        command = named if os.path.dirname(named) else find_program(named) or named  # noqa: PTH120
+    except ProgramRefused as error:
+        raise HandshakeFailed(error.message) from error
     env = content.get("env")
     cwd = content.get("cwd")
     parameters = StdioServerParameters(
@@ -50,7 +59,7 @@ async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: f
         env={name: str(value) for name, value in env.items()} if isinstance(env, Mapping) else None,
         cwd=cwd if isinstance(cwd, str) else directory,
     )
-    shown = redact(" ".join([command, *arguments]))
+    shown = redact(" ".join([named, *arguments]))
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         try:
             with anyio.fail_after(timeout):
@@ -65,7 +74,7 @@ async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: f
             ) from error
         except FileNotFoundError as error:
             raise HandshakeFailed(
-                f"`{command}` was not found. Install Helmsman where the client can find it, and install again."
+                f"`{named}` was not found. Install Helmsman where the client can find it, and install again."
             ) from error
         except Exception as error:  # whatever a foreign program does, it is the program that does not work
             raise HandshakeFailed(

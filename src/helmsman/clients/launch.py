@@ -52,7 +52,8 @@ def launch_words(running: Running, *, shared: bool, which: Callable[[str], str |
         # Links stay as they are: `uv tool` and `pipx` keep one in ~/.local/bin that outlives upgrades.
         if program_name(str(candidate)) in HELMSMAN_NAMES and candidate.is_file():
             return (str(candidate.absolute()),)
-    return (running.python, "-m", "helmsman")
+    # Not from the current directory (-P): clients start it in a project, which could have a module of any name.
+    return (running.python, "-P", "-m", "helmsman")
 
 
 def _runner_of_cache(prefix: PurePath) -> str | None:
