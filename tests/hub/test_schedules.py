@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+import mcp_types as types
 import pytest
 
 from helmsman.testing import say
@@ -125,22 +126,35 @@ async def test_while_somebody_keeps_it_there_is_always_a_hub_until_it_is_told_to
                 running.kill()  # or what has failed would be waited for
 
 
-async def test_an_agent_schedules_by_a_tool(place: Place, model: ScriptedModel) -> None:
+async def test_an_agent_proposes_a_schedule_and_a_person_confirms_it(place: Place, model: ScriptedModel) -> None:
     model.on("look at it", say("all is well"))
-    async with Client(place.on_stdio("--tools", "sessions,extras")) as client:
+    named = types.Implementation(name="claude-code", version="2")
+    async with Client(place.on_stdio("--tools", "sessions,extras"), client_info=named) as client:
         call = Caller(client)
         directory = str(place.directory)
-        added = await call("codex_schedule", action="add", prompt="look at it", every="1d", workingDirectory=directory)
+        full = {"sandbox": "danger-full-access", "approvalPolicy": "never", "workingDirectory": directory}
+        added = await call("codex_schedule", action="add", prompt="look at it", every="1m", **full)
         (schedule,) = added["schedules"]
         which = schedule["scheduleId"]
-        assert (schedule["status"], schedule["cwd"], schedule["everySec"]) == ("active", directory, 86400)
+        assert (schedule["status"], schedule["cwd"], schedule["everySec"]) == ("proposed", directory, 60)
+        assert (schedule["proposedBy"], schedule.get("nextAt")) == ("claude-code", None)
         assert await call("codex_schedule", action="list") == {"schedules": [schedule]}
-        begun = await call("codex_schedule", action="run_now", scheduleId=which)
+        for action in ("resume", "run_now"):
+            assert (await call.error("codex_schedule", action=action, scheduleId=which))["code"] == "not_yours"
+        told = await done(whole("notify", "log", "--json"), place)
+        assert told.code == 0
+        listed = json.loads((await done(whole("schedule", "--json"), place)).stdout)["schedules"]
+        assert [one["status"] for one in listed] == ["proposed"]
+        assert (await done(whole("schedule", "confirm", which), place)).code == 0
+        (confirmed,) = (await call("codex_schedule", action="list"))["schedules"]
+        assert (confirmed["status"], "proposedBy" in confirmed) == ("active", False)
+        assert (await done(whole("schedule", "run-now", which), place)).code == 0
         await ended(place, 1)
         shown = await call("codex_schedule", action="show", scheduleId=which)
-        assert [run["taskId"] for run in shown["runs"]] == [begun["taskId"]]
+        assert len(shown["runs"]) == 1
+        assert (await call.error("codex_schedule", action="remove", scheduleId=which))["code"] == "not_yours"
         paused = await call("codex_schedule", action="pause", scheduleId=which)
         assert paused["schedules"][0]["status"] == "paused"
-        await call("codex_schedule", action="remove", scheduleId=which)
+        assert (await done(whole("schedule", "remove", which), place)).code == 0
         refused = await call.error("codex_schedule", action="show", scheduleId=which)
         assert refused["code"] == "schedule_not_found", refused

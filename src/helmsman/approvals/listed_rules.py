@@ -59,6 +59,7 @@ class ListedRule:
             "line": self.line,
             "removable": self.permanent,
             "ignored": self.ignored,
+            "proposedBy": self.rule.proposed_by,
         }
 
 

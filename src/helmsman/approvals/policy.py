@@ -81,6 +81,8 @@ class Rule:
     exact: bool = False
     reason: str | None = None
     origin: str = ""
+    proposed_by: str | None = None
+    """The MCP client whose model has proposed it: it decides nothing until a person confirms it."""
 
     def describe(self) -> str:
         """The rule in a line, for the audit log and for people."""

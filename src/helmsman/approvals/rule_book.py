@@ -64,7 +64,7 @@ class RuleBook:
             log.warning("people are asked about everything that is not denied: %s", problem)
             contents = [_narrowing_part(content) for content in contents]
         return RuleSet(
-            rules=tuple(rule for content in contents for rule in content.rules),
+            rules=tuple(rule for content in contents for rule in content.rules if rule.proposed_by is None),
             allow_workspace_patches=any(content.allow_workspace_patches for content in contents),
             problem=problem.message if problem is not None else None,
         )
@@ -92,6 +92,8 @@ class RuleBook:
                 ignored = None
                 if rule.effect == "allow" and (problem is not None or not file.may_allow):
                     ignored = _UNTRUSTED if not file.may_allow else _SWITCHED_OFF
+                if rule.proposed_by is not None:
+                    ignored = f"Proposed by the model of {rule.proposed_by}. It decides nothing until you confirm it."
                 listed.append(
                     ListedRule(
                         rule=rule,
@@ -165,6 +167,21 @@ class RuleBook:
 
         self._rewrite(shorter)
         return removed[0]
+
+    def confirm(self, rule_id: str) -> ListedRule:
+        """Let a rule decide that the model of an MCP client has proposed.
+
+        Raises:
+            InvalidInput: There is no such rule.
+            InvalidSetting: The file cannot be changed.
+        """
+        proposed = self.remove(rule_id)
+        if proposed.rule.proposed_by is None:
+            self.add(proposed.rule)
+            raise InvalidInput(f"Rule {rule_id} is not proposed: it decides already.")
+        rule = replace(proposed.rule, proposed_by=None)
+        self.add(rule)
+        return replace(proposed, rule=rule, ignored=None)
 
     def _rewrite(self, change: Callable[[str], str]) -> None:
         """Change the file of permanent rules, one process at a time."""

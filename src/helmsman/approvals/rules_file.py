@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 _KEYS: Final = frozenset(
     [
         *("effect", "command", "text", "mcp", "directory", "below", "type"),
-        *("env", "outside", "prefix", "exact", "reason"),
+        *("env", "outside", "prefix", "exact", "reason", "proposed_by"),
     ]
 )
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -156,6 +156,7 @@ class _Entry:
             exact=self._switch("exact"),
             reason=self._string("reason"),
             origin=self._name,
+            proposed_by=self._string("proposed_by"),
         )
         self._check_subject(rule)
         if not rule.below and rule.directory is None:
@@ -296,6 +297,7 @@ def rule_as_toml(rule: Rule) -> str:
         "prefix": "true" if rule.prefix else None,
         "exact": "true" if rule.exact else None,
         "reason": None if rule.reason is None else _toml(rule.reason),
+        "proposed_by": None if rule.proposed_by is None else _toml(rule.proposed_by),
     }
     return "".join(["[[rules]]\n", *(f"{key} = {value}\n" for key, value in lines.items() if value is not None), "\n"])
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Unpack, get_args
 
 from helmsman.base.files import is_inside, refuse_outside
+from helmsman.base.surroundings import asking_client
 from helmsman.capabilities.limits import ANSWERED_WITHIN
-from helmsman.errors import InvalidInput, ScheduleNotFound, Unanswered, Unsupported
+from helmsman.errors import InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
 from helmsman.model.options import TurnLimits
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
@@ -82,6 +83,8 @@ class Schedules:
         made up for by one run, or by none where `missed` is `skip`. A run is left out while the one before still works,
         unless `overlap` is set. The rest is as for `start`. A run has the environment of the hub, not the caller's.
 
+        What the model of an MCP client adds is only proposed: it begins nothing until a person resumes it.
+
         Raises:
             InvalidInput: An argument is wrong.
             Unsupported: There is no hub here.
@@ -102,6 +105,7 @@ class Schedules:
         spec = TurnSpec(turn=turn, options=checked, worktree=worktree).as_dict()
         if spec is None:
             raise InvalidInput("An option looks as if it held a secret, which would be kept on disk.")
+        client = asking_client()
         schedule = Schedule(
             id=new_schedule_id(self.prefix),
             prompt=turn.text,
@@ -113,7 +117,9 @@ class Schedules:
             overlap=overlap,
             max_cost_usd=max_cost_usd,
             created_at=now,
-            next_at=when.next_after(now),
+            next_at=when.next_after(now) if client is None else None,
+            is_paused=client is not None,
+            proposed_by=None if client is None else client.title,
         )
         await self._store.add(schedule)
         return schedule
@@ -122,7 +128,8 @@ class Schedules:
         """What holds for its runs is what holds for the door that adds it, but for the time that questions may wait."""
         settings = replace(self._helm.settings, approval_timeout=ANSWERED_WITHIN.total_seconds())
         limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
-        return Terms.of(settings, limits, surroundings_of_hub(settings)).as_dict()
+        terms = Terms.of(settings, limits, surroundings_of_hub(settings))
+        return replace(terms, client=None).as_dict()  # what its runs ask is for people
 
     async def list(self) -> tuple[Schedule, ...]:
         """Those there are, oldest first."""
@@ -156,8 +163,13 @@ class Schedules:
         return await self.get(schedule.id)
 
     async def resume(self, schedule_id: str) -> Schedule:
-        """Have it go on with its next time. What it was paused for is not made up for."""
+        """Have it go on with its next time, and confirm a proposed one. What it was paused for is not made up for.
+
+        Raises:
+            NotYours: The model of an MCP client asks for it.
+        """
         schedule = await self.get(schedule_id)
+        _require_person(schedule, "resume")
         next_at = schedule.when.next_after(await self._store.now())
         await self._store.pause(schedule.id, is_paused=False, next_at=next_at)
         return await self.get(schedule.id)
@@ -167,8 +179,10 @@ class Schedules:
 
         Raises:
             Unsupported: There is no hub here.
+            NotYours: The model of an MCP client asks for it.
         """
         schedule = await self.get(schedule_id)
+        _require_person(schedule, "run")
         if self._store.begin_now is None:
             raise Unsupported("Schedules are run by the hub, and here the service is inside this process.")
         return await self._store.begin_now(schedule)
@@ -176,8 +190,24 @@ class Schedules:
     async def remove(self, schedule_id: str) -> Schedule:
         """Forget it. What it has begun goes on, and stays among the tasks."""
         schedule = await self.get(schedule_id)
+        if schedule.proposed_by is None:
+            _require_person(schedule, "remove")
         await self._store.remove(schedule.id)
         return schedule
+
+
+def _require_person(schedule: Schedule, doing: str) -> None:
+    """Make sure that no model decides what begins by itself.
+
+    Raises:
+        NotYours: The model of an MCP client asks for it.
+    """
+    if asking_client() is not None:
+        command = "run-now" if doing == "run" else doing
+        raise NotYours(
+            f"Only a person can {doing} schedule {schedule.id}. Ask the user to do it in the dashboard or at a terminal: "
+            f"helmsman schedule {command} {schedule.id}"
+        )
 
 
 def unanswered(session: Session) -> Unanswered:

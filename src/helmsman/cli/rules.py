@@ -145,6 +145,38 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
     print_result(f"Removed rule {removed.id}.", {"removed": removed.as_dict()}, as_json=as_json)
 
 
+@cli_command(
+    "confirm",
+    "Let a proposed rule decide.",
+    "helmsman rules confirm 3f2a9c1e",
+    "helmsman rules confirm 3f2a9c1e --yes",
+    group=command,
+)
+@click.argument("rule_id", metavar="ID")
+@yes_option
+@_directory_option
+def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
+    """Let a rule decide that the model of an MCP client has proposed with "always". ID is as `helmsman rules` shows it.
+
+    The rule is shown first.
+    """
+    host().begin_change("once")
+    book = _book()
+    found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
+    if len(found) != 1 or found[0].rule.proposed_by is None:
+        raise InvalidInput(f"There is no proposed rule {rule_id}. `helmsman rules` lists them.")
+    (rule,) = found
+    if as_json and not agreed:
+        raise InvalidInput("Nothing was confirmed. Add --yes to --json, since there is nobody to ask.")
+    if not as_json:
+        click.echo(_shown(rule), err=True)
+    if not agreed and not confirmed("Let this rule decide?"):
+        click.echo("Nothing was confirmed.", err=True)
+        return
+    known = book.confirm(rule.id)
+    print_result(f"Confirmed rule {known.id}.", {"confirmed": known.as_dict()}, as_json=as_json)
+
+
 def _book() -> RuleBook:
     from helmsman.approvals.rule_book import RuleBook
 

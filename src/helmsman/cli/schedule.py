@@ -214,6 +214,13 @@ def _resume(reference: str, as_json: bool) -> None:
     _change(lambda schedules: schedules.resume(reference), "{id} is resumed; the next run is {next}.", as_json=as_json)
 
 
+@cli_command("confirm", "Confirm a proposed schedule.", "helmsman schedule confirm S-3f2a9c1e", group=command)
+@_schedule_argument
+def _confirm(reference: str, as_json: bool) -> None:
+    """Let a schedule begin that the model of an MCP client has proposed. `helmsman schedule show` says what it does."""
+    _change(lambda schedules: schedules.resume(reference), "Confirmed {id}; the next run is {next}.", as_json=as_json)
+
+
 @cli_command("remove", "Remove a schedule.", "helmsman schedule remove S-3f2a9c1e", group=command)
 @_schedule_argument
 def _remove(reference: str, as_json: bool) -> None:

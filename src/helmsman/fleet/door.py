@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.files import refuse_outside
-from helmsman.base.surroundings import from_here
+from helmsman.base.surroundings import asking_client, from_here
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
 from helmsman.fleet.door_lanes import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
@@ -33,8 +33,9 @@ from helmsman.model.inputs import changed_options, session_options, turn_input
 from helmsman.model.options import LIST_LIMIT, Placement
 from helmsman.service import Helmsman
 from helmsman.steering.opening import image_roots
+from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import MAX_COST, options_to_keep
+from helmsman.tasks.model import CLIENT, MAX_COST, options_to_keep
 from helmsman.tasks.spec import TurnSpec
 from helmsman.worktrees.places import projects
 
@@ -216,6 +217,7 @@ class FleetDoor:
     ) -> Session:
         """The next message of a session of the fleet. It runs when those before it have ended."""
         session = await self.session(session_id)
+        refuse_unasked(session, self._helm.settings, "send it a message")
         if session.state.is_running and when_busy == "steer":
             _refuse_what_stays_here(tools, on_limit)
             if images:
@@ -282,6 +284,7 @@ class FleetDoor:
             metadata={
                 "options": options_to_keep(options),
                 PLACE: place,
+                **({} if (client := asking_client()) is None else {CLIENT: client.as_dict()}),
                 **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             },
             idempotency_key=key,
@@ -319,6 +322,7 @@ class FleetDoor:
     # --- go on -------------------------------------------------------------------------------------------------------
 
     async def steer(self, session_id: str, text: str) -> None:
+        refuse_unasked(await self.session(session_id), self._helm.settings, "steer it")
         await self.link.steer(session_id, text)
 
     async def interrupt(self, session_id: str) -> Session:
@@ -327,6 +331,10 @@ class FleetDoor:
     async def respond(
         self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
     ) -> Session:
+        if by.who == "agent":
+            session = await self.session(session_id)
+            refuse_foreign(session.id, session.opened_by, self._helm.settings, "answer its questions")
+            refuse_before_person(session, question_id, self._helm.settings)
         return await self.link.respond(session_id, question_id, answers, by=by)
 
     async def give_up(self, session_id: str, question_id: str) -> None:
@@ -416,8 +424,8 @@ class FleetDoor:
         return await merged({"fleet": fleets, "own": own}, limit, cursor, lambda info: info.updated_at)
 
 
-_ABOUT_SESSIONS: Final = frozenset({"say", "steer", "interrupt", "respond", "give_up", "fork", "history"})
-_DONE_BY_FLEETS: Final = _ABOUT_SESSIONS - {"fork"}
+_ABOUT_SESSIONS: Final = frozenset({"say", "steer", "interrupt", "respond", "give_up", "fork", "hand", "history"})
+_DONE_BY_FLEETS: Final = _ABOUT_SESSIONS - {"fork", "hand"}
 
 
 def refusal(what: str) -> Unsupported:

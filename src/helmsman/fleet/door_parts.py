@@ -24,6 +24,7 @@ from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
 from helmsman.fleet.rows import FLEET
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
+from helmsman.steering.ownership import refuse_foreign
 from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
 from helmsman.worktrees.places import projects
@@ -227,6 +228,7 @@ class _DoorsChanges(Changes):
         if not is_fleets(session_id):
             return await super().apply(session_id, allow_dirty=allow_dirty, digest=digest, viewer=viewer)
         session = await self._door.session(session_id)
+        refuse_foreign(session.id, session.opened_by, self._helm.settings, "apply its changes")
         if session.state.is_running:
             raise SessionBusy(f"Session {session_id} is still at work. Nothing was touched. Wait for it.")
         found = await self._door.trees.brought_back(lane_of(session.id), session.directory)

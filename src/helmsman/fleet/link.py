@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman.approvals.deadline import LONGEST_SECONDS, Deadline, TimeLeft
+from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
 from helmsman.errors import (
     AnswerInvalid,
@@ -46,6 +47,7 @@ from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
+from helmsman.tasks.model import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -171,6 +173,7 @@ class FleetLink:
         )
         session = Session(state, Feed(self._settings.event_buffer_size), self, options, self.listeners)
         session.is_copy, session.created_at = True, tasks[0].created_at
+        session.opened_by = McpClient.kept(tasks[0].metadata.get(CLIENT))
         known = _Followed(session, lane)
         known.task = begun[-1] if begun else None
         self._known[lane], self.sessions[session.id] = known, session

@@ -65,7 +65,7 @@ _SECONDS: Final = sa.text(
 
 
 def _schedule(row: Mapping[str, Any], last: ScheduleRun | None = None) -> Schedule | None:
-    kept = {name: row[name] for name in ("id", "directory", "is_paused", "created_at", "next_at")}
+    kept = {name: row[name] for name in ("id", "directory", "is_paused", "proposed_by", "created_at", "next_at")}
     return Schedule.kept(row["content"], **kept, last=last)
 
 
@@ -167,13 +167,16 @@ class FleetSchedules:
         content = jsonb(schedule.to_keep())
         refuse_more((await self._rows("select count(*) as count from helmsman.schedules"))[0]["count"])
         await self._rows(
-            "insert into helmsman.schedules (id, directory, content, next_at, created_at) "
-            "values (%(id)s, %(directory)s, %(content)s, %(next_at)s, %(created_at)s) on conflict do nothing returning id",
+            "insert into helmsman.schedules (id, directory, content, next_at, created_at, is_paused, proposed_by) "
+            "values (%(id)s, %(directory)s, %(content)s, %(next_at)s, %(created_at)s, %(is_paused)s, %(proposed_by)s) "
+            "on conflict do nothing returning id",
             id=schedule.id,
             directory=schedule.directory,
             content=content,
             next_at=schedule.next_at,
             created_at=schedule.created_at,
+            is_paused=schedule.is_paused,
+            proposed_by=schedule.proposed_by,
         )
 
     async def all(self) -> tuple[Schedule, ...]:
@@ -197,8 +200,11 @@ class FleetSchedules:
         return tuple(_run(row) for row in await self._rows(sql, id=schedule_id, limit=limit))
 
     async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
-        """Hold it, or have it go on at its next time."""
-        sql = "update helmsman.schedules set is_paused = %(is_paused)s, next_at = %(next_at)s where id = %(id)s returning id"
+        """Hold it, or have it go on at its next time, which confirms a proposed one."""
+        sql = (
+            "update helmsman.schedules set is_paused = %(is_paused)s, next_at = %(next_at)s, "
+            "proposed_by = case when %(is_paused)s then proposed_by end where id = %(id)s returning id"
+        )
         await self._rows(sql, id=schedule_id, is_paused=is_paused, next_at=next_at)
 
     async def remove(self, schedule_id: str) -> None:

@@ -178,6 +178,7 @@ _SCHEDULES: Final[tuple[LiteralString, ...]] = (
         content jsonb not null,
         next_at timestamptz,
         is_paused boolean not null default false,
+        proposed_by text,
         created_at timestamptz not null
     )
     """,

@@ -29,6 +29,7 @@ from helmsman.notices.news import (
     News,
     left_out_news,
     limit_news,
+    proposal_news,
     question_key,
     question_news,
     shortened,
@@ -279,6 +280,9 @@ class Notifier:
         kind, _, rest = due.about.partition(" ")
         if kind == "run":
             return await self._news_of_left_out(due.about, *rest.split())
+        if kind == "proposal":
+            found = next((one for one in await self._shared.schedules.all() if one.id == rest), None)
+            return None if found is None or found.proposed_by is None else proposal_news(found, about=due.about)
         task_id = rest.partition(" ")[0]
         task = await self._shared.ledger.registry(lambda registry: registry.get(task_id))
         is_ours = due.owner_pid in (None, os.getpid()) or due.engine is not None

@@ -31,7 +31,7 @@ from helmsman.sessions.desk import cancel_when_closed
 from helmsman.steering.ownership import may_answer, refuse_before_person
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mcp.server.context import ServerRequestContext
 
@@ -113,6 +113,10 @@ class Doors:
         if (session := helm.sessions.get(session_id)) is not None:
             refuse_before_person(session, question_id, self._helm.settings)
         return await helm.respond(session_id, question_id, answers, by=by_tool(context))
+
+    def confirmation(self, context: Context, responses: types.InputResponses | None) -> Confirmation:
+        """Return how the person at the client confirms something."""
+        return Confirmation(context, responses, self._helm)
 
     def handler(self, context: Context) -> FormHandler | None:
         """What asks this client's person as soon as a question arises; None where that is not possible."""
@@ -272,6 +276,69 @@ class Doors:
             await helm.respond(session.id, question.id, answers, by=by_form(context))
         except HelmsmanError as error:
             log.info("the answer to question %s came too late or does not fit: %s", question.id, error)
+
+
+class Confirmation:
+    """A form in which the person at a client confirms what its model has proposed.
+
+    A client of 2026-07-28 gets the form as the answer to its call, and calls again with what the person said. Over a pipe
+    the form stays open when the call has been answered; over HTTP the call waits for it.
+    """
+
+    def __init__(self, context: Context, responses: types.InputResponses | None, helm: Helmsman) -> None:
+        self._context = context
+        self._helm = helm
+        self.answered: str | None = None
+        """What was confirmed or not, on the second leg of a call."""
+        self.is_yes = False
+        for name, response in (responses or {}).items():
+            if name.startswith(_CONFIRM) and isinstance(response, types.ElicitResult):
+                self.answered, self.is_yes = name.removeprefix(_CONFIRM), _says_yes(response)
+
+    async def ask(
+        self, what: str, message: str, confirmed: Callable[[], Awaitable[object]]
+    ) -> types.InputRequiredResult | None:
+        """Ask the person, if the client can show a form; what the client is told instead of an answer, if anything."""
+        if not has_forms(self._context):
+            return None
+        if self._context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            form = types.ElicitRequestFormParams(message=message, requested_schema=_CONFIRM_SCHEMA)
+            return types.InputRequiredResult(input_requests={f"{_CONFIRM}{what}": types.ElicitRequest(params=form)})
+        if _can_be_called(self._context):
+            if self._context.request is None:
+                self._helm.in_background(partial(self._elicit, message, confirmed, None))
+            else:
+                await self._elicit(message, confirmed, self._context.request_id)
+        return None
+
+    async def by_person(self, confirmed: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+        """Do what a person has confirmed: no longer on behalf of the client's model."""
+        with current().on_behalf_of(None).entered():
+            await confirmed(*arguments)
+
+    async def _elicit(
+        self, message: str, confirmed: Callable[[], Awaitable[object]], request_id: types.RequestId | None
+    ) -> None:
+        try:
+            result = await self._context.session.elicit_form(message, _CONFIRM_SCHEMA, request_id)
+            if _says_yes(result):
+                await self.by_person(confirmed)
+        except (MCPError, HelmsmanError) as error:
+            log.info("the person at the client did not confirm: %s", error)
+
+
+_CONFIRM: Final = "confirm/"
+_YES: Final = "confirm"
+_CONFIRM_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    # Many clients have the first choice selected when the form opens.
+    "properties": {"decision": {"type": "string", "title": "Decision", "enum": ["leave", _YES]}},
+    "required": ["decision"],
+}
+
+
+def _says_yes(result: types.ElicitResult) -> bool:
+    return result.action == "accept" and (result.content or {}).get("decision") == _YES
 
 
 def form_name(session: Session, question: Question) -> str:

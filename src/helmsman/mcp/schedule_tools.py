@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from helmsman.base.shown_text import exact
 from helmsman.errors import InvalidInput
-from helmsman.mcp.toolset import ACTS, CODEX, CallContext, tool
+from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, tool
+from helmsman.model.question_text import GUTTER
 from helmsman.shapes.contract import Output
 from helmsman.shapes.schedules import ScheduleTerms, run_as_dict, schedule_as_dict
+
+if TYPE_CHECKING:
+    from helmsman.schedules.store import Schedule
 
 ScheduleAction = Literal["add", "list", "show", "pause", "resume", "run_now", "remove"]
 
@@ -29,7 +35,8 @@ class ScheduledRun(Output):
 
 class ScheduleOutput(Output):
     schedule_id: str
-    status: Literal["active", "paused", "over"]
+    status: Literal["active", "paused", "over", "proposed"]
+    proposed_by: str | None = Field(None, description="It begins nothing until a person confirms it.")
     prompt: str
     when: str
     cron: str | None = None
@@ -65,15 +72,16 @@ def _in_words(output: SchedulesOutput) -> str:
 
 
 @tool("Schedule work", ACTS, _in_words)
-async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOutput:
+async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOutput | Instead:
     """Run Codex on a schedule, with nobody connected: add, list, show, pause, resume, run_now,
-    remove. Each run is a task; its questions wait 24 hours for a person. It has the hub's environment, not yours. For
-    work to be done now use codex_start."""
+    remove. What you add is proposed: it begins nothing until the user confirms it, in a form, the dashboard or the
+    terminal. Only the user resumes, runs or removes a confirmed one. Each run is a task; people answer its questions. It
+    has the hub's environment, not yours. For work to be done now use codex_start."""
     schedules = call.helm.extras.schedules
     if args.action == "list":
         return _output(await schedules.list())
     if args.action == "add":
-        return _output([await schedules.add(_required("prompt", args.prompt), **args.options(CODEX))])
+        return await _proposed(call, args)
     which = _required("schedule_id", args.schedule_id)
     match args.action:
         case "show":
@@ -85,6 +93,37 @@ async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOut
             return _output([await schedules.get(which)]).model_copy(update={"task_id": task.id})
         case "pause" | "resume" | "remove":
             return _output([await getattr(schedules, args.action)(which)])
+
+
+async def _proposed(call: CallContext, args: ScheduleInput) -> SchedulesOutput | Instead:
+    """Add a schedule, and ask the person at the client to confirm it, where the client can show a form."""
+    schedules, confirm = call.helm.extras.schedules, call.doors.confirmation(call.context, call.params.input_responses)
+    if confirm.answered is not None:  # the second leg of a call that was answered with a form
+        if confirm.is_yes:
+            await confirm.by_person(schedules.resume, confirm.answered)
+        return _output([await schedules.get(confirm.answered)])
+    schedule = await schedules.add(_required("prompt", args.prompt), **args.options(CODEX))
+    asked = await confirm.ask(schedule.id, _question(schedule), partial(schedules.resume, schedule.id))
+    return _output([await schedules.get(schedule.id)]) if asked is None else asked
+
+
+def _question(schedule: Schedule) -> str:
+    """All that a yes lets happen. The prompt is a model's text, so it comes last and its lines are marked."""
+    shown = schedule_as_dict(schedule)
+    options = schedule.spec.get("options") or {}
+    facts = {
+        "When": shown["when"],
+        "Directory": shown["cwd"],
+        "Agent": shown["agent"],
+        "Sandbox": shown.get("sandbox", "as configured"),
+        "Asks": shown.get("approvalPolicy", "as configured"),
+        "Sandbox not enforced": "yes" if shown.get("enforced") is False else None,
+        "Trusts the repository": "yes" if options.get("trust_repository") else None,
+        "Costs at most": f"${schedule.max_cost_usd:g} a run" if schedule.max_cost_usd is not None else None,
+    }
+    lines = [f"{name}: {exact(str(value))}" for name, value in facts.items() if value is not None]
+    work = "\n".join(f"{GUTTER}{exact(line)}" for line in schedule.prompt.split("\n"))
+    return "\n".join(["Have this work begin by itself, without anybody there?", *lines, "Work:", work])
 
 
 def _required(name: str, value: str | None) -> str:

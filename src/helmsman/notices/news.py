@@ -190,6 +190,22 @@ def left_out_news(schedule: Schedule, run: ScheduleRun | None, *, about: str) ->
     )
 
 
+def proposal_news(schedule: Schedule, *, about: str) -> News:
+    """News of a schedule that the model of an MCP client has proposed, and that a person has to confirm."""
+    sandbox = (schedule.spec.get("options") or {}).get("sandbox")
+    what = f"{schedule.when}, in {schedule.directory}" + (f", sandbox {sandbox}" if sandbox else "")
+    confirm = f"Nothing begins until you confirm it: helmsman schedule confirm {schedule.id}"
+    words = (f"{schedule.proposed_by} proposes: {schedule.prompt[:_INSTRUCTION_CHARS]}", what, confirm)
+    return News(
+        kind="schedule",
+        about=about,
+        title="A schedule waits for your confirmation",
+        text=shortened(visible("\n\n".join(words))),
+        directory=schedule.directory,
+        agent=str(schedule.spec.get("agent") or "") or None,
+    )
+
+
 def shortened(text: str) -> str:
     """A text that is safe to show as a notice has it: without secrets, and not too long."""
     shown = redact(text)

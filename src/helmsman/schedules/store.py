@@ -52,6 +52,7 @@ class Schedule:
         missed: What becomes of a time at which nobody was there, since the machine slept: one run for all of them, or none.
         overlap: Whether a run begins while the one before still works.
         max_cost_usd: What a run may cost.
+        proposed_by: The MCP client whose model proposed it. It is paused until a person confirms it by resuming it.
         next_at: When it is due next; None if it is paused, or never is again.
         last: Its newest run.
     """
@@ -66,6 +67,7 @@ class Schedule:
     overlap: bool = False
     max_cost_usd: float | None = None
     is_paused: bool = False
+    proposed_by: str | None = None
     created_at: datetime
     next_at: datetime | None = None
     last: ScheduleRun | None = None
@@ -168,13 +170,16 @@ class ScheduleStore:
         def work(connection: sqlite3.Connection) -> None:
             refuse_more(connection.execute("SELECT COUNT(*) FROM schedules").fetchone()[0])
             connection.execute(
-                "INSERT INTO schedules (id, directory, content, next_at, is_paused, created_at) VALUES (?, ?, ?, ?, 0, ?)",
+                "INSERT INTO schedules (id, directory, content, next_at, is_paused, created_at, proposed_by) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     schedule.id,
                     schedule.directory,
                     json.dumps(content),
                     _stored(schedule.next_at),
+                    int(schedule.is_paused),
                     microseconds(schedule.created_at),
+                    schedule.proposed_by,
                 ),
             )
 
@@ -204,9 +209,9 @@ class ScheduleStore:
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
 
     async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
-        """Hold it, or have it go on at its next time."""
-        values = (int(is_paused), _stored(next_at), schedule_id)
-        sql = "UPDATE schedules SET is_paused = ?, next_at = ? WHERE id = ?"
+        """Hold it, or have it go on at its next time, which confirms a proposed one."""
+        values = (int(is_paused), _stored(next_at), int(is_paused), schedule_id)
+        sql = "UPDATE schedules SET is_paused = ?, next_at = ?, proposed_by = CASE WHEN ? THEN proposed_by END WHERE id = ?"
         await self._write(lambda connection: connection.execute(sql, values))
 
     async def remove(self, schedule_id: str) -> None:
@@ -308,6 +313,7 @@ def _schedule(row: sqlite3.Row) -> Schedule | None:
         id=row["id"],
         directory=row["directory"],
         is_paused=bool(row["is_paused"]),
+        proposed_by=row["proposed_by"],
         created_at=from_microseconds(row["created_at"]),
         next_at=None if row["next_at"] is None else from_microseconds(row["next_at"]),
         last=None if row["due_at"] is None else _run(row),

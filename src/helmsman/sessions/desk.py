@@ -61,6 +61,8 @@ log = logging.getLogger(__name__)
 
 _ROOTS: Final = AnsweredBy("rule", "allowed roots")
 
+_PROPOSED: Final = "this once; it proposed a rule, which does nothing until a person confirms it (helmsman rules)"
+
 _HANDLER_ATTEMPTS: Final = 3
 """How often a handler may give an answer that does not fit (a word where a number is asked for) before that is a no."""
 
@@ -280,13 +282,16 @@ class Desk:
         first = choices[0] if choices else Choice("")  # a question may have no parts at all
         offered = self._offered.get(question.id, _Rules(None, None))
         sent = (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices
-        shown = _shown(question, ", ".join(choice.value for choice in choices))
+        is_proposed = first.value == APPROVE_ALWAYS and by.who == "agent"
+        shown = APPROVE if is_proposed else _shown(question, ", ".join(choice.value for choice in choices))
         with anyio.CancelScope(
             shield=True
         ):  # bounded; a rule and the answer that made it are kept together, or not at all
             made: str | None = None
             if first.value == APPROVE_ALWAYS and offered.always is not None:
                 rule = _chosen(offered.always, question, _workspace(session), first.reason)
+                if is_proposed:  # a person confirms what decides from now on; this once it is approved
+                    rule = replace(rule, proposed_by=by.name or "an unnamed MCP client")
                 made = await anyio.to_thread.run_sync(self._rules.add, rule)
             try:
                 await self._send(session, question, sent, shown, by)
@@ -296,7 +301,7 @@ class Desk:
                 raise
         if first.value == APPROVE_SESSION and offered.for_session is not None:
             session.rules += (offered.for_session,)
-        await self._closed(session, question, shown, by, first.reason)
+        await self._closed(session, question, shown, by, _PROPOSED if is_proposed else first.reason)
 
     async def _send(
         self, session: Session, question: Question, choices: tuple[Choice, ...] | None, shown: str, by: AnsweredBy

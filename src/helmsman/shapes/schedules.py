@@ -54,6 +54,7 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
     shown = {
         "scheduleId": schedule.id,
         "status": standing(schedule),
+        "proposedBy": schedule.proposed_by,
         "prompt": schedule.prompt,
         "when": str(when),
         "cron": when.cron,
@@ -89,7 +90,9 @@ def run_as_dict(run: ScheduleRun) -> dict[str, Any]:
 
 
 def standing(schedule: Schedule) -> str:
-    """`active`, `paused`, or `over` where it is never due again."""
+    """`active`, `paused`, `proposed` until a person confirms it, or `over` where it is never due again."""
+    if schedule.proposed_by is not None:
+        return "proposed"
     if schedule.is_paused:
         return "paused"
     return "over" if schedule.next_at is None else "active"

@@ -186,6 +186,12 @@ _STEPS: Final = (
 _OWNERS: Final = (
     "CREATE TABLE session_owners (session_id TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL)",
     "ALTER TABLE schedules ADD COLUMN proposed_by TEXT",
+    """
+    CREATE TRIGGER notice_of_proposal AFTER INSERT ON schedules WHEN NEW.proposed_by IS NOT NULL
+    BEGIN
+        INSERT OR IGNORE INTO notices_due VALUES ('proposal ' || NEW.id, NULL, NULL, NEW.created_at);
+    END
+    """,
 )
 """The MCP client that opened a session, or was handed it; a session without a row is a person's. A schedule that a client
 has proposed begins nothing until a person confirms it."""

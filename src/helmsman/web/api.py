@@ -213,6 +213,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/rules/explain {command*, directory*, inside: bool} → {effect: allow|deny|ask, reason, rule?: Rule}
         What rules would do with a command that Codex wants to run there; `inside`: that is proved to stay in the sandbox.
     POST /api/rules/{id}/remove {} → {removed: Rule}; 400 where no answer made such a rule
+    POST /api/rules/{id}/confirm {} → {confirmed: Rule}; 400 where no model proposed such a rule
 
 **Live**
 
@@ -332,6 +333,7 @@ class Dashboard:
             "/api/schedules/{schedule_id}/remove": schedules.remove,
             "/api/rules/explain": rules.explain,
             "/api/rules/{rule_id}/remove": rules.remove,
+            "/api/rules/{rule_id}/confirm": rules.confirm,
         }
         return [
             *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),

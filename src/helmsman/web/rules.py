@@ -60,6 +60,11 @@ class Rules:
         shown = None if rule is None else _shown(rule)
         return present({"effect": decision.effect, "reason": visible(decision.reason), "rule": shown})
 
+    async def confirm(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        confirmed = await anyio.to_thread.run_sync(self._book.confirm, str(request.path_params["rule_id"]))
+        return {"confirmed": _shown(confirmed)}
+
     async def remove(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)
         removed = await anyio.to_thread.run_sync(self._book.remove, str(request.path_params["rule_id"]))

@@ -105,9 +105,15 @@ export class RulesView {
       ruleText(rule.toml),
       rule.ignored ? h("p", { class: "quiet" }, rule.ignored) : null,
       rule.removable
-        ? h("div", { class: "buttons" }, actionButton("Take back…", { class: "danger", "aria-label": `Take back: ${rule.description}` }, () => this.#remove(rule)))
+        ? h("div", { class: "buttons" }, rule.proposedBy ? actionButton("Confirm", { "aria-label": `Confirm: ${rule.description}` }, () => this.#confirm(rule)) : null, actionButton("Take back…", { class: "danger", "aria-label": `Take back: ${rule.description}` }, () => this.#remove(rule)))
         : null,
     );
+  }
+
+  async #confirm(rule) {
+    await post(`rules/${encodeURIComponent(rule.id)}/confirm`);
+    toast("Rule confirmed.");
+    await this.#read();
   }
 
   async #remove(rule) {

@@ -10,7 +10,7 @@ import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
 import { field, POLICIES, SANDBOXES, select, suggest } from "/views/new-session.js";
 
-const TONE = { active: "good", paused: "waiting", over: "quiet" };
+const TONE = { active: "good", paused: "waiting", proposed: "waiting", over: "quiet" };
 const WAYS = [
   ["cron", "by a cron line", "0 7 * * 1-5"],
   ["every", "every", "2h"],
@@ -79,7 +79,7 @@ export class SchedulesView {
       toast(said);
       await this.#read();
     };
-    const paused = schedule.status === "paused";
+    const held = { paused: ["Resume", "Resumed."], proposed: ["Confirm", "Confirmed."] }[schedule.status];
     return h(
       "article",
       { class: "card schedule", "aria-label": schedule.prompt },
@@ -87,6 +87,7 @@ export class SchedulesView {
         "p",
         { class: "facts" },
         h("span", { class: `pill ${TONE[schedule.status]}` }, schedule.status),
+        schedule.proposedBy ? h("span", {}, `by ${schedule.proposedBy}; begins nothing until you confirm it`) : null,
         schedule.scheduleId.startsWith("S-fleet-") ? h("span", { class: "pill quiet" }, "fleet") : null,
         h("code", { class: "mono" }, schedule.when),
         schedule.nextAt ? h("span", {}, `next ${new Date(schedule.nextAt).toLocaleString()}`) : null,
@@ -100,7 +101,7 @@ export class SchedulesView {
         "div",
         { class: "buttons" },
         actionButton("Run now", {}, act("run", "Started.")),
-        schedule.status === "over" ? null : paused ? actionButton("Resume", {}, act("resume", "Resumed.")) : actionButton("Pause", {}, act("pause", "Paused.")),
+        schedule.status === "over" ? null : held ? actionButton(held[0], {}, act("resume", held[1])) : actionButton("Pause", {}, act("pause", "Paused.")),
         actionButton("Remove…", { class: "danger" }, () => this.#remove(schedule)),
       ),
     );
