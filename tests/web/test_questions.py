@@ -103,7 +103,7 @@ async def test_the_first_answer_wins_and_the_other_door_is_told(
 ) -> None:
     async with Client(build_server(helm)) as client:
         agent = Caller(client)
-        session_id = await browser.start("touch it", **asks)
+        session_id = (await agent("codex_start", prompt="touch it", **asks))["sessionId"]
         question = await browser.question()
         await agent("codex_respond", sessionId=session_id, id=question["id"], answers=["deny"])
         path = f"/api/sessions/{session_id}/questions/{question['id']}"
