@@ -99,7 +99,7 @@ async def test_the_agents_that_are_installed_have_tools_found_anew_and_without_s
         assert (await ask.error(spelt, task_id="T-local-000000000000"))["code"] == "task_not_found"
     (programs / "gemini").unlink()
     assert "gemini" not in await listed(client)
-    begun = await ask("gemini", request="fix it", **FREELY)
+    begun = await ask("gemini", request="fix the parser", **FREELY)
     over = await ask("gemini", request=f"wait for {begun['task']['id']}")
     assert "Gemini is not installed" in over["userMessage"]
 
@@ -160,6 +160,7 @@ async def test_a_tool_knows_its_own_agents_tasks_and_says_whose_another_is(
     theirs = (await ask("other", request="fix the parser", **here))["task"]
     for request in (
         f"check {theirs['id']}",
+        f"retry {theirs['id']}",
         "how is it going?",
         "cancel it",
         f"is {theirs['alias']} done?",
@@ -189,7 +190,7 @@ async def test_a_tool_knows_its_own_agents_tasks_and_says_whose_another_is(
         {"request": "list cloud environments"},
         {"request": "list cloud tasks"},
         {"request": "set up GitHub"},
-        {"request": "fix it", "hints": {"mode": "cloud"}},
+        {"request": "fix the parser", "hints": {"mode": "cloud"}},
     ],
     ids=str,
 )
@@ -197,7 +198,7 @@ async def test_the_cloud_is_codexs_alone(ask: Caller, arguments: dict[str, Any])
     error = (await ask.error("mine", **arguments))["error"]
     assert error["code"] == "unsupported"
     assert "The cloud is Codex's: My Agent works here." in error["message"]
-    assert (await ask.error("mine", request="fix it", hints={"branch": "main"}))["parameter"] == "hints.branch"
+    assert (await ask.error("mine", request="fix the parser", hints={"branch": "main"}))["parameter"] == "hints.branch"
 
 
 async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabilities(
@@ -208,7 +209,7 @@ async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabiliti
         ({"sandbox": "read-only"}, "or say `unenforced` to start it without a sandbox"),
         ({"unenforced": True, "max_cost_usd": 1}, "My Agent cannot tell what it has used. Codex, Claude Code, "),
     ):
-        begun = await ask("mine", request="fix it", context=here, safety=safety)
+        begun = await ask("mine", request="fix the parser", context=here, safety=safety)
         over = await ask("mine", request=f"wait for {begun['task']['id']}")
         assert over["resultSummary"]["error"]["code"] == "unsupported"
         assert why in over["userMessage"]

@@ -230,10 +230,12 @@ async def test_nothing_runs_outside_the_allowed_roots(
             error = await codex.error(tool, **arguments, working_dir=str(tmp_path))
             assert error["code"] == "invalid_input"
             assert "outside the allowed roots" in error["message"]
-        for request in ("fix it", "in the cloud: fix it", "set up GitHub"):
+        for request in ("fix the parser", "in the cloud: fix it", "set up GitHub"):
             answer = await codex.error("codex", request=request, context={"working_dir": str(tmp_path)})
             assert answer["code"] == "invalid_input"
-        assert (await codex("codex", request="fix it", dryRun=True, context={"working_dir": str(git_repo)}))["action"]
+        assert (await codex("codex", request="fix the parser", dryRun=True, context={"working_dir": str(git_repo)}))[
+            "action"
+        ]
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------

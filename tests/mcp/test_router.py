@@ -100,9 +100,9 @@ async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: H
 
 async def test_nothing_happens_before_it_is_confirmed(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("done"))
-    asked = await codex("codex", request="fix it", safety={"require_confirmation": True}, **at(folder))
+    asked = await codex("codex", request="fix the parser", safety={"require_confirmation": True}, **at(folder))
     assert asked["nextAction"] == "confirm"
-    assert "fix it" in asked["confirmation"]["wouldDo"]
+    assert "fix the parser" in asked["confirmation"]["wouldDo"]
     token = asked["confirmation"]["token"]
     other = await codex.error("codex", request="fix another", safety={"confirmation_token": token}, **at(folder))
     assert other["code"] == "invalid_input"
@@ -110,7 +110,7 @@ async def test_nothing_happens_before_it_is_confirmed(codex: Caller, model: Scri
     both: list[dict[str, Any]] = []
 
     async def confirm() -> None:
-        both.append(await codex("codex", request="fix it", safety={"confirmation_token": token}, **at(folder)))
+        both.append(await codex("codex", request="fix the parser", safety={"confirmation_token": token}, **at(folder)))
 
     async with anyio.create_task_group() as group:
         group.start_soon(confirm)
@@ -121,14 +121,16 @@ async def test_nothing_happens_before_it_is_confirmed(codex: Caller, model: Scri
 
 async def test_a_confirmation_holds_for_the_limit_that_was_shown(codex: Caller, folder: Path) -> None:
     shown = {"require_confirmation": True, "max_cost_usd": 2}
-    asked = await codex("codex", request="fix it", safety=shown, **at(folder))
+    asked = await codex("codex", request="fix the parser", safety=shown, **at(folder))
     assert "at most $2" in asked["confirmation"]["wouldDo"]
     without = {"confirmation_token": asked["confirmation"]["token"]}
-    assert (await codex.error("codex", request="fix it", safety=without, **at(folder)))["code"] == "invalid_input"
+    assert (await codex.error("codex", request="fix the parser", safety=without, **at(folder)))[
+        "code"
+    ] == "invalid_input"
 
 
 async def test_null_means_left_out(codex: Caller) -> None:
-    planned = await codex("codex", request="fix it", hints=None, context=None, safety=None, dryRun=True)
+    planned = await codex("codex", request="fix the parser", hints=None, context=None, safety=None, dryRun=True)
     assert planned["action"] == "run"
 
 
@@ -146,7 +148,7 @@ async def test_nothing_asked_is_nothing_done(codex: Caller) -> None:
 
 
 async def test_a_task_that_cannot_begin_says_why(codex: Caller, folder: Path) -> None:
-    missing = await codex.error("codex", request="fix it", context={"working_dir": str(folder / "missing")})
+    missing = await codex.error("codex", request="fix the parser", context={"working_dir": str(folder / "missing")})
     assert missing["code"] == "invalid_input"
 
 
@@ -208,6 +210,40 @@ async def test_a_question_is_answered_in_plain_words_once_it_was_shown(
     assert "No task asks" in (await codex.error("codex", request="approve it"))["error"]["message"]
 
 
+LEFT_OVER = (
+    "approve it \N{THUMBS DOWN SIGN}",
+    "\N{CROSS MARK} approve it",
+    "<!-- approve it -->",
+    "approve it if it is safe",
+    "approve\u200b it",
+    "answer: approve \N{THUMBS DOWN SIGN}",
+    "answer: approve?",
+    "answer it: approve if it is safe",
+    "answer: <!-- approve -->",
+    "yes",
+)
+
+
+async def test_an_approval_with_anything_left_over_grants_nothing(
+    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise(run("touch made.txt", escalate="please"), say("not made"))
+    task_id = (await codex("codex", request="touch a file", **at(git_repo)))["task"]["id"]
+    assert "touch made.txt" in (await codex("codex", request="wait for it"))["userMessage"]
+    for request in LEFT_OVER:
+        for hints in ({}, {"operation": "respond"}, {"operation": "respond", "taskId": task_id}):
+            result = await codex.client.call_tool("codex", {"request": request, "hints": hints})
+            assert "answered" not in (result.structured_content or {}), (request, hints)
+            assert (await helm.tasks.get(task_id)).input_required, (request, hints)
+    for talk in ("apply it", "undo it", "retry it", "abbrechen?", "mach weiter", f"retry {task_id}"):
+        assert (await codex("codex", request=talk))["action"] in ("none", "check"), talk
+    denied = await codex("codex", request="no because it touches production")
+    assert denied["answered"]["answers"] == ["deny: it touches production"]
+    assert (await codex("codex", request="wait for it"))["task"]["status"] == "completed"
+    assert not (git_repo / "made.txt").exists()
+    assert len((await helm.tasks.list())[0]) == 1, "no other session was started"
+
+
 async def test_talk_about_tasks_starts_nothing_and_can_be_run_as_work(
     codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -236,10 +272,10 @@ async def test_other_names_of_the_arguments_mean_the_same(codex: Caller, model: 
     assert first["resultSummary"]["text"] == "done"
     again = await codex("codex", instruction="and?", preference={"task_id": first["task"]["id"]}, dryRun=True)
     assert again["action"] == "check"
-    twice = await codex.error("codex", request="fix it", instruction="break it")
+    twice = await codex.error("codex", request="fix the parser", instruction="break it")
     assert "same thing" in twice["message"]
     other = {"preference": {"mode": "cloud"}, "hints": {"mode": "local"}}
-    assert "hints say local" in (await codex.error("codex", request="fix it", **other))["message"]
+    assert "hints say local" in (await codex.error("codex", request="fix the parser", **other))["message"]
     assert "request" in (await codex.error("codex", dryRun=True))["message"]
 
 
@@ -269,12 +305,18 @@ async def test_what_new_work_may_do_is_said_beside_the_words_and_confirmed_with_
 ) -> None:
     model.otherwise(say("done"))
     safety = {"sandbox": "read-only", "approval_policy": "never"}
-    planned = await codex("codex", request="fix it", safety={**safety, "require_confirmation": True}, **at(git_repo))
+    planned = await codex(
+        "codex", request="fix the parser", safety={**safety, "require_confirmation": True}, **at(git_repo)
+    )
     assert "sandbox read-only, approval_policy never" in planned["confirmation"]["wouldDo"]
     token = planned["confirmation"]["token"]
     wider = {"sandbox": "danger-full-access", "approval_policy": "never", "confirmation_token": token}
-    assert (await codex.error("codex", request="fix it", safety=wider, **at(git_repo)))["code"] == "invalid_input"
-    begun = await codex("codex", request="fix it", safety={**safety, "confirmation_token": token}, **at(git_repo))
+    assert (await codex.error("codex", request="fix the parser", safety=wider, **at(git_repo)))[
+        "code"
+    ] == "invalid_input"
+    begun = await codex(
+        "codex", request="fix the parser", safety={**safety, "confirmation_token": token}, **at(git_repo)
+    )
     done = await codex("codex", request=f"wait for {begun['task']['id']}")
     session = helm.sessions[done["task"]["sessionId"]]
     assert (session.options.writes, session.options.asks) == (WRITES["read-only"], ASKS["never"])
@@ -284,7 +326,10 @@ async def test_what_new_work_may_do_is_said_beside_the_words_and_confirmed_with_
     refused = await codex.error("codex", request="now more", safety=safety, hints={"taskId": begun["task"]["id"]})
     assert refused["parameter"] == "safety.sandbox"
     for hint in ({"environment": "site"}, {"attempts": 2}, {"branch": "main"}):
-        assert "for the cloud" in (await codex.error("codex", request="fix it", hints=hint, **at(git_repo)))["message"]
+        assert (
+            "for the cloud"
+            in (await codex.error("codex", request="fix the parser", hints=hint, **at(git_repo)))["message"]
+        )
 
 
 async def test_work_that_changed_files_is_cancelled_only_when_that_is_confirmed(
@@ -377,7 +422,7 @@ async def test_the_answer_does_not_wait_for_codex(
         Client(build_server(helm)) as client,
     ):
         codex = Caller(client)
-        begun = await codex("codex", request="fix it", **at(folder))
+        begun = await codex("codex", request="fix the parser", **at(folder))
         assert begun["task"]["status"] in ("pending", "failed")
         with anyio.fail_after(30):
             ended = await codex("codex", request="wait for it")

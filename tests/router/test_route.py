@@ -312,12 +312,12 @@ def test_all_tasks_are_shown_when_all_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("request_text", "mode", "place", "expected"),
     [
-        ("fix it", None, Place(repository=True), "local"),
-        ("fix it", None, Place(repository=True, cloud_environment="main"), "local"),
-        ("fix it", None, Place(repository=False), "local"),
-        ("fix it", None, Place(repository=False, cloud_environment="main"), "cloud"),
-        ("fix it", "local", Place(repository=False, cloud_environment="main"), "local"),
-        ("fix it", "cloud", Place(repository=True), "cloud"),
+        ("fix the tests", None, Place(repository=True), "local"),
+        ("fix the tests", None, Place(repository=True, cloud_environment="main"), "local"),
+        ("fix the tests", None, Place(repository=False), "local"),
+        ("fix the tests", None, Place(repository=False, cloud_environment="main"), "cloud"),
+        ("fix the tests", "local", Place(repository=False, cloud_environment="main"), "local"),
+        ("fix the tests", "cloud", Place(repository=True), "cloud"),
         ("in the cloud: fix it", None, Place(repository=True), "cloud"),
         ("in the cloud: fix it", "local", Place(repository=True), "local"),
         ("locally: fix it", None, Place(repository=False, cloud_environment="main"), "local"),

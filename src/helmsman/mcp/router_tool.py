@@ -72,6 +72,8 @@ WAIT_SECONDS: Final = 25.0
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 """As long as a hint may say; plain words may say anything ("wait 500 hours")."""
 _REMEMBERED: Final = 1000
+_MOST_NAMES: Final = 20
+"""So many names in a request are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ class Router:
         tests/test_parser.py", "explain how login works") starts a task and returns its id at once; the task works on in the
         background. Then ask about it: "check my task", "check all", "wait for it", "show the results", "cancel it"; name it
         by id or alias when there are several. When it asks something: "approve it", "deny it: reason", "answer: text".
-        "Continue with the last task: …" goes on in its session. "List cloud environments" and "set up GitHub for this
+        "Continue with the last task: …" goes on in its session. An approval is exactly that, in English;
+        other short commands are also understood in German, French, Spanish and Chinese, and work in any language. A short
+        request without an object of its own ("undo it") is asked back. "List cloud environments" and "set up GitHub for this
         repository" are for the Codex cloud. Use hints when you know exactly what you want, dryRun to see what would be done,
         explain to see why."""
         hints = args.hints
@@ -347,14 +351,17 @@ def _surroundings(call: CallContext, place: Path) -> Place:
 
 async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = False) -> Sequence[Task]:
     """The tasks that may be meant: of the agent whose tool it is, or of all others."""
-    if intent.action in ("none", "setup", "environments"):
+    if intent.action in ("setup", "environments"):
         return ()
-    if intent.action == "run" and intent.reference is None and not intent.may_answer:
+    names = intent.mentions[:_MOST_NAMES]
+    if intent.action in ("run", "none") and intent.reference is None and not (intent.may_answer or names):
         return ()
     tasks, _ = await call.helm.tasks.list(agent=None if of_others else call.agent)
     if intent.reference is not None and intent.reference.kind in ("id", "alias"):
+        names = (*names, intent.reference.value)
+    for name in names:  # perhaps so old that it is not listed
         with suppress(HelmsmanError):
-            named = await call.helm.tasks.find(intent.reference.value)
+            named = await call.helm.tasks.find(name)
             tasks += [] if any(task.id == named.id for task in tasks) else [named]
     return [task for task in tasks if (task.agent != call.agent) is of_others]
 

@@ -108,6 +108,8 @@ def choose(planned: Route) -> contract.CodexOutput:
         choices.append(work)
         lines.append(f"{number}) run it as work: {work.instruction}")
         next_actions.append(work.request)
+    if may_be_work and len(planned.choices) == 1 and planned.choices[0].session_id is not None:
+        next_actions.insert(1, f"continue with {planned.choices[0].id}: …")
     if asked_for == "check":
         next_actions.append("check all")
     question = "Do you ask about a task, or is it work to do? Nothing was started." if may_be_work else _WHICH

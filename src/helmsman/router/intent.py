@@ -22,6 +22,7 @@ from helmsman.router import vocabulary as v
 from helmsman.router.about_tasks import is_plain_question, is_question, may_be_about_tasks
 from helmsman.router.markers import Mode, read_marker, where_to_run
 from helmsman.router.operations import Operation
+from helmsman.router.talk import command_abroad, is_exact_approval, is_odd, is_talk, is_yes_or_no, reason_of_refusal
 from helmsman.router.words import ID, LONGEST_COMMAND, REFERENCES, is_task_id, read, split_at_colon, task_ids
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Intent:
     `reference` is None where the request names no task ("cancel it"), `mode` where it does not say where to run. `again`
     asks for another of the tasks that were offered ("switch to #2"), `picks` one of the choices and says nothing else ("2").
     `may_answer`: if a question is open, the request may be an answer to it, in words that are not plain enough for one.
+    `mentions` are ids and aliases in a request that is work: if they are those of tasks, it may be about these.
     """
 
     action: Action
@@ -85,6 +87,7 @@ class Intent:
     again: bool = False
     picks: bool = False
     may_answer: bool = False
+    mentions: tuple[str, ...] = ()
     instruction: str = ""
     mode: Mode | None = None
     timeout_ms: int | None = None
@@ -173,30 +176,45 @@ def _read_words(request: str, called: Sequence[str]) -> Intent:
         return Intent(action="run", mode=marked.mode, instruction=marked.instruction, trace=(said,))
     if (with_text := _with_text(request, called)) is not None:
         return with_text
+    if (operation := command_abroad(request)) is not None:
+        answer = PlainAnswer("deny") if operation == "respond" else None
+        return Intent(action=operation, answer=answer, trace=(f"The whole request says {operation}, in other words.",))
     words = read(request, called)
     if words is None:
         return _work(request, "The request is too long to be a command, so it is work.")
     if not words.words:
         if words.material:
             return _work(request, "There is only pasted text, so it is work.")
-        return Intent(action="none", trace=("The request asks for nothing.",))
+        return Intent(action="none", may_answer=is_yes_or_no(request), trace=("The request asks for nothing.",))
     if words.mind:
         words.words[0] = v.GERUNDS.get(words.words[0], words.words[0])
     if words.material and not words.ids:
         return _work(request, "The request brings text to work on, so it is work.")
-    command = _command(words) or (_about_an_id(words) if words.ids else None)
+    if words.slugs and is_talk(request):  # "applique-le" looks like the alias of a task
+        return _talk(words, request)
+    command = _command(words, request, called) or (_about_an_id(words) if words.ids else None)
     if command is not None:
         return command
+    if (reason := reason_of_refusal(request)) is not None:
+        return _answer(words, PlainAnswer("deny", reason), "The request says no, and why.")
     if tuple(words.words) in v.GO_AHEAD:
         ahead = _of_task("choose", words, "The request says to go ahead, not with what.")
         return replace(ahead, instruction=request, may_answer=True)
     if is_plain_question(words):
         return _of_task("check", words, "The request asks how something is, and speaks of nothing but tasks.")
+    if not words.ids and (is_talk(request) or is_talk(" ".join(words.words))):
+        return _talk(words, request)
     if may_be_about_tasks(words):
         why = "The request may be about tasks and is no plain command."
         return replace(_of_task("choose", words, why), instruction=request)
     work = _work(request, "The request is no command from beginning to end, so it is work.")
-    return replace(work, may_answer=_may_answer(words.words))
+    aliases = words.slugs if len(words.words) <= _SHORT else ()
+    return replace(work, may_answer=_may_answer(words.words), mentions=(*words.ids, *aliases))
+
+
+def _talk(words: Words, request: str) -> Intent:
+    talk = _of_task("choose", words, "The request has no object of its own, so it speaks of running work.")
+    return replace(talk, instruction=request, may_answer=True)
 
 
 def _may_answer(said: list[str]) -> bool:
@@ -250,12 +268,23 @@ def _answer(words: Words, answer: PlainAnswer, why: str) -> Intent:
 
 def _work(request: str, why: str) -> Intent:
     mode = where_to_run(request)
-    return Intent(action="run", mode=mode, trace=(why,) if mode is None else (why, f"It plainly asks for {mode}."))
+    trace = (why,) if mode is None else (why, f"It plainly asks for {mode}.")
+    return Intent(action="run", mode=mode, mentions=task_ids(request), trace=trace)
 
 
-def _command(words: Words) -> Intent | None:
+def _command(words: Words, request: str, called: Sequence[str]) -> Intent | None:
     found = _order(words)
-    if found is not None and words.unsure and found.action in ("respond", "apply", "cancel"):
+    if found is None:
+        return None
+    if found.action == "none":
+        return replace(found, may_answer=is_yes_or_no(request))
+    if found.answer is not None and found.answer.kind == "approve":
+        is_doubtful = not (found.answer.wide or is_exact_approval(request, called))
+    elif found.answer is not None:
+        is_doubtful = words.unsure
+    else:
+        is_doubtful = words.unsure or is_odd(request)
+    if is_doubtful and found.action in ("respond", "apply", "cancel"):
         look = _of_task("check", words, f"The request wonders about {found.action}, so nothing is done but a look.")
         return replace(look, may_answer=found.action == "respond")
     return found

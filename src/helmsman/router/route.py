@@ -115,12 +115,18 @@ def route(
         return replace(_refused(planned, message), action=action, error_code="unsupported")
     tasks = sorted(candidates, key=lambda task: (task.created_at, task.id), reverse=True)
     match intent.action:
+        case "none" if intent.may_answer and (asking := _asking(tasks)):
+            why = "It asks something, and the request may be an answer."
+            shown = replace(planned, action="check")
+            return _chosen(shown, asking[0], why) if len(asking) == 1 else _ask(shown, asking, why)
         case "none" | "setup" | "environments":
             return planned
         case "run":
             if intent.may_answer and (asking := _asking(tasks)):
                 why = "A question is open, and the request may be an answer to it."
                 return _ask(replace(planned, action="choose"), asking, why)
+            if intent.reference is None and (named := _mentioned(intent, tasks)):
+                return _ask(replace(planned, action="choose"), named, "The request names a task.")
             work = _with_named_task(planned, intent, tasks)
             return work if work.choices else _place_work(work, intent, place)
         case "choose":
@@ -155,10 +161,17 @@ def of_others(intent: Intent, planned: Route, others: Sequence[Task], now: datet
     """
     if intent.action == "choose":
         return ()
+    if intent.action == "run" and intent.reference is None:
+        return _mentioned(intent, others)
     found = route(intent, others, now, place)
     if found.task_id is not None:
         return [task for task in others if task.id == found.task_id]
     return (found.choices or found.all or ()) if planned.error is not None else ()
+
+
+def _mentioned(intent: Intent, tasks: Sequence[Task]) -> list[Task]:
+    names = {name.lower() for name in intent.mentions}
+    return [task for task in tasks if task.id.lower() in names or task.alias in names] if names else []
 
 
 _LOOKS: Final = frozenset(["check", "wait", "results"])

@@ -97,6 +97,8 @@ def read(request: str, called: Sequence[str] = ()) -> Words | None:
     text = text.replace("？", "? ")
     found = Words(material=material, asks=text.rstrip().endswith("?"))
     text = unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
+    if not text.isascii():  # what is not seen cannot make another word of a word
+        text = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Mn", "Me"))
     text = _take_ids(text, found)
     for name in called:
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "codex", text, flags=re.IGNORECASE)
@@ -118,8 +120,8 @@ def split_at_colon(request: str) -> tuple[str, str] | None:
 
 
 def task_ids(request: str) -> tuple[str, ...]:
-    """The ids of tasks that a request names, each once, as they are written."""
-    text = request[:LONGEST_COMMAND].translate(_PLAIN)
+    """The ids of tasks that a request names in its own words, each once, as they are written."""
+    text = _MATERIAL.sub(" ", request[:LONGEST_COMMAND]).translate(_PLAIN)
     return tuple(dict.fromkeys(_TASK_ID.findall(text)))
 
 
