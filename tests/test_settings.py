@@ -268,6 +268,8 @@ ONLY_YOURS = {
     "engine",
     "hub_idle_ms",
     "shell_snapshots",
+    "sandbox_readable",
+    "sandbox_variables",
 }
 
 NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]]]] = {

@@ -33,9 +33,11 @@ from helmsman.base.given_values import (
     existing_directory,
     exists,
     one_of,
+    paths,
     plain_name,
     program,
     switch,
+    variable_names,
     whole_number,
 )
 from helmsman.base.lazy_dataclass import dataclass
@@ -122,6 +124,8 @@ class Settings:
     workspace_file_limit_mb: int = 64
     workspace_from_remote: bool = True
     on_limit: OnLimit = "ask"
+    sandbox_readable: tuple[Path, ...] = ()
+    sandbox_variables: tuple[str, ...] = ()
     allowed_roots: tuple[Path, ...] = ()
     codex_remote: str | None = None
     codex_remote_token: str | None = field(default=None, repr=False)
@@ -519,6 +523,21 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "directories that sessions may work and write in and take images from, as PATH lists them (in the file: a list); "
         "what could write elsewhere is then refused",
         directories,
+        only_yours,
+    ),
+    "sandbox_readable": _Setting(
+        "HELMSMAN_SANDBOX_READABLE",
+        (),
+        "further files and directories that agents in Codex's sandbox may read, as PATH lists them (in the file: a list)",
+        paths,
+        only_yours,
+    ),
+    "sandbox_variables": _Setting(
+        "HELMSMAN_SANDBOX_VARIABLES",
+        (),
+        "variables with secrets that agents in Codex's sandbox get, separated by commas, such as GH_TOKEN or NPM_* (in the "
+        "file: a list)",
+        variable_names,
         only_yours,
     ),
     "detach": _Setting("HELMSMAN_DETACH", True, "engines outlive the process that started them", switch, _off),

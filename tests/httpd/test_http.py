@@ -130,8 +130,8 @@ async def refusal(serving: Serving, *arguments: str) -> str:
 async def test_other_interfaces_need_tls_or_the_switch(serving: Serving) -> None:
     error = await refusal(serving, "--host", "0.0.0.0")
     assert error == (
-        "Error: On 0.0.0.0 others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, give "
-        "--tls-cert and --tls-key, or say --allow-plain-http if the network is yours."
+        "Error: On 0.0.0.0 others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, or "
+        "give --tls-cert and --tls-key."
     )
     assert "give both" in (await refusal(serving, "--tls-cert", "cert.pem")).lower()
     HttpOptions(host="0.0.0.0", allow_plain_http=True).check()

@@ -1,16 +1,19 @@
 """A sandbox for agents that have none: the whole agent runs in Codex's own, and with it every command that it starts.
 
-`codex sandbox` runs any program under a permission profile (bubblewrap on Linux, Seatbelt on macOS). All may be read but
-what is hidden; written may be what the session may write, what the agent keeps of its sessions, and a temporary directory.
-The network is open for an agent, which has to reach its model. Nothing inside can ask for more. It has a Codex home of
-its own, so that no configuration can widen the profile, and needs no login.
+`codex sandbox` runs any program under a permission profile (bubblewrap on Linux, Seatbelt on macOS). `SandboxView` says
+which files are visible; writable are what the session may write, what the agent keeps of its sessions, and a temporary
+directory. The network is open for an agent, which has to reach its model. Nothing inside can ask for more. It has a Codex
+home of its own, so that no configuration can widen the profile, and needs no login.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shlex
 import shutil
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -21,8 +24,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 import anyio.to_thread
 
+from helmsman.agents import sandbox_launcher
 from helmsman.agents.codex.agent import find_agent
 from helmsman.agents.keeper.places import private_directory
+from helmsman.agents.sandbox_environment import sandbox_environment
+from helmsman.agents.sandbox_view import LISTS, SandboxView
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.surroundings import environment
@@ -38,52 +44,60 @@ NEEDED: Final = "0.145"
 _INSTALL: Final = "Install one with `pip install openai-codex-cli-bin`"
 HELD: Final = "Codex's sandbox"
 NETWORK: Final = "A sandbox holds it; the network is open to it, since it has to reach its model."
-_UNENFORCED: Final = "or say `unenforced` to start it without a sandbox: then what you approve can write anywhere."
 _PROFILE: Final = "helmsman"
 _PROBE_SECONDS: Final = 30.0
 _SCRATCH_SECONDS: Final = 7 * 86400.0
+_SCRATCHES: Final = "scratch"
 _PROBE: Final = (
-    'ls -A "$1" > "$1/in" && touch "$3/own/in" && echo in; touch "$2/out" 2>/dev/null && echo out; '
-    'touch "$1/kept/out" 2>/dev/null && echo out; cat "$3/seen" 2>/dev/null; echo ran'
+    'ls -A "$1" > "$1/in" && : > "$TMPDIR/in" && echo in; touch "$2/out" 2>/dev/null && echo out; '
+    'touch "$1/kept/out" 2>/dev/null && echo out; cat "$2/seen" 2>/dev/null; echo ran'
 )
-"""Writes where it may, also below what is hidden, and where it must not, also below what it may; reads what is hidden.
+"""Writes where it may and where it must not, also below what it may; reads what is hidden.
 
-What it sees in a directory of ours, and nobody put there, is what the sandbox guards."""
+Names in a new directory that nothing put there are what the sandbox guards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confined:
     """What a program may write: these directories and what is below, but for `kept`, which need not be there.
 
-    Those of its `own_home` are made where need be. Its temporary files are its own: those of others with another `scratch`
-    it does not even see. An agent has to reach its model; a program that is none need not have the `network`.
+    Directories of its `own_home` are made. It reads what `SandboxView` shows, its working `directory`, and what it `needs`
+    although that may be hidden from others. Of variables with secrets it gets those that match `variables`. Its temporary
+    files are in a directory of the name `scratch`, which no other sandbox sees. An agent has to reach its model; a program
+    that is none need not have the `network`.
     """
 
     writable: tuple[Path, ...]
     own_home: Path
     scratch: str
     kept: tuple[Path, ...] = ()
+    directory: Path | None = None
+    needs: tuple[Path, ...] = ()
+    variables: tuple[str, ...] = ()
     network: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """Codex's sandbox, as `find_sandbox` found it to work. `hidden` can be neither read nor written in it.
+    """Codex's sandbox, as `find_sandbox` found it to work.
 
-    Nor can `sockets`, directories which are made if need be: one that is made later would be seen. `guarded` are the names
-    under which nothing can be made at the top of what may be written.
+    `bubblewrap` is a directory with the one that Codex is to use. With `scoped` no abstract socket outside is reached.
+    `variables` are those that the user lets all agents have. `guarded` are the names under which nothing can be made at the
+    top of what may be written.
     """
 
     codex: Path
     home: Path
-    hidden: tuple[Path, ...]
-    sockets: tuple[Path, ...] = ()
+    view: SandboxView
+    bubblewrap: Path | None = None
+    variables: tuple[str, ...] = ()
+    scoped: bool = False
     guarded: tuple[str, ...] = ()
 
     def around(
         self, argv: Sequence[str], env: Mapping[str, str], confined: Confined
     ) -> tuple[list[str], dict[str, str]]:
-        """The command line and the environment that run a program in it. Blocks, briefly.
+        """Return the command line and the environment that run a program in it. Blocks, briefly.
 
         Raises:
             OSError: There is no place for what it may write.
@@ -91,32 +105,48 @@ class Sandbox:
         for path in confined.writable:
             if path.is_relative_to(confined.own_home):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = scratch_of(confined.scratch)
-        _clear_scratches()
+        state_dir = self.home.parent
+        scratch = scratch_of(state_dir, confined.scratch)
+        _clear_scratches(state_dir)
         private_directory(private_directory(scratch.parent) / scratch.name)
         os.utime(scratch)
-        files = {":root": "read", str(scratch.parent): "deny", str(scratch): "write"}
-        files |= {str(path): "write" for path in confined.writable}
-        files |= {str(path): "read" for path in confined.kept}
-        for path in self.sockets:
-            with suppress(OSError):
-                path.mkdir(mode=0o700)
-        files |= {str(path): "deny" for path in (*self.hidden, *self.sockets) if path.exists()}
-        table = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in files.items())
+        table = self.view.table(
+            argv=argv,
+            env=env,
+            directory=confined.directory,
+            writable=(*confined.writable, scratch),
+            kept=confined.kept,
+            needed=(*confined.needs, self.codex),
+        )
+        profile = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in table.items())
         if self.guarded:
             guarded = (path / name for path in (*confined.writable, scratch) for name in self.guarded)
-            mount_points = MountPoints(self.home.parent)
+            mount_points = MountPoints(state_dir)
             mount_points.clear()
             mount_points.expect(confined.scratch, guarded)
-        own = [f"CODEX_HOME={env['CODEX_HOME']}"] if "CODEX_HOME" in env else ["-u", "CODEX_HOME"]
-        line = [
+        inner = sandbox_environment(env, (*confined.variables, *self.variables))
+        inner |= {name: str(scratch) for name in ("TMPDIR", "CLAUDE_CODE_TMPDIR")}
+        # Codex finds its bubblewrap on its PATH, and nothing else: the program gets its own PATH and home back inside.
+        changed = ("CODEX_HOME", "PATH")
+        restored = [word for name in changed for word in ([f"{name}={inner[name]}"] if name in inner else ["-u", name])]
+        restored.sort(key=lambda word: "=" in word)  # options of env come first
+        return [
+            *self._launcher(),
             *(str(self.codex), "sandbox", "-c", f'default_permissions="{_PROFILE}"'),
-            *("-c", f"permissions.{_PROFILE}.filesystem={{{table}}}"),
+            *("-c", f"permissions.{_PROFILE}.filesystem={{{profile}}}"),
             *("-c", f"permissions.{_PROFILE}.network.enabled={str(confined.network).lower()}"),
-            *("--", "/usr/bin/env", *own, *argv),
-        ]
-        temporary = {name: str(scratch) for name in ("TMPDIR", "CLAUDE_CODE_TMPDIR")}
-        return line, {**env, **temporary, "CODEX_HOME": str(self.home)}
+            *("--", *self._closing(table), "/usr/bin/env", *restored, *argv),
+        ], {**inner, "PATH": str(self.bubblewrap or self.home), "CODEX_HOME": str(self.home)}
+
+    def _launcher(self) -> tuple[str, ...]:
+        """Return what starts Codex: Landlock has to be set up by the process itself."""
+        return (sys.executable, "-I", "-S", sandbox_launcher.__file__) if self.scoped else ()
+
+    def _closing(self, table: Iterable[str]) -> tuple[str, ...]:
+        """Return what makes the directories read-only that exist only in the sandbox."""
+        made = self.view.made_directories(table) if LISTS else []
+        closed = " ".join(map(shlex.quote, made))
+        return ("/bin/sh", "-c", f'chmod a-w {closed} 2>/dev/null; exec "$@"', "sh") if made else ()
 
 
 def spellings(path: Path) -> list[Path]:
@@ -124,49 +154,33 @@ def spellings(path: Path) -> list[Path]:
     return sorted({path.absolute(), path.resolve()})
 
 
-def scratch_of(name: str) -> Path:
-    """Where a program in a sandbox keeps its temporary files."""
-    return Path(tempfile.gettempdir()).resolve() / f"helmsman-agents-{os.geteuid()}" / name
+def scratch_of(state_dir: Path, name: str) -> Path:
+    """Return where a program in a sandbox keeps its temporary files.
+
+    In the state directory, where no other user can be first; by a short name, since sockets are made below it.
+    """
+    short = hashlib.sha256(name.encode()).hexdigest()[:12] if name else ""
+    return state_dir.resolve() / _SCRATCHES / short
 
 
-def remove_scratch(name: str) -> None:
-    """Take away the temporary files of a program that has ended. Blocks."""
-    shutil.rmtree(scratch_of(name), ignore_errors=True)
+def remove_scratch(state_dir: Path, name: str) -> None:
+    """Remove the temporary files of a program that has ended. Blocks."""
+    shutil.rmtree(scratch_of(state_dir, name), ignore_errors=True)
 
 
 def clear_up(state_dir: Path, name: str) -> None:
-    """Take away all that is left of a program that has ended: its temporary files, and what was mounted on. Blocks."""
-    remove_scratch(name)
+    """Remove all that is left of a program that has ended: its temporary files, and what was mounted on. Blocks."""
+    remove_scratch(state_dir, name)
     MountPoints(state_dir).clear(name)
 
 
-def _clear_scratches() -> None:
-    """Take away the temporary files of what was last started long ago. Blocks."""
+def _clear_scratches(state_dir: Path) -> None:
+    """Remove the temporary files of programs that were started long ago. Blocks."""
     long_ago = time.time() - _SCRATCH_SECONDS
-    with suppress(OSError), os.scandir(scratch_of("")) as entries:  # others clear up, too
+    with suppress(OSError), os.scandir(scratch_of(state_dir, "")) as entries:  # others clear up, too
         for entry in entries:
             if entry.stat(follow_symlinks=False).st_mtime < long_ago:
                 shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def _runtime_directories(env: Mapping[str, str]) -> list[Path]:
-    """Where the sockets of the user's session are: who listens there, such as `systemd --user`, runs things outside."""
-    named = {Path(place).resolve() for place in (env.get("XDG_RUNTIME_DIR") or "/", f"/run/user/{os.geteuid()}")}
-    return sorted(place for place in named if _is_private(place) and not Path.home().is_relative_to(place))
-
-
-def _sockets_of_agents() -> tuple[Path, ...]:
-    """Where each Claude Code listens for others without an `XDG_RUNTIME_DIR`: one outside does what it is told there."""
-    places = sorted({Path(place).resolve() for place in ("/tmp", tempfile.gettempdir())})  # noqa: S108 - theirs, not ours
-    return tuple(place / name for place in places for name in ("cc-socks", f"cc-socks-{os.geteuid()}"))
-
-
-def _is_private(place: Path) -> bool:
-    try:
-        status = place.stat()
-    except OSError:
-        return False
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def refuse_planted(title: str, directories: Iterable[Path]) -> None:
@@ -205,10 +219,10 @@ _found: Final = OnceEach[Sandbox]()
 
 
 async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> Sandbox:
-    """The sandbox of the Codex that these settings mean, once it was seen to hold on this machine.
+    """Return the sandbox of the Codex that these settings mean, once it was seen to hold on this machine.
 
     Raises:
-        Unsupported: There is none that does. The message says how to get one, or how to do without.
+        Unsupported: There is none that does. The message says how to get one.
     """
     if os.name != "posix":
         raise _refusal("On this system there is no sandbox for it", "Use the agent codex")
@@ -216,29 +230,39 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
         binary = await find_agent(settings, env)
     except CodexNotFound as error:
         raise _refusal(f"The sandbox for it is Codex's own, of {NEEDED} or newer, and there is no Codex") from error
-    status, used = binary.path.stat(), environment() if env is None else env
-    sockets = _runtime_directories(used)
-    places = (settings.state_dir, settings.codex_home, *sockets)
-    key = " ".join(map(str, (binary.path, status.st_size, status.st_mtime_ns, *places)))
+    used = environment() if env is None else env
+    view = await anyio.to_thread.run_sync(SandboxView.of, settings, used)
+    status, home = binary.path.stat(), settings.state_dir.resolve() / "sandbox"
+    key = repr(
+        (binary.path, status.st_size, status.st_mtime_ns, binary.bubblewrap, home, view, settings.sandbox_variables)
+    )
 
-    async def make() -> Sandbox:
-        home = await anyio.to_thread.run_sync(private_directory, settings.state_dir.resolve() / "sandbox")
-        hidden = (settings.state_dir.resolve(), settings.codex_home.resolve(), *sockets)
-        sandbox = Sandbox(codex=binary.path, home=home, hidden=hidden, sockets=_sockets_of_agents())
-        trial = await anyio.to_thread.run_sync(_try, sandbox, used)
+    def make() -> Sandbox:
+        sandbox = Sandbox(
+            codex=binary.path,
+            home=private_directory(home),
+            view=view,
+            bubblewrap=binary.bubblewrap,
+            variables=settings.sandbox_variables,
+            scoped=sandbox_launcher.can_scope(),
+        )
+        trial = _try(sandbox, used)
+        if trial.reason is not None and sandbox.scoped:  # a bubblewrap with set-uid gains nothing under Landlock
+            sandbox = replace(sandbox, scoped=False)
+            trial = _try(sandbox, used)
         if trial.reason is not None:
             raise _refusal(
-                f"The sandbox of Codex {binary.version} does not hold here ({trial.reason})", "Try `helmsman doctor`"
+                f"The sandbox of Codex {binary.version} does not hold here ({trial.reason})",
+                "`helmsman doctor` shows what is missing, and docs/troubleshooting.md how to get it",
             )
         return replace(sandbox, guarded=trial.guarded)
 
-    return await _found.get(key, make)
+    return await _found.get(key, lambda: anyio.to_thread.run_sync(make))
 
 
 def _refusal(reason: str, advice: str = _INSTALL) -> Unsupported:
     return Unsupported(
-        f"{reason}, so neither read-only nor workspace-write could be enforced. {advice}, {_UNENFORCED}",
-        capability="sandbox",
+        f"{reason}, so neither read-only nor workspace-write could be enforced. {advice}.", capability="sandbox"
     )
 
 
@@ -250,20 +274,21 @@ class ProbeResult(NamedTuple):
 
 
 def _try(sandbox: Sandbox, env: Mapping[str, str]) -> ProbeResult:
-    """Run something in it. Blocks."""
+    """Run something in it, in the state directory that it hides: it fails here if an agent could not start. Blocks."""
     import subprocess
 
-    place = Path(tempfile.mkdtemp(prefix="helmsman-sandbox-")).resolve()
     try:
-        inside, outside, hidden = (place / name for name in ("inside", "outside", "hidden"))
-        own, kept = hidden / "own", inside / "kept"
-        for directory in (inside, outside, hidden, own, kept):
+        place = Path(tempfile.mkdtemp(prefix="temporary-probe-", dir=sandbox.home.parent))
+    except OSError as error:
+        return ProbeResult(str(error)[:200])
+    try:
+        inside, outside, kept = place / "inside", place / "outside", place / "inside" / "kept"
+        for directory in (inside, outside, kept):
             directory.mkdir()
-        (hidden / "seen").write_text("seen\n", encoding="utf-8")
-        tried = Sandbox(codex=sandbox.codex, home=sandbox.home, hidden=(hidden,))
-        probe = ["/bin/sh", "-c", _PROBE, "sh", str(inside), str(outside), str(hidden)]
-        confined = Confined(writable=(inside, own), own_home=place, kept=(kept,), scratch=place.name)
-        argv, used = tried.around(probe, env, confined)
+        (outside / "seen").write_text("seen\n", encoding="utf-8")
+        probe = ["/bin/sh", "-c", _PROBE, "sh", str(inside), str(outside)]
+        confined = Confined(writable=(inside,), own_home=place, kept=(kept,), scratch=place.name)
+        argv, used = sandbox.around(probe, env, confined)
         done = subprocess.run(
             argv,
             env=used,
@@ -276,7 +301,7 @@ def _try(sandbox: Sandbox, env: Mapping[str, str]) -> ProbeResult:
             stdin=subprocess.DEVNULL,
         )
         said = done.stdout.split()
-        if said == ["in", "ran"]:
+        if said == ["in", "ran"] and not (outside / "out").exists():
             seen = (inside / "in").read_text(encoding="utf-8").splitlines()
             return ProbeResult(None, tuple(name for name in seen if name not in ("in", kept.name)))
         if "ran" not in said:
@@ -289,5 +314,5 @@ def _try(sandbox: Sandbox, env: Mapping[str, str]) -> ProbeResult:
         reason = str(error)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-        remove_scratch(place.name)
+        remove_scratch(sandbox.home.parent, place.name)
     return ProbeResult(reason[:200])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,25 @@ def directories(given: Given) -> tuple[Path, ...]:
     if not isinstance(parts, list) or not parts:
         raise given.refuse("directories that exist")
     return tuple(existing_directory(replace(given, value=part)).resolve() for part in parts)
+
+
+def paths(given: Given) -> tuple[Path, ...]:
+    """Files and directories in a list, or in one text as PATH has them. They need not exist."""
+    parts = given.value.split(os.pathsep) if isinstance(given.value, str) else given.value
+    if not isinstance(parts, list) or not parts:
+        raise given.refuse("a list of paths")
+    return tuple(any_path(replace(given, value=part)) for part in parts)
+
+
+def variable_names(given: Given) -> tuple[str, ...]:
+    """Names of variables in a list, or in one text with commas. They may end in `*`, and not be only that."""
+    parts = given.value.split(",") if isinstance(given.value, str) else given.value
+    if not isinstance(parts, list) or not parts:
+        raise given.refuse("a list of names of variables")
+    names = tuple(part.strip() if isinstance(part, str) else "" for part in parts)
+    if not all(map(_VARIABLE.fullmatch, names)):
+        raise given.refuse("a list of names of variables, such as GH_TOKEN or NPM_*")
+    return names
 
 
 def database_address(given: Given) -> str:

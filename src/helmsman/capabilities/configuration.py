@@ -84,7 +84,7 @@ class AgentConfiguration:
         if self._helm.allowed_roots:
             raise InvalidInput(
                 "There are allowed roots, and what is written there would hold for sessions outside them, too. Change "
-                f"{change.file} without allowed roots, or by hand."
+                f"{change.file} by hand."
             )
         engine = await self._helm.engine(Capability.CONFIGURE, agent=agent)
         return await engine.write_config(change.edits, version=change.version)

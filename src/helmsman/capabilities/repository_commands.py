@@ -199,7 +199,11 @@ async def run_command(
         sandbox = await find_sandbox(settings, env)
         writable = (directory, *allowance.writable_roots)
         confined = Confined(
-            writable=writable, own_home=directory, scratch=secrets.token_hex(8), network=allowance.network
+            writable=writable,
+            own_home=directory,
+            scratch=secrets.token_hex(8),
+            variables=tuple(more or ()),
+            network=allowance.network,
         )
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))
     began, output, code = time.monotonic(), _Tail(), None

@@ -60,7 +60,6 @@ def exit_code_of(error: errors.HelmsmanError) -> ExitCode:
 
 
 _FLAGS: Final = {
-    "`unenforced`": "--unenforced",
     "`trustRepository`": "--trust-repository",
     "allow a dirty tree": "allow a dirty tree (--allow-dirty)",
     "Leave worktree out": "Leave out --worktree",

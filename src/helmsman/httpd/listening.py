@@ -47,8 +47,8 @@ class HttpOptions:
             raise InvalidSetting("TLS needs a certificate and its key. Give both --tls-cert and --tls-key.")
         if not is_loopback(self.host) and self.tls_certificate is None and not self.allow_plain_http:
             raise InvalidSetting(
-                f"On {self.host} others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, give "
-                "--tls-cert and --tls-key, or say --allow-plain-http if the network is yours."
+                f"On {self.host} others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, or "
+                "give --tls-cert and --tls-key."
             )
         if self.tls_certificate is None:
             return None

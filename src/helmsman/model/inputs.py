@@ -144,8 +144,7 @@ def session_options(
     for parameter, is_free in (("sandbox", sandbox == "danger-full-access"), ("unenforced", unenforced)):
         if allowed_roots and is_free:  # said at once; the engine compares the policy as a whole
             raise InvalidInput(
-                "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
-                "without allowed roots.",
+                "Without a sandbox a session could write outside the allowed roots. Use workspace-write.",
                 parameter=parameter,
             )
     return SessionOptions(

@@ -180,10 +180,10 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
         load_settings({"state_dir": str(tmp_path / "state")}), agent.env
     )
     if home is None:
-        with pytest.raises(Unsupported, match="unenforced"):
+        with pytest.raises(Unsupported, match="None can be put around it"):
             await tried
         async with opened(agent, tmp_path) as engine:
-            with pytest.raises(Unsupported, match="unenforced"):
+            with pytest.raises(Unsupported, match="None can be put around it"):
                 await engine.open(options)
         return
     assert f"{profile.title} " in await tried

@@ -294,7 +294,7 @@ async def test_the_sandbox_holds_what_was_approved_and_policies_mean_what_they_s
 
         monkeypatch.setattr(sandbox, "_found", OnceEach[sandbox.Sandbox]())
         monkeypatch.setattr(sandbox, "_try", lambda *_: sandbox.ProbeResult("as the test says"))
-        with pytest.raises(Unsupported, match="unenforced"):
+        with pytest.raises(Unsupported, match=r"does not hold here .as the test says.*helmsman doctor"):
             await engine.open(SessionOptions(agent="claude", cwd=place.repo, writes="workspace"))
         opened = await engine.open(SessionOptions(agent="claude", cwd=place.repo, writes="workspace", unenforced=True))
         assert any("Nothing enforces the sandbox" in note for note in opened.notes)

@@ -73,7 +73,7 @@ async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_wi
     place: Place, model: ScriptedModel
 ) -> None:
     others = ("shell-snapshots", "session-env", "jobs", "backups", "projects/-another")
-    planted = [*(place.home / name / "x" for name in others), scratch_of("another") / "x"]
+    planted = [*(place.home / name / "x" for name in others), scratch_of(place.settings.state_dir, "another") / "x"]
     for file in planted:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     model.on("plant", run("; ".join(f"echo id > {file}" for file in planted)), say("done"))
@@ -82,7 +82,7 @@ async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_wi
         await answered(session, "approve")
         assert ClaudeSessions(place.home).find(session.id) is not None
     assert not [file for file in planted if file.exists()]
-    remove_scratch("another")
+    remove_scratch(place.settings.state_dir, "another")
 
 
 @pytest.mark.anyio
@@ -94,7 +94,7 @@ async def test_of_a_sandbox_that_is_killed_with_its_claude_nothing_is_left_in_th
     async with opened(place) as helm:
         session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await next_question(session)
-        kill(with_variable("TMPDIR", str(scratch_of(session.id))))
+        kill(with_variable("TMPDIR", str(scratch_of(place.settings.state_dir, session.id))))
         await ended(session)
         assert session.error is not None
         await session.say("then")  # its next process waits until the last one has left nothing
@@ -127,7 +127,7 @@ async def test_the_next_process_of_a_session_is_started_when_the_last_one_has_be
     async with opened(place) as helm:
         session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await next_question(session)
-        kill(with_variable("TMPDIR", str(scratch_of(session.id))))
+        kill(with_variable("TMPDIR", str(scratch_of(place.settings.state_dir, session.id))))
         await ended(session)
         await session.say("then")
         await ended(session)

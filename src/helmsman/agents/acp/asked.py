@@ -30,16 +30,16 @@ def refuse_danger(profile: Profile, options: SessionOptions, directory: Path) ->
     if found:
         listed = ", ".join(str(path) for path in found[:10])
         raise InvalidInput(
-            f"{profile.title} would run files of this repository before anybody is asked: {listed}. Look at them, then "
-            "start with `trustRepository`, or take them away.",
+            f"{profile.title} would run files of this repository before anybody is asked: {listed}. Take them away, "
+            "or let a person decide whether the repository is trusted (`trustRepository`).",
             parameter="trustRepository",
             files=[str(path) for path in found],
         )
     if profile.runs_repository_files:
         raise InvalidInput(
-            f"{profile.title} may run files of this repository before anybody is asked: Helmsman does not know it. Start "
-            "with `trustRepository` if you trust the repository; `runs_repository_files = false` under "
-            f"[agents.{profile.name}] says that it runs none.",
+            f"{profile.title} may run files of this repository before anybody is asked: Helmsman does not know it. If it "
+            f"runs none, say so with `runs_repository_files = false` under [agents.{profile.name}]; otherwise a person "
+            "decides whether the repository is trusted (`trustRepository`).",
             parameter="trustRepository",
         )
 

@@ -116,7 +116,14 @@ def _around(
     for path in profile.writable:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     used = profile.environment(env, options, made)
-    confined = Confined(writable=(*roots, *profile.writable, made), own_home=made, scratch=made.parent.name)
+    confined = Confined(
+        writable=(*roots, *profile.writable, made),
+        own_home=made,
+        scratch=made.parent.name,
+        directory=directory,
+        needs=profile.reads(env),
+        variables=profile.variables,
+    )
     if home is not None:
         _fill(home, made / home.below)
         used[home.variable] = str(made)
@@ -127,7 +134,8 @@ def _around(
             project.mkdir(mode=0o700, parents=True, exist_ok=True)
             shared = (project.resolve(),)
             kept += () if home.mark is None else (shared[0] / home.mark,)
-        confined = replace(confined, writable=(*confined.writable, *shared), kept=kept)
+        needs = (*confined.needs, *(link.resolve() for link in (made / home.below).iterdir() if link.is_symlink()))
+        confined = replace(confined, writable=(*confined.writable, *shared), kept=kept, needs=needs)
     return sandbox.around(argv, used, confined)
 
 

@@ -106,6 +106,9 @@ class Profile:
     writable: tuple[Path, ...] = ()
     """What it may write in a sandbox besides what the session may and what is shared of its home."""
 
+    variables: tuple[str, ...] = ()
+    """Variables with secrets that it gets in a sandbox, by their names or as `NAME_*`."""
+
     # --- starting it -------------------------------------------------------------------------------------------------
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
@@ -123,6 +126,10 @@ class Profile:
     def home(self, env: Mapping[str, str]) -> AgentHome | None:
         """What it keeps at home, and what of that is let into a sandbox; None where it needs nothing there."""
         return None
+
+    def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+        """Return what it reads in a sandbox besides its own home: its code, and logins of others that it uses."""
+        return ()
 
     def own_project(self, home: Path, directory: Path) -> Path | None:
         """Where the sessions of one directory are; None where those of all are in one place. Blocks, briefly."""
@@ -262,8 +269,8 @@ class Profile:
             lacking[Capability.INSTRUCTIONS] = "Put what matters into the prompt."
         if Capability.SANDBOX in lacking:
             lacking[Capability.SANDBOX] = (
-                f"None can be put around it, since {self.not_confined}. Say `unenforced` to start it without: then what you "
-                "approve can write anywhere."
+                f"None can be put around it, since {self.not_confined}. Use another agent; docs/acp.md says "
+                "what it takes to run this one."
             )
         return Capabilities(self.name, self.title, lacking)
 

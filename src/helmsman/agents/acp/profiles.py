@@ -18,6 +18,7 @@ import anyio.to_thread
 
 from helmsman.agents.acp.profile import AgentAccess, AgentHome, Profile
 from helmsman.agents.sandbox import spellings
+from helmsman.agents.sandbox_environment import cloud_logins
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import (
     count,
@@ -61,6 +62,7 @@ class Gemini(Profile):
     model_by = "set_model"
     counting = "files"
     runs_repository_files = False
+    variables = ("GEMINI_*", "GOOGLE_*")
 
     _TRUST = "GEMINI_CLI_TRUST_WORKSPACE"
     _MARK = ".project_root"
@@ -108,6 +110,9 @@ class Gemini(Profile):
             mark=self._MARK,
             empty=("history",),  # repositories of its own, whose configuration git would run
         )
+
+    def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+        return cloud_logins(env, {"GOOGLE_GENAI_USE_VERTEXAI": "google", "GOOGLE_GENAI_USE_GCA": "google"})
 
     def own_project(self, home: Path, directory: Path) -> Path | None:
         """The one that it would take: by its list, or by the mark in it. Where there is no mark it is marked here."""
@@ -227,6 +232,7 @@ class Qwen(Profile):
     counting = "turn"
     runs_repository_files = False
     moves = True
+    variables = ("DASHSCOPE_*", "OPENAI_*", "QWEN_*", "*_API_KEY")  # its settings name the variable of each provider
 
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
     _MEMORY = ("enableManagedAutoMemory", "enableManagedAutoDream", "enableAutoSkill")
@@ -312,6 +318,7 @@ class Copilot(Profile):
     model_by = "environment"
     counting = "process"
     runs_repository_files = False
+    variables = ("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN")
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         made = {**env, "COPILOT_AUTO_UPDATE": "false", **({"COPILOT_MODEL": options.model} if options.model else {})}
@@ -381,6 +388,7 @@ class OwnAgent(Profile):
         self.asking_mode = mode
         self.runs_repository_files = runs_repository_files
         self.writable = writable
+        self.variables = ("*",)  # which of them it needs is not known
 
     def access(self, options: SessionOptions) -> AgentAccess:
         found = super().access(options)

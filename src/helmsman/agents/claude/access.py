@@ -49,6 +49,8 @@ each of its commands begins with, also in somebody's own terminal, nor `jobs`, w
 `backups` of its configuration: it does without them."""
 
 
+_VARIABLES: Final = ("ANTHROPIC_*", "CLAUDE_*")
+"""Its own, of those that hold secrets."""
 _SUB_AGENTS: Final = "agent-memory*/**"
 _MEMORY: Final = (f"{PROJECTS}/*/memory/**", _SUB_AGENTS)
 """Where it and its sub-agents remember things, in its home. It writes there without asking, by its tools and by commands,
@@ -156,5 +158,12 @@ def plan_launch(
             own_project(binary.home, directory),
             *(binary.home / name for name in WRITABLE_AT_HOME if name != PROJECTS),
         )
-        confined = Confined(writable=(*roots, *own), own_home=binary.home, scratch=session_id)
+        confined = Confined(
+            writable=(*roots, *own),
+            own_home=binary.home,
+            scratch=session_id,
+            directory=directory.resolve(),
+            needs=(binary.home, binary.home.with_name(f"{binary.home.name}.json")),
+            variables=_VARIABLES,
+        )
     return Launch(arguments=tuple(arguments), directory=directory, confined=confined, access=access)

@@ -11,6 +11,7 @@ import anyio.to_thread
 from helmsman.agents.claude.access import WRITABLE_AT_HOME
 from helmsman.agents.claude.binary import TITLE
 from helmsman.agents.sandbox import find_sandbox, refuse_planted
+from helmsman.agents.sandbox_environment import cloud_logins, cloud_variables
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.mount_points import MountPoints
 
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.access import Launch
 
 _CLEARED_SECONDS: Final = 20.0
+_CLOUDS: Final = {
+    "CLAUDE_CODE_USE_BEDROCK": "aws",
+    "CLAUDE_CODE_USE_VERTEX": "google",
+    "CLAUDE_CODE_USE_FOUNDRY": "azure",
+}
+"""The variables with which it reaches its model through a cloud, whose login it then needs."""
 
 
 async def ready_command(
@@ -44,6 +51,11 @@ async def ready_command(
     sandbox, confined = await find_sandbox(means.settings, means.env), launch.confined
     if stored is not None and not stored.parent.is_symlink():
         confined = replace(confined, writable=(*confined.writable, stored.parent))
+    confined = replace(
+        confined,
+        needs=(*confined.needs, *cloud_logins(env, _CLOUDS)),
+        variables=(*confined.variables, *cloud_variables(env, _CLOUDS)),
+    )
     return await anyio.to_thread.run_sync(lambda: sandbox.around(argv, env, confined))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -238,12 +239,17 @@ async def agent_in_use(settings: Settings, env: Mapping[str, str] | None) -> Cod
 
 
 async def find_agent(settings: Settings, env: Mapping[str, str] | None) -> CodexBinary:
-    """The Codex that these settings mean here.
+    """Return the Codex that these settings mean here.
 
     Raises:
         CodexNotFound: There is none.
+        InvalidSetting: The state directory cannot be used.
     """
-    return await find_codex(explicit=settings.codex_path, env=env, state_dir=settings.state_dir)
+    from helmsman.agents.codex.bubblewrap import bubblewrap_directory
+
+    binary = await find_codex(explicit=settings.codex_path, env=env, state_dir=settings.state_dir)
+    directory = await anyio.to_thread.run_sync(bubblewrap_directory, binary.path, settings.state_dir)
+    return replace(binary, bubblewrap=directory)
 
 
 def _uses_exec(settings: Settings, binary: CodexBinary) -> bool:

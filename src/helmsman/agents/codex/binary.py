@@ -55,7 +55,8 @@ class CodexBinary:
     """One Codex and what it can do.
 
     `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec
-    resume` name in their help. `path_dir` holds the tools that came with it (ripgrep) and belongs in front of its PATH.
+    resume` name in their help. `path_dir` holds the tools that came with it (ripgrep) and belongs in front of its PATH, and
+    before that `bubblewrap`, which holds the one that it is to use.
     `remote` is one that others started, who may want a token of whoever connects; its files may be on another machine.
     """
 
@@ -69,6 +70,7 @@ class CodexBinary:
     has_mcp_server: bool
     path_dir: Path | None
     remote: Literal["with token", "open"] | None = None
+    bubblewrap: Path | None = None
 
     @classmethod
     def connected(

@@ -24,13 +24,14 @@ _START_RACE: Final = "failed to initialize sqlite state runtime"
 
 
 def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment Codex runs in: ours, with the home it is to use and its bundled tools on the PATH."""
+    """The environment Codex runs in: ours, with the home it is to use and, first on the PATH, its tools."""
     merged = dict(environment() if env is None else env)
     merged.pop(REMOTE_TOKEN, None)  # another Codex's, and none of the business of what runs in this one
     if codex_home.exists():  # Codex makes its default home itself, and exits when it is told of one that is not there
         merged["CODEX_HOME"] = str(codex_home)
-    if binary.path_dir is not None:
-        merged["PATH"] = os.pathsep.join(filter(None, (str(binary.path_dir), merged.get("PATH"))))
+    first = [str(place) for place in (binary.bubblewrap, binary.path_dir) if place is not None]
+    if first:
+        merged["PATH"] = os.pathsep.join(filter(None, (*first, merged.get("PATH"))))
     return merged
 
 

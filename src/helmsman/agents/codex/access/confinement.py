@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.model.options import SessionOptions
 
-_ASK_FOR_LESS: Final = "Ask for the sandbox workspace-write or read-only, or start Helmsman without allowed roots."
+_ASK_FOR_LESS: Final = "Ask for the sandbox workspace-write or read-only."
 
 _KNOWN_PROFILES: Final = frozenset({":read-only", ":workspace"})
 """Permission profiles that say no more than the sandbox reported beside them."""
@@ -92,8 +92,7 @@ class Confinement:
         if others:
             raise InvalidInput(
                 f"With allowed roots config may not set {', '.join(others)}: it could run a program or allow something "
-                "outside the allowed roots. Leave it out, put it into your own config.toml, or start Helmsman without "
-                "allowed roots.",
+                "outside the allowed roots. Leave it out, or put it into your own config.toml.",
                 parameter="config",
             )
 
@@ -119,7 +118,7 @@ class Confinement:
         if self.roots and options.trust_repository:
             raise InvalidInput(
                 "With allowed roots a repository cannot be trusted for one session: its configuration could run a program "
-                "or allow something outside the allowed roots. Leave trust_repository out, or trust it in Codex yourself.",
+                "or allow something outside the allowed roots. Leave trust_repository out.",
                 parameter="trust_repository",
             )
 
@@ -134,7 +133,7 @@ class Confinement:
                 if _may_allow(file):
                     raise InvalidInput(
                         f"The rules in {file} let commands leave Codex's sandbox unasked, and so write outside the allowed "
-                        "roots. Remove what they allow, or start Helmsman without allowed roots.",
+                        "roots. Remove what they allow.",
                         parameter="sandbox",
                     )
 
@@ -160,7 +159,7 @@ class Confinement:
         if policy.reviewer not in (None, "user"):
             raise InvalidInput(
                 f"Codex's configuration lets {policy.reviewer!r} approve what leaves the sandbox, and so writing outside "
-                'the allowed roots. Set approvals_reviewer = "user" there, or start Helmsman without allowed roots.',
+                'the allowed roots. Set approvals_reviewer = "user" there.',
                 parameter="sandbox",
             )
         name = sandbox_name(policy.sandbox)
@@ -240,6 +239,6 @@ def refuse_rules_nobody_trusts(binary: CodexBinary, options: SessionOptions, dir
         if rules.exists():
             raise InvalidInput(
                 f"Codex {binary.version} follows the rules in {rules} although nobody trusts that repository: it would run "
-                "commands unasked and outside the sandbox. Upgrade Codex, remove the rules, or trust the repository.",
+                "commands unasked and outside the sandbox. Upgrade Codex, or remove the rules.",
                 parameter="cwd",
             )

@@ -30,10 +30,8 @@ _SCRIPT: Final = f"echo {_RAN}; (echo x > probe) 2>/dev/null && echo {_WROTE}; :
 _PLATFORMS: Final = {"linux": "linux", "darwin": "macos"}
 
 _ADVICE: Final = {
-    "linux": "Install bubblewrap and allow unprivileged user namespaces (in a container: run it with them allowed), or use "
-    "the sandbox danger-full-access where something else confines Codex.",
-    "darwin": "Check that /usr/bin/sandbox-exec can be run, or use the sandbox danger-full-access where something else "
-    "confines Codex.",
+    "linux": "Install bubblewrap and allow unprivileged user namespaces (in a container: run it with them allowed).",
+    "darwin": "Check that /usr/bin/sandbox-exec can be run.",
 }
 
 

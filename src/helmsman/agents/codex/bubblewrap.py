@@ -1,0 +1,101 @@
+"""The bubblewrap with which Codex builds its sandbox.
+
+Codex runs the first `bwrap` on its PATH that is not below the working directory, outside of any sandbox, and its bundled
+one if there is none. A session that can write a directory of PATH could put its own there. And before 0.9 bubblewrap has no
+`--argv0`: Codex then looks for its helper in its home, which a sandbox of ours hides, and nothing starts. So Codex gets a
+PATH that begins with a directory of ours, which has one link to a bubblewrap that was chosen here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from helmsman.agents.keeper.places import private_directory
+from helmsman.errors import InvalidSetting
+from helmsman.settings import ensure_state_dir
+
+_NAME: Final = "bwrap"
+_SYSTEM: Final = Path("/usr/bin/bwrap")
+"""Preferred, because the AppArmor profile of Ubuntu, which lets bubblewrap make namespaces, is attached to this path."""
+_BUNDLED: Final = "codex-resources"
+_PLACE: Final = "bubblewrap"
+_ANSWER_SECONDS: Final = 10.0
+
+
+def bubblewrap_directory(codex: Path, state_dir: Path) -> Path | None:
+    """Return a directory with a link to the bubblewrap that this Codex is to use; None if it needs none. Blocks, briefly.
+
+    Raises:
+        InvalidSetting: The directory cannot be made in the state directory.
+    """
+    if sys.platform != "linux":
+        return None
+    chosen = choose_bubblewrap(codex)
+    if chosen is None:  # a Codex from before 0.130: it has no use for one
+        return None
+    try:
+        return _linked(ensure_state_dir(state_dir).resolve() / _PLACE, chosen)
+    except OSError as error:
+        raise InvalidSetting(
+            f"{state_dir} has no place for the bubblewrap of Codex: {error}. Set HELMSMAN_STATE_DIR to "
+            "a directory of your own."
+        ) from error
+
+
+def _linked(place: Path, chosen: Path) -> Path:
+    directory = private_directory(private_directory(place) / hashlib.sha256(os.fsencode(chosen)).hexdigest()[:12])
+    link = directory / _NAME
+    with suppress(OSError):
+        if os.readlink(link) == str(chosen):  # noqa: PTH115 - as text
+            return directory
+    made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
+    made.unlink(missing_ok=True)
+    made.symlink_to(chosen)
+    made.replace(link)
+    return directory
+
+
+def choose_bubblewrap(codex: Path) -> Path | None:
+    """Return the system's bubblewrap if it is new enough and only root can replace it, else the one beside Codex."""
+    if _is_of_the_system(_SYSTEM):
+        status = _SYSTEM.stat()
+        if _knows_argv0(str(_SYSTEM), status.st_size, status.st_mtime_ns):
+            return _SYSTEM
+    bundled = codex.resolve().parent.parent / _BUNDLED / _NAME
+    return bundled if os.access(bundled, os.X_OK) else None
+
+
+def _is_of_the_system(program: Path) -> bool:
+    """Return whether only root can replace a program."""
+    try:
+        places = [program.resolve(strict=True), program, program.parent]
+        statuses = [place.stat() for place in places]
+    except OSError:
+        return False
+    return all(one.st_uid == 0 and not one.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for one in statuses)
+
+
+@lru_cache(maxsize=8)
+def _knows_argv0(program: str, _size: int, _changed_ns: int) -> bool:
+    try:
+        answer = subprocess.run(
+            [program, "--help"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ANSWER_SECONDS,
+            check=False,
+            env={},
+            cwd="/",
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return b"--argv0" in answer.stdout + answer.stderr

@@ -1,0 +1,383 @@
+"""Which files a program in a sandbox sees.
+
+On Linux nothing is there but what is listed: the system, the tools in the user's home, the repository of the session, and
+what the agent itself needs. The rest of the home, `/tmp`, `/run`, `/var` and their sockets do not exist in it; `/tmp` is
+empty and its own. A few places are hidden even where a session may write around them: Helmsman's own, the logins of agents
+and the usual places of secrets. Elsewhere (macOS) all may be read but those.
+
+Codex's profiles have a catch: what is denied can be opened again for writing below, but not for reading. So the list says
+what is visible, and denies only inside of that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.git_view import repository_root
+from helmsman.base.surroundings import expand_home
+from helmsman.base.user_directories import config_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from helmsman.settings import Settings
+
+LISTS: Final = sys.platform == "linux"
+"""Whether only what is listed is visible."""
+
+_NOT_SYSTEM: Final = frozenset({"boot", "dev", "home", "lost+found", "proc", "run", "tmp", "var"})
+_OF_VAR: Final = ("/var/cache/fontconfig", "/var/lib/dpkg", "/var/lib/gems", "/var/lib/texmf")
+_RESOLVER: Final = Path("/etc/resolv.conf")
+
+TOOLS: Final = (
+    *(".asdf", ".bun", ".dotnet", ".fnm", ".ghcup", ".goenv", ".jenv", ".juliaup", ".linuxbrew", ".nix-profile"),
+    *(
+        ".nodenv",
+        ".npm-global",
+        ".npm-packages",
+        ".nvm",
+        ".opam",
+        ".pixi",
+        ".pyenv",
+        ".rbenv",
+        ".rustup",
+        ".rvm",
+        ".rye",
+    ),
+    *(".sdkman", ".swiftly", ".volta", "anaconda3", "miniconda3", "miniforge3", "mambaforge", "micromamba"),
+    *(
+        ".cargo/bin",
+        ".cargo/config.toml",
+        ".cargo/env",
+        ".cargo/git",
+        ".cargo/registry",
+        ".deno/bin",
+        "go/bin",
+        "go/pkg",
+    ),
+    *(".gradle/caches", ".gradle/jdks", ".gradle/wrapper", ".m2/repository", ".m2/wrapper", "bin"),
+    *(
+        ".cache/ms-playwright",
+        ".cache/puppeteer",
+        ".local/bin",
+        ".local/lib",
+        ".local/share/claude",
+        ".local/share/fnm",
+    ),
+    *(".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv", ".local/share/virtualenvs"),
+    *(".gitconfig", ".gitignore", ".gitignore_global", ".config/git/config", ".config/git/ignore"),
+    *(".config/git/attributes", ".config/mise", ".condarc", ".tool-versions", ".editorconfig"),
+)
+"""Below the home, what programs need and what has no secrets."""
+
+LOGINS: Final = (
+    *(".claude", ".claude.json", ".codex", ".config/github-copilot", ".config/opencode", ".copilot", ".gemini"),
+    *(".local/share/opencode", ".qwen"),
+)
+"""Where agents keep their logins, settings and sessions, below the home."""
+
+SECRETS: Final = (
+    *(".1password", ".ansible/vault", ".aws", ".azure", ".bitwarden", ".boto", ".databrickscfg", ".docker", ".fly"),
+    *(".git-credentials", ".gnupg", ".kube", ".mozilla", ".my.cnf", ".netrc", ".npmrc", ".password-store", ".pgpass"),
+    *(".pki", ".pypirc", ".s3cfg", ".ssh", ".thunderbird", ".vault-token", ".yarnrc.yml", "snap"),
+    *(".bash_history", ".psql_history", ".python_history", ".zsh_history", ".local/share/fish"),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".config/Bitwarden", ".config/BraveSoftware", ".config/Slack"),
+    *(".config/age", ".config/chromium", ".config/doctl", ".config/gcloud", ".config/gh", ".config/git/credentials"),
+    *(".config/glab-cli", ".config/google-chrome", ".config/hub", ".config/microsoft-edge", ".config/op"),
+    *(".config/rclone", ".config/sops", ".config/vivaldi", ".gradle/gradle.properties", ".m2/settings.xml"),
+    *(".local/share/keyrings", ".local/share/kwalletd", ".terraform.d", ".var/app", "Library/Keychains"),
+    *("Library/Application Support/Google/Chrome", "Library/Application Support/Firefox", "Library/Cookies"),
+)
+"""The usual places of secrets, below the home."""
+
+RUN_LATER: Final = (
+    *(".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".config/autostart", ".config/fish"),
+    *(
+        ".config/environment.d",
+        ".config/git",
+        ".config/nvim",
+        ".config/systemd",
+        ".emacs.d",
+        ".gitconfig",
+        ".local/bin",
+    ),
+    *(
+        ".pam_environment",
+        ".profile",
+        ".tmux.conf",
+        ".vim",
+        ".vimrc",
+        ".xprofile",
+        ".xsessionrc",
+        ".zlogin",
+        ".zprofile",
+    ),
+    *(".zshenv", ".zshrc", "bin"),
+)
+"""Below the home, what runs outside later: never writable, also in a session that works in the home itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxView:
+    """What is hidden and what is visible on this machine, for one user.
+
+    `own` is Helmsman's: nothing makes it visible but a narrower place to write. `secret` is visible where an agent needs it,
+    or where the user or a session names exactly that. `readable` is from the user's settings.
+    """
+
+    homes: tuple[Path, ...]
+    own: tuple[Path, ...]
+    secret: tuple[Path, ...]
+    readable: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings, env: Mapping[str, str]) -> SandboxView:
+        """Return the view for a user by their settings. Blocks, briefly."""
+        homes = _homes(env)
+        own = [settings.state_dir, Path(config_directory(env))]
+        named: list[Path] = []
+        if settings.user_file is not None:
+            own.append(settings.user_file.parent if settings.user_file.name == "helmsman.toml" else settings.user_file)
+            own.append(settings.user_file)
+        for file in settings.files:
+            if file.trusted:
+                named += [_with_private_parent(path) for path in named_files(file.content)]
+        secret = [settings.codex_home, settings.claude_home]
+        secret += [Path(env[name]) for name in ("QWEN_HOME", "COPILOT_HOME", "CODEX_HOME") if env.get(name)]
+        secret += [home / name for home in homes for name in (*LOGINS, *SECRETS)]
+        secret += [
+            place for place in _runtime_directories(env) if not any(home.is_relative_to(place) for home in homes)
+        ]
+        own = [place for place in own if not any(home.is_relative_to(place) for home in homes)]
+        return cls(
+            homes=homes,
+            own=_real([*own, *named]),
+            secret=_real(secret),
+            readable=_real(settings.sandbox_readable),
+        )
+
+    def table(
+        self,
+        *,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        directory: Path | None,
+        writable: Sequence[Path],
+        kept: Sequence[Path],
+        needed: Sequence[Path],
+    ) -> dict[str, str]:
+        """Return access by path, as a permission profile of Codex has it. Blocks, briefly.
+
+        `writable` may be written but for `kept`; `needed` is what the program reads of its own.
+        """
+        needs, at = _real(needed), () if directory is None else (directory,)
+        secret = [place for place in self.secret if not _is_named(place, needs, (*self.readable, *writable, *at))]
+        shown: list[Path] = [*at]
+        if LISTS:
+            shown += [place for place in self._shown(argv, env) if not _inside(place, (*self.own, *secret))]
+            shown += [place for place in self._repositories((*writable, *at)) if not _inside(place, secret)]
+            shown += [place for place in self.readable if not _inside(place, self.own)]
+        shown += [one for place in needed for one in _spellings(place) if one.exists()]
+        shown += [place for place in _links_of(needs) if not _inside(place, (*self.own, *secret))]
+        hiding = (*self.own, *secret)
+        later = [home / name for home in self.homes for name in RUN_LATER]
+        files = {":minimal" if LISTS else ":root": "read"}
+        files |= {str(place): "read" for place in shown if not _is_shown_by_others(place, shown, writable, hiding)}
+        files |= {str(place): "write" for place in writable}
+        files |= {str(one): "read" for one in later if one not in writable and _inside(one, writable) and one.exists()}
+        files |= {str(place): "read" for place in kept}
+        visible = [Path(path) for path in files if path.startswith("/")]
+        hidden = [place for place in hiding if not LISTS or _inside(place, visible)]
+        denied = [one for place in hidden for one in ([place] if place in self.own else _denied(place, shown))]
+        outer = [place for place in denied if place.exists() and not _inside(place.parent, denied)]
+        return files | {str(place): "deny" for place in outer}
+
+    def made_directories(self, table: Iterable[str]) -> list[str]:
+        """Return the directories that a sandbox makes in its own memory, on the way to what a table lists.
+
+        What is written there is lost, so they are closed for writing. `/tmp` is not.
+        """
+        listed, temporary = {Path(path) for path in table if path.startswith("/")}, (Path("/tmp"),)  # noqa: S108
+        above = {parent for path in listed for parent in path.parents}
+        return sorted(
+            str(place)
+            for place in above
+            if not _inside(place, listed) and (_inside(place, self.homes) or not _inside(place, temporary))
+        )
+
+    @property
+    def _bases(self) -> tuple[Path, ...]:
+        """What is not visible as a whole."""
+        return (*self.homes, *_temporary(), Path("/run"), Path("/var"))
+
+    def _shown(self, argv: Sequence[str], env: Mapping[str, str]) -> Iterator[Path]:
+        """Yield what everything in a sandbox may read."""
+        yield from _system_places(self._bases)
+        for home in self.homes:
+            for name in TOOLS:
+                if (place := home / name).exists():
+                    yield from _spellings(place)
+        named = [Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
+        named += [Path(env[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR") if env.get(name)]
+        named += [place for word in argv for place in _installation(word)]
+        yield from self._without_bases(named)
+
+    def _repositories(self, writable: Sequence[Path]) -> Iterator[Path]:
+        """Yield the repositories of what may be written: also a worktree in the state directory, and what it is of."""
+        for directory in writable:
+            for place in self._without_bases(_repository(directory)):
+                if not any(one.is_relative_to(place) for one in self.own):
+                    yield place
+
+    def _without_bases(self, places: Iterable[Path]) -> Iterator[Path]:
+        for place in places:
+            contains_base = any(base.is_relative_to(one) for one in _spellings(place) for base in self._bases)
+            if not contains_base and place.exists():
+                yield from _spellings(place)
+
+
+def named_files(content: Any) -> Iterator[Path]:
+    """Yield the files that a configuration names, but for programs: token files, certificates, prompts, …"""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if key != "command":
+                yield from named_files(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from named_files(value)
+    elif isinstance(content, str) and content.startswith(("/", "~")) and "\0" not in content:
+        path = expand_home(content)
+        with suppress(OSError, ValueError):
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode) and not status.st_mode & 0o111:
+                yield path
+
+
+def _homes(env: Mapping[str, str]) -> tuple[Path, ...]:
+    import pwd  # only where there are sandboxes
+
+    found = [Path(env.get("HOME") or "/")]
+    with suppress(KeyError):
+        found.append(Path(pwd.getpwuid(os.geteuid()).pw_dir))
+    return tuple(place for place in _real(found) if place != Path("/"))
+
+
+def _temporary() -> tuple[Path, ...]:
+    return _real([Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path(tempfile.gettempdir())])  # noqa: S108
+
+
+def _runtime_directories(env: Mapping[str, str]) -> list[Path]:
+    """Return where the sockets of the user's session are: `systemd --user` and others run things outside."""
+    named = [Path(env["XDG_RUNTIME_DIR"])] if env.get("XDG_RUNTIME_DIR", "").startswith("/") else []
+    return [place for place in (*named, Path(f"/run/user/{os.geteuid()}")) if place != Path("/")]
+
+
+def _system_places(bases: Sequence[Path]) -> Iterator[Path]:
+    """Yield the directories of the system: all at the root but the user's, temporary and runtime ones."""
+    with os.scandir("/") as entries:
+        found = sorted(Path(entry.path) for entry in entries if entry.name not in _NOT_SYSTEM)
+    for place in found:
+        with suppress(OSError, RuntimeError):
+            real = place.resolve(strict=True)
+            if not any(base.is_relative_to(real) or real.is_relative_to(base) for base in bases):
+                yield place
+    yield from (place for place in map(Path, _OF_VAR) if place.exists())
+    with suppress(OSError, RuntimeError):  # names must resolve; the directory of it has sockets
+        if (resolver := _RESOLVER.resolve(strict=True)) != _RESOLVER:
+            yield resolver
+
+
+def _installation(word: str) -> Iterator[Path]:
+    """Yield what a program or script consists of: its package, or the directory around it."""
+    path = Path(word)
+    if not path.is_absolute() or not path.is_file():
+        return
+    for one in _spellings(path):
+        package = next((place for place in reversed(one.parents) if place.name == "node_modules"), None)
+        yield package or one.parent
+        yield one
+
+
+def _repository(directory: Path) -> Iterator[Path]:
+    """Yield the repository around a directory, and the one that it is a worktree of."""
+    root = repository_root(directory)
+    if root is None:
+        return
+    yield root
+    with suppress(OSError, ValueError):
+        if (mark := root / ".git").is_file():
+            git = (root / mark.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")).resolve()
+            common = (git / (git / "commondir").read_text(encoding="utf-8").strip()).resolve()
+            if common.name == ".git" and (common / "HEAD").exists():
+                yield common.parent
+
+
+def _links_of(directories: Iterable[Path]) -> Iterator[Path]:
+    """Yield where links in directories lead: people keep settings of agents among their dotfiles."""
+    for directory in directories:
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    with suppress(OSError, RuntimeError):
+                        yield Path(entry.path).resolve(strict=True)
+
+
+def _with_private_parent(path: Path) -> Path:
+    """Return the directory of a file if it is for this user alone, else the file.
+
+    Codex hides what is at a path when a sandbox starts. A file that is replaced later would be seen, one in a hidden
+    directory is not.
+    """
+    with suppress(OSError):
+        status = path.resolve().parent.stat()
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
+            return path.resolve().parent
+    return path
+
+
+def _is_named(place: Path, needs: Sequence[Path], named: Sequence[Path]) -> bool:
+    """Return whether a hidden place is what an agent needs, or was named just so."""
+    return _inside(place, needs) or place in named
+
+
+def _is_shown_by_others(place: Path, shown: Sequence[Path], writable: Sequence[Path], hiding: Sequence[Path]) -> bool:
+    """Return whether a place is visible already, as part of another.
+
+    A read-only place in a writable one would take away what a session may write. And bubblewrap cannot mount on a link.
+    """
+    around = [other for other in (*shown, *writable) if other != place and place.is_relative_to(other)]
+    return place in writable or any(
+        not any(place.is_relative_to(one) and one.is_relative_to(other) for one in hiding) for other in around
+    )
+
+
+def _denied(place: Path, shown: Sequence[Path]) -> Iterator[Path]:
+    """Yield what to deny to hide a place, except for what is shown below it."""
+    if place in shown:
+        return
+    below = [one for one in shown if one.is_relative_to(place)]
+    if not below:
+        yield place
+        return
+    with suppress(OSError):
+        for entry in sorted(place.iterdir()):
+            yield from _denied(entry, below)
+
+
+def _inside(place: Path, others: Iterable[Path]) -> bool:
+    return any(place.is_relative_to(other) for other in others)
+
+
+def _real(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(path.expanduser().resolve() for path in paths))
+
+
+def _spellings(path: Path) -> list[Path]:
+    return list(dict.fromkeys([path.absolute(), path.resolve()]))
