@@ -146,7 +146,7 @@ class Sandbox:
         """Return what makes the directories read-only that exist only in the sandbox."""
         made = self.view.made_directories(table) if LISTS else []
         closed = " ".join(map(shlex.quote, made))
-        return ("/bin/sh", "-c", f'chmod a-w {closed} 2>/dev/null; exec "$@"', "sh") if made else ()
+        return ("/bin/sh", "-c", f'/bin/chmod a-w {closed} 2>/dev/null; exec "$@"', "sh") if made else ()
 
 
 def spellings(path: Path) -> list[Path]:
