@@ -257,6 +257,25 @@ async def test_a_project_may_only_narrow(agent: PlayedAgent, place: Place) -> No
         assert "All work has used 1,000 of 1,000 tokens" in (await asked(other)).prompts[0].text
 
 
+async def test_a_repository_that_an_agent_creates_in_a_project_has_no_budget_of_its_own(
+    agent: PlayedAgent, place: Place
+) -> None:
+    """Neither a fresh one, nor one without the amounts of the project's file."""
+    place.allow(project_day_tokens=1000)
+    (place.project / "helmsman.toml").write_text("[budget]\ntask_tokens = 300\n")
+    planted = place.project / "sub"
+    async with Helmsman(place.settings(), agents=[agent]) as helm:
+        first = await helm.start("work", cwd=place.project)
+        spend(agent.engines[0], first, 200)
+        (planted / ".git").mkdir(parents=True)
+        (planted / ".git" / "HEAD").touch()
+        second = await helm.start("work", cwd=planted)
+        spend(agent.engines[0], second, 300)
+        assert "This task has used 300 of 300 tokens." in (await asked(second)).prompts[0].text
+        (state,) = await helm.extras.budgets.states(planted)
+        assert (state.used, state.project) == (500, str(place.project))
+
+
 async def test_the_day_is_that_of_the_clock_on_the_wall(agent: PlayedAgent, place: Place) -> None:
     place.allow(day_tokens=1000)
     async with Helmsman(place.settings(), agents=[agent]) as helm:

@@ -23,6 +23,17 @@ def is_root(place: str) -> bool:
     return not stat.S_ISDIR(kind) or os.path.lexists(f"{mark}/HEAD")
 
 
+def enclosing_roots(directory: str, home: str) -> list[str]:
+    """Return the roots of all repositories that a directory is in, the innermost first.
+
+    A repository in the user's home, or above it, holds settings and not the projects below. It counts only for what is in no
+    other repository.
+    """
+    roots = [place for place in upwards(directory) if is_root(place)]
+    below = [root for root in roots if root not in set(upwards(home))]
+    return below or roots
+
+
 def upwards(directory: str) -> Iterator[str]:
     """Yield a directory and all that it is in."""
     above: str | None = None

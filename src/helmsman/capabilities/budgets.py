@@ -25,7 +25,7 @@ import anyio.to_thread
 
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
-from helmsman.base.repositories import is_root, upwards
+from helmsman.base.repositories import enclosing_roots, upwards
 from helmsman.base.surroundings import current
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens
@@ -38,7 +38,7 @@ from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
 from helmsman.tasks.model import BUDGET, GRANTED, WAITING_FOR
 from helmsman.tasks.spec import TurnSpec
-from helmsman.worktrees.places import projects
+from helmsman.worktrees.places import projects, user_home
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -237,17 +237,18 @@ class Budgets:
         return held
 
     def _project_files(self, directory: str | None) -> Iterator[Path]:
+        """Yield the files from a directory up to the root of its project, which an inner repository does not hide."""
         if directory is None:
             return
-        found: list[str] = []  # texts, not paths: every turn begins with this, and paths take long
-        inside = os.path.realpath(directory)
+        inside = os.path.realpath(directory)  # texts, not paths: every turn begins with this, and paths take long
+        roots = enclosing_roots(inside, user_home())
+        outermost = roots[-1] if roots else inside  # in no repository only the directory's own file counts
+        found: list[str] = []
         for place in upwards(inside):
             if os.path.lexists(path := os.path.join(place, CONFIG_NAME)) and not self._is_users(path):  # noqa: PTH118
                 found.append(path)
-            if is_root(place):
+            if place == outermost:
                 break
-        else:  # in no repository only its own counts
-            found = [path for path in found if path == os.path.join(inside, CONFIG_NAME)]  # noqa: PTH118
         yield from map(Path, found)
 
     def _is_users(self, path: str) -> bool:

@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.git_view import repository_root
+from helmsman.base.repositories import enclosing_roots
+from helmsman.base.user_directories import home_directory
 from helmsman.settings import WORKTREES, ensure_state_dir
 from helmsman.worktrees.records import read_records
 
@@ -53,36 +54,58 @@ def places(state_dir: Path) -> Callable[[str | None], str | None]:
 
 
 def projects(state_dir: Path) -> Callable[[str | None], str | None]:
-    """Which project the work in a directory counts for: its repository, whichever link, subdirectory or worktree it is done
-    in, else the directory. Reads files; blocks.
+    """Return a function that tells which project the work in a directory counts for. Reads files; blocks.
+
+    It is the outermost repository, whichever link, subdirectory, submodule or worktree the work is done in. In no repository
+    it is the directory itself. An agent can create a repository inside of what it may write, but none around it.
     """
     place = places(state_dir)
+    home = user_home()
     known: dict[str | None, str | None] = {None: None}
 
     def project(directory: str | None) -> str | None:
         if directory not in known:
-            real = Path(os.path.realpath(place(directory) or ""))
-            root = repository_root(real)
-            known[directory] = str(real if root is None else _main_tree(root))
+            known[directory] = _project_of(os.path.realpath(place(directory) or ""), home)
         return known[directory]
 
     return project
 
 
-def _main_tree(root: Path) -> Path:
-    """The repository's own working tree, where this is a worktree of it. Both must say so: what a repository's files say
-    alone could have the work in it count for another.
+def user_home() -> str:
+    """Return the real path of the user's home directory."""
+    return os.path.realpath(home_directory(os.environ))
+
+
+def _project_of(directory: str, home: str) -> str:
+    seen: set[str] = set()
+    while directory not in seen:
+        seen.add(directory)
+        roots = enclosing_roots(directory, home)
+        main = next((main for root in roots if (main := _main_tree(root)) is not None), None)
+        if main is None:
+            return roots[-1] if roots else directory
+        directory = main
+    return directory
+
+
+def _main_tree(root: str) -> str | None:
+    """Return the working tree of the repository that a worktree is of; None for everything else.
+
+    The worktree must be registered inside the repository's own git directory. An agent can write a `.git` file, and a git
+    directory for it, to have its work counted for another project.
     """
-    mark = root / ".git"
+    mark = os.path.join(root, ".git")  # noqa: PTH118
     try:
-        if not mark.is_file():
-            return root
-        git_dir = Path(os.path.realpath(root / mark.read_text(encoding="utf-8").removeprefix("gitdir:").strip()))
-        back = Path(os.path.realpath(git_dir / (git_dir / "gitdir").read_text(encoding="utf-8").strip()))
+        if not Path(mark).is_file():
+            return None
+        named = Path(mark).read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        git_dir = Path(os.path.realpath(Path(root) / named))
+        back = os.path.realpath(git_dir / (git_dir / "gitdir").read_text(encoding="utf-8").strip())
         common = Path(os.path.realpath(git_dir / (git_dir / "commondir").read_text(encoding="utf-8").strip()))
     except (OSError, ValueError):
-        return root
-    return common.parent if back == mark and common.name == ".git" else root
+        return None
+    is_registered = back == mark and git_dir.parent == common / "worktrees" and common.name == ".git"
+    return str(common.parent) if is_registered else None
 
 
 def _past(path: Path) -> Iterator[tuple[str, str]]:
