@@ -11,6 +11,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.errors import (
     ApplyConflict,
+    ConfirmationNeeded,
     DiffChanged,
     DirtyTree,
     InvalidInput,
@@ -237,10 +238,12 @@ async def test_who_names_no_digest_applies_what_they_were_shown_last(
     with pytest.raises(DiffChanged, match=r"made\.txt \(changed\)"):
         await changes.apply(session.id, viewer="one")
     assert not (git_repo / "made.txt").exists()
-    await changes.apply(session.id, viewer="another, who was shown nothing")
-    assert (git_repo / "made.txt").read_text(encoding="utf-8") == "something else\n"
+    with pytest.raises(ConfirmationNeeded):
+        await changes.apply(session.id, viewer="another, who was shown nothing")
+    assert not (git_repo / "made.txt").exists()
     await changes.diff(session.id, viewer="one")
     await changes.apply(session.id, viewer="one")
+    assert (git_repo / "made.txt").read_text(encoding="utf-8") == "something else\n"
 
 
 async def test_a_digest_that_nobody_here_knows_is_told_all_that_there_is(

@@ -145,7 +145,8 @@ async def test_what_a_session_changed_is_applied_once_whenever_the_hub_is_killed
         (git_repo / "other.txt").write_text("The main tree moves on.\n", encoding="utf-8")
         git(git_repo, "add", "--all")
         git(git_repo, "commit", "--quiet", "--message=On")
-        whole = await codex("codex_apply", sessionId=session_id)
+        shown = {"digest": (await codex("codex_diff", sessionId=session_id))["digest"]}
+        whole = await codex("codex_apply", sessionId=session_id, **shown)
         changed = git(git_repo, "status", "--porcelain")
         assert len(changed.splitlines()) == MANY + 1
 
@@ -153,7 +154,7 @@ async def test_what_a_session_changed_is_applied_once_whenever_the_hub_is_killed
             clean(git_repo)
             moment.arm(verb, count)
             hub = killable.hub
-            assert await codex("codex_apply", sessionId=session_id) == whole
+            assert await codex("codex_apply", sessionId=session_id, **shown) == whole
             assert moment.has_come
             assert killable.hub != hub
             assert git(git_repo, "status", "--porcelain") == changed
@@ -162,7 +163,7 @@ async def test_what_a_session_changed_is_applied_once_whenever_the_hub_is_killed
         applied: dict[str, Any] = {}
 
         async def apply() -> None:
-            applied.update(await codex("codex_apply", sessionId=session_id))
+            applied.update(await codex("codex_apply", sessionId=session_id, **shown))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(apply)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -107,14 +108,49 @@ async def test_a_client_applies_what_it_was_shown_or_learns_what_differs(
     assert "made.txt" in applied["stat"]
 
 
-async def test_a_client_that_looked_at_nothing_is_told_what_it_applied(
-    codex: Caller, model: ScriptedModel, works: dict[str, Any]
+async def test_a_client_that_looked_at_nothing_applies_nothing(
+    codex: Caller, model: ScriptedModel, works: dict[str, Any], git_repo: Path
 ) -> None:
     model.on("write", run("echo new > made.txt"), say("done"))
     session_id = (await codex("codex_start", prompt="write", **works))["sessionId"]
     await codex.until_settled(session_id)
-    applied = await codex("codex_apply", sessionId=session_id)
-    assert applied["digest"] == (await codex("codex_diff", sessionId=session_id))["digest"]
+    refused = await codex.error("codex_apply", sessionId=session_id)
+    assert refused["code"] == "confirmation_needed"
+    assert git(git_repo, "status", "--porcelain") == ""
+    shown = await codex("codex_diff", sessionId=session_id)
+    assert (await codex("codex_apply", sessionId=session_id))["digest"] == shown["digest"]
+
+
+async def test_a_client_applies_a_long_diff_only_after_it_has_read_its_end(
+    codex: Caller, model: ScriptedModel, works: dict[str, Any], git_repo: Path
+) -> None:
+    lines = "for i in $(seq 20000); do echo line number $i; done > long.txt; echo hidden > middle.txt"
+    model.on("write", run(lines), say("done"))
+    model.on("again", run("echo other > middle.txt"), say("done"))
+    session_id = (await codex("codex_start", prompt="write", **works))["sessionId"]
+    await codex.until_settled(session_id)
+    first = await codex("codex_diff", sessionId=session_id)
+    assert "helmsman diff" in first["diff"]
+    for given in ({}, {"digest": first["digest"]}):
+        refused = await codex.error("codex_apply", sessionId=session_id, **given)
+        assert (refused["code"], "digest" in refused) == ("confirmation_needed", False)
+    forged = f"{10**6}-{first['digest'].partition('-')[2]}"
+    assert (await codex.error("codex_diff", sessionId=session_id, cursor=forged))["parameter"] == "cursor"
+    part, whole = first, ""
+    while "-" in part["digest"]:
+        whole += part["diff"].rpartition("[…")[0]
+        part = await codex("codex_diff", sessionId=session_id, cursor=part["digest"])
+    whole += part["diff"]
+    assert hashlib.sha256(whole.encode()).hexdigest() == part["digest"]
+    assert "+hidden" in whole
+    await codex("codex_say", sessionId=session_id, message="again")
+    await codex.until_settled(session_id)
+    assert (await codex.error("codex_diff", sessionId=session_id, cursor=first["digest"]))["parameter"] == "cursor"
+    changed = await codex.error("codex_apply", sessionId=session_id)
+    assert (changed["code"], "+other" in changed["diff"]) == ("diff_changed", True)
+    assert git(git_repo, "status", "--porcelain") == ""
+    applied = await codex("codex_apply", sessionId=session_id, digest=changed["digest"])
+    assert {file["path"] for file in applied["files"]} == {"long.txt", "middle.txt"}
 
 
 async def test_what_stands_in_the_way_is_told_with_files_and_code(
@@ -125,6 +161,7 @@ async def test_what_stands_in_the_way_is_told_with_files_and_code(
     session_id = (await codex("codex_start", prompt="write", **works))["sessionId"]
     await codex.until_settled(session_id)
     (git_repo / "README.md").write_text("mine\n", encoding="utf-8")
+    await codex("codex_diff", sessionId=session_id)
     dirty = await codex.error("codex_apply", sessionId=session_id)
     assert (dirty["code"], dirty["files"]) == ("dirty_tree", ["README.md"])
     conflict = await codex.error("codex_apply", sessionId=session_id, allowDirty=True)

@@ -153,11 +153,12 @@ class Changes:
             session_id: The session.
             allow_dirty: Go on where the main tree has uncommitted changes, as long as they are in other files.
             digest: Of the diff that was looked at: only those changes are applied. Without it, those that `viewer` was
-                shown last are; and where nobody was shown any, whatever there is.
-            viewer: Who applies, by the name that `diff` was given.
+                shown last are; without a viewer, whatever there is.
+            viewer: Who applies, by the name that `diff` was given. It must have been shown the whole diff.
 
         Raises:
             DiffChanged: The changes are not those that were looked at. Nothing was touched.
+            ConfirmationNeeded: The viewer was not shown all of them. Nothing was touched.
             SessionBusy: It is still at work.
             InvalidInput: It has no worktree.
             DirtyTree: The main tree has uncommitted changes, and `allow_dirty` is not set.
@@ -173,7 +174,7 @@ class Changes:
             )
         await self._check_idle(tree)
         refuse_outside(tree.repository, self._helm.settings.allowed_roots, "session_id")  # of today
-        expected = digest if digest is not None else self.shown.last(viewer, session_id)
+        expected = self.shown.expected(viewer, session_id, digest)
         ended = await self.end_commands(tree)
         check = self.shown.check_of(session_id, expected)
         applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty, check=check))

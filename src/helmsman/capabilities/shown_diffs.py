@@ -6,12 +6,16 @@ what each file was like, so that whoever is refused learns what has changed sinc
 
 from __future__ import annotations
 
+import json
+import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.patches import diff_digest
 from helmsman.base.shortening import TEXT_CHARS, cut
-from helmsman.errors import DiffChanged
+from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
+from helmsman.tasks.calls import is_repeated
 from helmsman.worktrees.patch_stat import files_of, stat_of
 
 if TYPE_CHECKING:
@@ -22,6 +26,54 @@ if TYPE_CHECKING:
 _REMEMBERED: Final = 1000
 _NAMED_FILES: Final = 10
 _FILE: Final = b"diff --git "
+SHOWN_CHARS: Final = TEXT_CHARS // 2
+"""So much of a diff is shown at once: an answer with more around it than `TEXT_CHARS` would be cut."""
+_PART: Final = re.compile(r"\d{1,12}-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class DiffPage:
+    """One part of a diff that is too long for one answer.
+
+    `digest` is the diff's own only with its last part. Before, it says how much was shown, is the cursor of the next part,
+    and applies nothing. It cannot be guessed: it depends on the whole diff.
+    """
+
+    text: str
+    digest: str
+    is_last: bool
+
+
+def diff_page(text: str, digest: str, cursor: str | None, most: int = SHOWN_CHARS) -> DiffPage:
+    """Return the part of a diff that follows what `cursor` says was shown.
+
+    Raises:
+        InvalidInput: The cursor is not one of this diff: it has changed since, or was never given out.
+    """
+    begin = 0
+    if cursor is not None:
+        begin = int(cursor.partition("-")[0]) if _PART.fullmatch(cursor) else -1
+        if begin < 0 or cursor != _part(begin, digest):
+            raise InvalidInput(
+                "This is not a place in the diff as it is now. Read it from the beginning, without a cursor.",
+                parameter="cursor",
+            )
+    end = begin + most
+    while not fits_in_an_answer(text[begin:end]):
+        end = begin + (min(end, len(text)) - begin) // 2
+    if end >= len(text):
+        return DiffPage(text[begin:], digest, is_last=True)
+    end = text.rfind("\n", begin, end) + 1 or end
+    return DiffPage(text[begin:end], _part(end, digest), is_last=False)
+
+
+def fits_in_an_answer(text: str) -> bool:
+    """Whether all of a diff is in an answer that also has an overview and the names of files."""
+    return len(text) <= SHOWN_CHARS and len(json.dumps(text)) <= 3 * SHOWN_CHARS
+
+
+def _part(shown: int, digest: str) -> str:
+    return f"{shown}-{diff_digest(f'{shown} {digest}'.encode())[:32]}"
 
 
 class ShownDiffs:
@@ -47,6 +99,30 @@ class ShownDiffs:
         """The digest of what somebody was shown last."""
         return None if viewer is None else self._last.get((viewer, what))
 
+    def expected(self, viewer: str | None, what: str, digest: str | None) -> str | None:
+        """Return the digest that a viewer may apply: the given one, or that of the diff it was shown last.
+
+        A viewer is a client whose model reads. A digest is only given out with the end of a diff (`DiffPage`), so whoever
+        has it was shown all of it. None is for callers that decide for themselves, such as a program.
+
+        Raises:
+            ConfirmationNeeded: The viewer was not shown the whole diff.
+        """
+        if digest is not None and _PART.fullmatch(digest.strip()):
+            read = digest.strip().partition("-")[0]
+            raise ConfirmationNeeded(
+                f"Nothing was applied: only {read} characters of this diff were shown. Read on with this digest as cursor "
+                "until the diff is whole, and apply with the digest at its end; or have a person apply it, with helmsman "
+                "apply or in the dashboard."
+            )
+        expected = digest if digest is not None else self.last(viewer, what)
+        if expected is None and viewer is not None and not is_repeated():
+            raise ConfirmationNeeded(
+                "Nothing was applied: this diff was not shown, or not all of it. Look at it first, then apply with its "
+                "digest; or have a person apply it, with helmsman apply or in the dashboard."
+            )
+        return expected
+
     def check_of(self, session_id: str, expected: str | None) -> Callable[[TreeDiff], None]:
         """Refuses changes of a session that are not the expected ones (`check`)."""
         return lambda diff: self.check(f"session {session_id}", diff.patch, expected)
@@ -62,12 +138,13 @@ class ShownDiffs:
         if expected is None or digest == expected:
             return
         files, diff = self._difference(patch, expected)
+        is_whole = fits_in_an_answer(diff)  # else it must be looked at again, part by part
         named = ", ".join(f"{file['path']} ({file['change']})" for file in files[:_NAMED_FILES])
         more = f" and {len(files) - _NAMED_FILES} more" if len(files) > _NAMED_FILES else ""
         raise DiffChanged(
             f"The changes of {what} are not those that were shown: {named or 'there are none any more'}{more}. Nothing was "
             "touched. Look at the diff again, then apply with its digest.",
-            digest=digest,
+            **({"digest": digest} if is_whole else {}),
             shown=expected,
             stat=cut(stat_of(files_of(patch.decode("utf-8", "replace"))), TEXT_CHARS),
             files=files,

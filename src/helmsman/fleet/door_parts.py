@@ -237,7 +237,7 @@ class _DoorsChanges(Changes):
                 f"Session {session_id} works in a directory of its machine, {session.directory}. What it changed is there.",
                 parameter="sessionId",
             )
-        expected = digest if digest is not None else self.shown.last(viewer, session_id)
+        expected = self.shown.expected(viewer, session_id, digest)
         away, _ = found
         check = self.shown.check_of(session_id, expected)
         applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))

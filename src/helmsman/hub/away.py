@@ -105,7 +105,7 @@ class AwayWork:
             WorktreeError: Git cannot do it. Nothing was touched.
         """
         away = self.find(session_id)
-        expected = digest if digest is not None else self._shown.last(viewer, session_id)
+        expected = self._shown.expected(viewer, session_id, digest)
         ended = await self._call("stop_work", away.session_id)
         away, _ = await self._fetched(away)
         check = self._shown.check_of(session_id, expected)

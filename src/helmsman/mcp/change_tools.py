@@ -6,8 +6,9 @@ from typing import Final
 
 from pydantic import Field
 
-from helmsman.base.shortening import OUTPUT_CHARS, TEXT_CHARS, cut
+from helmsman.base.shortening import OUTPUT_CHARS, cut
 from helmsman.capabilities.changes import DiffScope
+from helmsman.capabilities.shown_diffs import diff_page
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.toolset import READS, STOPS, CallContext, tool
 from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId, SessionInput
@@ -27,8 +28,12 @@ class ApplyInput(Input):
     digest: str | None = Field(
         None,
         description="Of the diff that was looked at, e.g. 9f86d081…: any other is refused (diff_changed). Default: what "
-        "codex_diff gave you last; if nothing, whatever there is.",
+        "codex_diff gave you last, to its end.",
     )
+
+
+class DiffInput(SessionInput):
+    cursor: str | None = Field(None, description="Goes on after the part with this digest, e.g. 49871-5e88…")
 
 
 class DiffOutput(Output):
@@ -42,7 +47,7 @@ class DiffOutput(Output):
     stat: str
     files: list[ChangedFile]
     more_files: int | None = Field(None, description="How many further ones.")
-    digest: str = Field(description="For codex_apply, to apply this and nothing else.")
+    digest: str = Field(description="For codex_apply, to apply this and nothing else. Of a cut diff: its cursor.")
     nested: list[str] | None = Field(None, description="Git repositories inside the tree: not in the diff.")
 
 
@@ -77,13 +82,23 @@ def _diff_in_words(output: DiffOutput) -> str:
 
 
 @tool("See what a Codex session changed", READS, _diff_in_words)
-async def codex_diff(call: CallContext, args: SessionInput) -> DiffOutput:
+async def codex_diff(call: CallContext, args: DiffInput) -> DiffOutput:
     """What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true;
     for others `scope` says what it is. Works while it runs, and for sessions of earlier runs. To bring the changes into
     the main tree use codex_apply with the digest."""
-    changed = await call.helm.extras.changes.diff(args.session_id, viewer=client_of(call.context))
+    changes = call.helm.extras.changes
+    changed = await changes.diff(args.session_id)
+    page = diff_page(changed.diff.text, changed.diff.digest, args.cursor)
     output = DiffOutput.model_validate(diff_as_dict(changed))
-    output.diff = cut(output.diff, TEXT_CHARS, f"all of it: helmsman diff {changed.session_id}")
+    output.diff, output.digest = page.text, page.digest
+    if page.is_last:
+        changes.shown.show(client_of(call.context), args.session_id, changed.diff.patch)
+    else:
+        shown = page.digest.partition("-")[0]
+        output.diff += (
+            f"[… {shown} of {len(changed.diff.text)} characters. Go on with codex_diff and cursor {page.digest}; all of it: "
+            f"helmsman diff {changed.session_id}]"
+        )
     output.stat = cut(output.stat, OUTPUT_CHARS)
     output.more_files = max(0, len(output.files) - _FILES_LISTED) or None
     output.files = output.files[:_FILES_LISTED]

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 SHOWN_DIFF_CHARS: Final = 8000
-"""Of a longer diff the form has the beginning, and the names and counts of all its files."""
+"""Of a longer diff the form has the beginning, and the names and counts of all its files; it cannot be approved there."""
+_TOO_LONG: Final = (
+    "This is too long for a form, so it can only be refused here. Look at all of it in the dashboard or in a terminal, and "
+    "approve it there: helmsman watch {}"
+)
 _DECISION: Final = "decision"
 _REASON: Final = "reason"
 _WORDS: Final = "_words"
@@ -21,7 +25,8 @@ _WORDS: Final = "_words"
 
 def form_message(question: Question) -> str:
     """What the person reads above the fields."""
-    return describe(question).text(diff_chars=SHOWN_DIFF_CHARS)
+    text = describe(question).text(diff_chars=SHOWN_DIFF_CHARS)
+    return f"{text}\n{_TOO_LONG.format(question.session_id)}" if _is_cut(question) else text
 
 
 def form_schema(question: Question) -> dict[str, Any]:
@@ -38,7 +43,7 @@ def form_schema(question: Question) -> dict[str, Any]:
         fields = {_name(prompt, index): _field(prompt) for index, prompt in enumerate(question.prompts[1:])}
         return {"type": "object", "properties": fields}
     # Many clients have the first choice selected when the form opens: Enter, pressed by habit, says no.
-    options = sorted(question.prompts[0].options, key=lambda option: option not in REFUSALS)
+    options = sorted(_offered(question), key=lambda option: option not in REFUSALS)
     decision = {"type": "string", "title": "Decision", "enum": options}
     reason = {"type": "string", "title": "Reason", "description": f"Why not? {question.asker} is told."}
     return {"type": "object", "properties": {_DECISION: decision, _REASON: reason}, "required": [_DECISION]}
@@ -63,8 +68,20 @@ def form_answers(question: Question, action: str, content: Mapping[str, Any] | N
             return [_with_words(prompt, _name(prompt, index), filled) for index, prompt in enumerate(question.prompts)]
         case _:
             decision = DENY if action == "decline" else _text(filled.get(_DECISION)) or DENY
+            if _is_cut(question) and decision not in REFUSALS:
+                return None  # nobody says yes here to what is not shown here
             reason = _text(filled.get(_REASON)).strip()
             return [f"{decision}: {reason}" if reason else decision]
+
+
+def _is_cut(question: Question) -> bool:
+    return describe(question).is_cut(SHOWN_DIFF_CHARS)
+
+
+def _offered(question: Question) -> list[str]:
+    """The answers that a form offers: no yes to what it does not show."""
+    options = question.prompts[0].options
+    return [option for option in options if option in REFUSALS or not _is_cut(question)]
 
 
 def _with_words(prompt: Prompt, name: str, filled: Mapping[str, Any]) -> str:

@@ -18,7 +18,8 @@ from helmsman.base.patches import diff_digest
 from helmsman.base.shown_text import one_line
 from helmsman.capabilities.cloud_tasks import FIRST_LOOK, NEXT_LOOK, CloudListed
 from helmsman.capabilities.github_guide import github_guide
-from helmsman.errors import InvalidInput
+from helmsman.capabilities.shown_diffs import fits_in_an_answer
+from helmsman.errors import ConfirmationNeeded, InvalidInput
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.toolset import ACTS, ARRANGES, CODEX, READS, STOPS, CallContext, Instead, Tool, tool, tools_in
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session
@@ -211,6 +212,11 @@ async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInp
     shown, viewer, what = call.helm.extras.changes.shown, client_of(call.context), f"{task.id}/{args.attempt}"
     applied: list[str] | None = None
     if args.apply_to is not None:
+        if not fits_in_an_answer(results.diff or ""):
+            raise ConfirmationNeeded(
+                f"Nothing was applied: the diff has {len(results.diff or '')} characters, more than can be shown here. A "
+                f"person can look at it and apply it: helmsman apply {task.id}"
+            )
         # What is told below is what is applied, whatever the cloud says a moment later.
         expected = args.digest or shown.last(viewer, what) or (diff_digest(patch) if patch else None)
         done = await call.helm.tasks.cloud.apply(
@@ -221,9 +227,10 @@ async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInp
             digest=expected,
         )
         applied = list(done.files)
-    if patch:
+    is_whole = bool(patch) and fits_in_an_answer(results.diff or "")
+    if is_whole:
         shown.show(viewer, what, patch)
-    digest = diff_digest(patch) if patch else None
+    digest = diff_digest(patch) if is_whole else None
     return results_answer(call.helm, results, digest=digest, applied_files=applied)
 
 

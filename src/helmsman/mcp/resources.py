@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
 from helmsman.base.shortening import LINE_CHARS, TEXT_CHARS, cut, within
+from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import HelmsmanError
 from helmsman.shapes.listed_sessions import listed_sessions
 from helmsman.shapes.rendering import task_as_dict
@@ -103,7 +104,10 @@ class Resources:
         if not uri.startswith(f"{SESSIONS}/") or part not in ("", "diff"):
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})
         if part == "diff":
-            changed = await self._helm.extras.changes.diff(session_id, viewer=client_of(context))
+            changes = self._helm.extras.changes
+            changed = await changes.diff(session_id)
+            if fits_in_an_answer(changed.diff.text):
+                changes.shown.show(client_of(context), session_id, changed.diff.patch)
             return _DIFF, cut(changed.diff.text, TEXT_CHARS, f"all of it: helmsman diff {session_id}")
         session = await self._helm.session(session_id)
         return _MARKDOWN, transcript(session, await self._helm.history(session.id))

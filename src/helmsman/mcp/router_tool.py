@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
+from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.mcp.primitives import primitives_of, setup_guide, wait_for_task
 from helmsman.mcp.resources import client_of
@@ -435,6 +436,12 @@ async def _environments(call: CallContext, planned: Route) -> contract.CodexOutp
     return output(planned, "\n".join([*lines, found.note]), environments=shown)
 
 
+_TOO_LONG: Final = (
+    "Nothing was applied: the diff has {} characters, more than can be shown here. A person can look at it and apply it: "
+    "helmsman apply {}"
+)
+
+
 async def _apply(
     call: CallContext, args: contract.CodexInput, planned: Route, task: Task, place: Path
 ) -> contract.CodexOutput:
@@ -454,8 +461,11 @@ async def _apply(
     else:
         changes = call.helm.extras.changes
         if changes.shown.last(viewer, task.session_id) is None:
-            diff = await changes.diff(task.session_id, viewer=viewer)
-            told = f"Nothing was applied. This is what would be:\n{diff.diff.text}"
+            diff = (await changes.diff(task.session_id)).diff
+            if not fits_in_an_answer(diff.text):
+                return about(call, planned, task, _TOO_LONG.format(len(diff.text), task.session_id))
+            changes.shown.show(viewer, task.session_id, diff.patch)
+            told = f"Nothing was applied. This is what would be:\n{diff.text}"
             return about(call, planned, task, told, next_actions=[f"apply {task.id}"])
         done = await changes.apply(task.session_id, allow_dirty=allow_dirty, viewer=viewer)
         files, where = [file.path for file in done.files], done.repository
@@ -467,7 +477,9 @@ async def _shown_first(
     call: CallContext, args: contract.CodexInput, planned: Route, task: Task
 ) -> contract.CodexOutput:
     shown = await _with_results(call, planned, task, attempt=args.hints.attempt)
-    if shown.result_summary is not None and shown.result_summary.diff:
+    if shown.result_summary is not None and not fits_in_an_answer(shown.result_summary.diff or ""):
+        shown.user_message = _TOO_LONG.format(len(shown.result_summary.diff or ""), task.id)
+    elif shown.result_summary is not None and shown.result_summary.diff:
         shown.user_message = f"Nothing was applied. This is what would be:\n{shown.result_summary.diff}"
         shown.next_actions = [f"apply {task.id}"]
     return shown
@@ -545,7 +557,7 @@ async def _with_results(call: CallContext, planned: Route, task: Task, *, attemp
         return about(call, planned, task)
     results = await call.helm.tasks.results(task, attempt=attempt)
     told = about(call, planned, results.task)
-    if results.task.origin == "cloud" and results.diff:
+    if results.task.origin == "cloud" and results.diff and fits_in_an_answer(results.diff):
         patch = results.diff.encode("utf-8", "surrogateescape")
         call.helm.tasks.shown.show(client_of(call.context), f"{task.id}/{attempt}", patch)
     told.result_summary = result_summary(results)

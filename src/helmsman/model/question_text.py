@@ -39,6 +39,7 @@ _GRANTS: Final = frozenset(["Permission", "Adds", "Changes", "Copies", "Deletes"
 _LONG_VALUE: Final = TEXT_CHARS
 """A parameter may be a whole file. What is shorter is shown whole: its end may be what matters."""
 _EMPTY_LINES: Final = 3
+_CUT: Final = "    (cut here:"
 _LINE_CHARS: Final = 200
 
 
@@ -71,6 +72,10 @@ class QuestionText:
             shown += _diff_text(self.diff, diff_chars)
         return "\n".join(shown)
 
+    def is_cut(self, diff_chars: int) -> bool:
+        """Whether `text` with so much of the diff leaves some of it out."""
+        return self.diff is not None and any(line.startswith(_CUT) for line in _diff_text(self.diff, diff_chars))
+
 
 def describe(question: Question) -> QuestionText:
     """What a question asks, and everything that a yes to it would grant."""
@@ -95,9 +100,9 @@ def in_a_line(question: Question) -> str:
 
 
 def part_texts(question: Question) -> list[str]:
-    """The text of each part of a question: of an approval, all that it grants."""
+    """The text of each part of a question: of an approval, all that it grants, with the diff of a patch."""
     own = [marked(prompt.text) for prompt in question.prompts]
-    return own if question.type == "user_input" else [describe(question).text(), *own[1:]]
+    return own if question.type == "user_input" else [describe(question).text(diff_chars=TEXT_CHARS), *own[1:]]
 
 
 def question_as_dict(question: Question) -> dict[str, Any]:
@@ -311,5 +316,5 @@ def _diff_text(diff: str, chars: int) -> Iterator[str]:
         yield GUTTER + shown[:chars]
         chars -= len(shown)
         if chars < 0 or (chars == 0 and number + 1 < len(lines)):
-            yield f"    (cut here: of {len(lines)} lines, {len(lines) - number - 1} are not shown; this one may go on)"
+            yield f"{_CUT} of {len(lines)} lines, {len(lines) - number - 1} are not shown; this one may go on)"
             return

@@ -9,6 +9,7 @@ from helmsman.base.json_values import present
 from helmsman.base.shortening import LINE_CHARS, QUESTION_CHARS, cut, shortened, within
 from helmsman.base.shown_text import exact, visible
 from helmsman.model.question_text import GUTTER, describe, marked, question_as_dict
+from helmsman.model.questions import REFUSALS
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.contract import DeadlineOutput, PendingQuestion, QuestionPart
 from helmsman.shapes.safe_values import one_line, shown_files
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _DETAILS_CHARS: Final = 200_000
 """What a question is about: a patch may be large, and whoever answers should see most of it."""
+_DIFF_CHARS: Final = 2 * 1024 * 1024
 
 
 def pending_question(session: Session, question: Question) -> PendingQuestion:
@@ -53,17 +55,22 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
     """What is asked, with all that a page shows beside it, safe to show (`helmsman.web.api` says what the fields mean)."""
     shown = question_as_dict(question)
     words = describe(question)
-    files, _ = shown_files(read_diff(words.diff or ""), _DETAILS_CHARS)
+    files, missing = shown_files(read_diff(words.diff or ""), _DIFF_CHARS)
+    lines = [{"label": line.label, "text": line.text} for line in words.lines]
+    if missing:  # no yes to what the page does not show
+        told = f"{missing} characters of the diff. It can only be refused here; helmsman watch shows all of it."
+        lines.append({"label": "Not shown", "text": told})
     deadline = session.deadlines.get(question.id)
     more = {
         "sessionId": session.id,
         "asker": question.asker,
         "title": words.title,
-        "lines": [{"label": line.label, "text": line.text} for line in words.lines],
+        "lines": lines,
         "files": files or None,
         "questions": [
             {
                 **part,
+                "options": [option for option in part["options"] if not missing or option in REFUSALS],
                 "labels": {option: exact(option) for option in prompt.options},
                 "freeText": prompt.free_text or not prompt.options,
                 "secret": prompt.secret,

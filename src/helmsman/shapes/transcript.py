@@ -51,7 +51,7 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
     if session.state.timed_out_note is not None:
         parts.append(f"**{session.state.timed_out_note}**")
     for question in session.questions:
-        asked = "\n".join([describe(question).text(), *part_texts(question)[1:]])
+        asked = "\n".join([describe(question).text(diff_chars=TEXT_CHARS), *part_texts(question)[1:]])
         parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
     if session.error is not None:
         parts.append(f"**Error** ({session.error.code}): {session.error.message}")

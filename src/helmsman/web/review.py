@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from helmsman.base.git import find_git
 from helmsman.base.json_values import present
-from helmsman.errors import InvalidInput, WorktreeError
+from helmsman.errors import ConfirmationNeeded, InvalidInput, WorktreeError
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rendering import applied_as_dict, fields_as_dict, json_line
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _DIFF_CHARS: Final = 4 * 1024 * 1024
 _KEPT: Final = 8
+_TOO_LONG: Final = "It is too long for this page. Look at all of it and apply it in a terminal: helmsman apply {}"
 
 
 class ApplyShownInput(Input):
@@ -64,7 +65,10 @@ class ReviewRoutes:
             "repository": None if tree is None else str(tree.repository),
             "canApply": tree is not None,
         }
-        return present(about) | await self.files(diff.digest, diff.text)
+        shown = await self.files(diff.digest, diff.text)
+        if "cut" in shown:
+            about |= {"about": f"{changed.about} {_TOO_LONG.format(session.id)}", "canApply": False}
+        return present(about) | shown
 
     async def files(self, digest: str, diff: str) -> dict[str, Any]:
         """The files of a diff, in colours. They take their time, so they are kept."""
@@ -79,6 +83,8 @@ class ReviewRoutes:
     async def apply(self, request: Request) -> dict[str, Any]:
         given = await body(request, ApplyShownInput)
         session = await self._helm.session(session_id(request))
+        if "cut" in self._coloured.get(given.digest, ()):
+            raise ConfirmationNeeded(_TOO_LONG.format(session.id))
         applied = await self._helm.extras.changes.apply(session.id, digest=given.digest, allow_dirty=given.allow_dirty)
         return dict(safe(applied_as_dict(applied)))
 
