@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix bench bench-check bench-fleet fuzz soak soak-fleet lint types audit format goldens images reference architecture constraints clean
+.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix bench bench-check bench-fleet fuzz soak soak-fleet lint types audit format goldens images reference architecture sandbox-table constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ reference: $(VENV)/.dev ## Write docs/reference.md and docs/events.md from the c
 
 architecture: $(VENV)/.dev ## Draw the rooms of the code into docs/architecture.md
 	$(BIN)/python -m tests.architecture
+
+sandbox-table: $(VENV)/.dev ## Draw what agents see in their sandboxes into docs/security.md
+	$(BIN)/python -m tests.sandbox_table
 
 constraints: $(VENV)/.dev ## Write constraints.txt from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '@' > constraints.txt

@@ -28,7 +28,7 @@ from helmsman.agents import sandbox_launcher
 from helmsman.agents.codex.agent import find_agent
 from helmsman.agents.keeper.places import private_directory
 from helmsman.agents.sandbox_environment import sandbox_environment
-from helmsman.agents.sandbox_view import LISTS, SandboxView
+from helmsman.agents.sandbox_view import LISTS, TEMPORARY, SandboxView
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.surroundings import environment
@@ -143,10 +143,11 @@ class Sandbox:
         return (sys.executable, "-I", "-S", sandbox_launcher.__file__) if self.scoped else ()
 
     def _closing(self, table: Iterable[str]) -> tuple[str, ...]:
-        """Return what makes the directories read-only that exist only in the sandbox."""
+        """Return what makes a `/tmp` and closes the other directories that exist only in the sandbox for writing."""
         made = self.view.made_directories(table) if LISTS else []
-        closed = " ".join(map(shlex.quote, made))
-        return ("/bin/sh", "-c", f'/bin/chmod a-w {closed} 2>/dev/null; exec "$@"', "sh") if made else ()
+        closed, temporary = (" ".join(map(shlex.quote, places)) for places in (made, TEMPORARY))
+        script = f'/bin/mkdir -p -m 700 {temporary}; /bin/chmod a-w {closed}; exec "$@"'
+        return ("/bin/sh", "-c", script, "sh") if made else ()
 
 
 def spellings(path: Path) -> list[Path]:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LISTS: Final = sys.platform == "linux"
 """Whether only what is listed is visible."""
 
+TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108
+"""What every sandbox has for itself, in its memory."""
 _NOT_SYSTEM: Final = frozenset({"boot", "dev", "home", "lost+found", "proc", "run", "tmp", "var"})
 _OF_VAR: Final = ("/var/cache/fontconfig", "/var/lib/dpkg", "/var/lib/gems", "/var/lib/texmf")
 _RESOLVER: Final = Path("/etc/resolv.conf")
@@ -202,9 +204,9 @@ class SandboxView:
     def made_directories(self, table: Iterable[str]) -> list[str]:
         """Return the directories that a sandbox makes in its own memory, on the way to what a table lists.
 
-        What is written there is lost, so they are closed for writing. `/tmp` is not.
+        What is written there is lost, so they are closed for writing. Temporary ones are not.
         """
-        listed, temporary = {Path(path) for path in table if path.startswith("/")}, (Path("/tmp"),)  # noqa: S108
+        listed, temporary = {Path(path) for path in table if path.startswith("/")}, [*map(Path, TEMPORARY)]
         above = {parent for path in listed for parent in path.parents}
         return sorted(
             str(place)
