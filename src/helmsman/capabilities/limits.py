@@ -19,7 +19,7 @@ from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
 from helmsman.sessions.session import QueuedTurn
-from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
+from helmsman.tasks.model import LIMIT_REACHED_AT, QUOTA, RESUMES_AT, WAITING_FOR
 from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class UsageLimits:
             resumes_at = now + _SHORTEST
         match session.limits.on_limit or self._helm.settings.on_limit:
             case "wait":
-                self._wait(session, resumes_at)
+                self._wait(session, resumes_at, failure.at or now)
             case "ask":
-                answered = partial(self._answered, session, ended, resumes_at)
+                answered = partial(self._answered, session, ended, resumes_at, failure.at or now)
                 timeout = ANSWERED_WITHIN.total_seconds()
                 self._helm.ask_first(session, _question(session, resumes_at), answered, timeout)
                 return True
@@ -98,14 +98,19 @@ class UsageLimits:
         return await self._helm.ledger.now(task)
 
     def _answered(
-        self, session: Session, ended: TurnEnded, resumes_at: datetime, choices: tuple[Choice, ...] | None
+        self,
+        session: Session,
+        ended: TurnEnded,
+        resumes_at: datetime,
+        reached_at: datetime,
+        choices: tuple[Choice, ...] | None,
     ) -> None:
         if choices and choices[0].value == WAIT:
-            self._wait(session, resumes_at)
+            self._wait(session, resumes_at, reached_at)
         session.apply(ended)
         self._helm.make_room()
 
-    def _wait(self, session: Session, resumes_at: datetime) -> None:
+    def _wait(self, session: Session, resumes_at: datetime, reached_at: datetime) -> None:
         """Have the task of the turn that is about to end go on later."""
         task_id = self._helm.ledger.running_task(session.id)
         assert task_id is not None
@@ -118,7 +123,11 @@ class UsageLimits:
             {
                 "spec": spec,
                 "note": note,
-                "metadata": {WAITING_FOR: QUOTA, RESUMES_AT: resumes_at.isoformat()},
+                "metadata": {
+                    WAITING_FOR: QUOTA,
+                    RESUMES_AT: resumes_at.isoformat(),
+                    LIMIT_REACHED_AT: reached_at.isoformat(),
+                },
             },
         )
         queued = QueuedTurn(turn, task_id, session.options, self._helm.run_queued, not_before=resumes_at)

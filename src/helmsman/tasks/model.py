@@ -226,6 +226,21 @@ class Task:
             return None
 
     @property
+    def limit_reached_at(self) -> datetime | None:
+        """Return when the usage limit was reached that it waits for."""
+        try:
+            return datetime.fromisoformat(self.metadata[LIMIT_REACHED_AT]) if self.waiting_for == QUOTA else None
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    @property
+    def account(self) -> tuple[str, ...]:
+        """Return its agent and the homes of the agents' programs, which hold the logins: usage limits are an account's."""
+        terms = self.metadata.get(TERMS)
+        kept: Mapping[str, Any] = terms if isinstance(terms, dict) else {}
+        return account(self.agent, kept.get("home", ""), kept.get("claudeHome", ""))
+
+    @property
     def on_limit(self) -> str | None:
         """What its caller wants when a usage limit ends its turn; None of a turn that cannot go on."""
         terms = self.metadata.get(TERMS)
@@ -283,6 +298,11 @@ class Task:
             return {}
 
 
+def account(agent: str, codex_home: object, claude_home: object) -> tuple[str, ...]:
+    """Return what tells accounts apart, for comparing."""
+    return agent, str(codex_home), str(claude_home)
+
+
 QUESTIONS: Final = "questionsAskedAt"
 """The key of `Task.questions_asked_at` in the metadata."""
 ANSWERED: Final = "answered"
@@ -303,6 +323,8 @@ BUDGET: Final = "budget"
 """That somebody grants more than its budget."""
 GRANTED: Final = "granted."
 """With the name of a budget: what was granted beyond it in a task. See `helmsman.capabilities.budgets`."""
+LIMIT_REACHED_AT: Final = "limitReachedAt"
+"""The key of `Task.limit_reached_at` in the metadata."""
 RESUMES_AT: Final = "resumesAt"
 """When it goes on."""
 CLIENT: Final = "client"

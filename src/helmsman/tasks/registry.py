@@ -394,6 +394,24 @@ class Registry:
         """The tasks that are pending or working, newest first."""
         return self._many(f"WHERE status IN ({', '.join('?' * len(RUNNING))})", *RUNNING)
 
+    def limited_accounts(self) -> dict[tuple[str, ...], Task]:
+        """Return the accounts whose usage limit is reached, each with a task that waits for it.
+
+        A turn of the same account that has succeeded since shows that the limit is over.
+        """
+        waiting = [task for task in self.running() if task.limit_reached_at is not None]
+        limited: dict[tuple[str, ...], Task] = {}
+        for task in sorted(waiting, key=lambda one: one.limit_reached_at or one.updated_at):
+            limited[task.account] = task
+        if not limited:
+            return limited
+        since = min(task.limit_reached_at or task.updated_at for task in limited.values())
+        for done in self._many("WHERE status = 'completed' AND completed_at > ?", microseconds(since)):
+            waits = limited.get(done.account)
+            if waits is not None and done.job is None and _is_before(waits.limit_reached_at, done.completed_at):
+                del limited[done.account]
+        return limited
+
     def owner_of(self, session_id: str) -> McpClient | None:
         """Return the MCP client that owns a session; None for a person's."""
         sql = "SELECT client FROM session_owners WHERE session_id = ?"
@@ -450,6 +468,10 @@ class Registry:
         sql = f"SELECT * FROM tasks {condition} ORDER BY number DESC"
         rows = self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return tuple(task_of(row) for row in rows)
+
+
+def _is_before(first: datetime | None, second: datetime | None) -> bool:
+    return first is not None and second is not None and first < second
 
 
 def _is_news(change: TaskChanges) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import Capability
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting
-from helmsman.tasks.model import CHOSEN, QUOTA
+from helmsman.tasks.model import CHOSEN, account
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,8 +64,9 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         default = helm.settings.default_agent
         names = (default, *(agent.name for agent in helm.agents if agent.name != default))
         reason = "it is installed"
+    await helm.ledger.write()  # turns that have just ended tell whether a limit is over
     running = await helm.ledger.registry(lambda registry: registry.running())
-    waiting = {task.agent for task in running if task.waiting_for == QUOTA}
+    limited = await helm.ledger.registry(lambda registry: registry.limited_accounts())
     busy = Counter(task.agent for task in running if task.job is None and task.waiting_for is None)
     most = helm.settings.max_sessions
     needed = (*_NEEDED[wanted.kind], *((Capability.USAGE,) if wanted.budget_usd is not None else ()))
@@ -81,8 +82,10 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         except HelmsmanError as error:
             passed_over.append(f"{name}: {error.message}")
             continue
-        if name in waiting:
-            passed_over.append(f"{name}: its usage limit is reached")
+        waiting = limited.get(account(name, helm.settings.codex_home, helm.settings.claude_home))
+        if waiting is not None:
+            until = "" if waiting.resumes_at is None else f" until {waiting.resumes_at.astimezone():%Y-%m-%d %H:%M}"
+            passed_over.append(f"{name}: its usage limit is reached{until}")
             continue
         version = f", {agent.title} {installed.version}" if installed is not None else ""
         is_default = not wanted.agents and name == helm.settings.default_agent
@@ -97,8 +100,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
             passed_over.append(f"{name}: {taken}")
     chosen += full
     if not chosen or (wanted.agents and passed_over):
-        who = "Nobody can" if not chosen else "Not everybody who was asked for can"
-        raise AgentNotFound(f"{who} do this now. {' '.join(passed_over)}", agent=next(iter(names), ""))
+        raise AgentNotFound(_unavailable(passed_over, is_all=not chosen), agent=next(iter(names), ""))
     if before_first:  # those that come after it would not have done it anyway
         reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")
@@ -108,6 +110,15 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
             chosen[0].agent, f"{chosen[0].why}; somebody is asked first, for budgets are used up: {spent}"
         )
     return chosen
+
+
+def _unavailable(passed_over: Sequence[str], *, is_all: bool) -> str:
+    """Return why agents cannot do it, one line for each. Only a single agent has room for the whole reason."""
+    who = "No agent is available" if is_all else "Not every agent that was asked for is available"
+    if len(passed_over) == 1:
+        return f"{who}: {passed_over[0]}"
+    lines = (one.partition(". ")[0].rstrip(".") for one in passed_over)
+    return "\n  ".join([f"{who}:", *lines, "Run `helmsman doctor` to see how to set them up."])
 
 
 def preferred_agents(files: Iterable[ConfigFile], kind: Kind) -> tuple[str, ...]:
