@@ -12,7 +12,8 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.protocol import Capability
-from helmsman.base.processes import kill, with_variable
+from helmsman.base.process_ending import signal_all
+from helmsman.base.processes import KILL, with_variable
 from helmsman.settings import ConfigFile
 from helmsman.steering.carrying import AWAY, CarriedSession
 from helmsman.steering.opening import Carried
@@ -92,7 +93,7 @@ async def test_a_session_is_gone_on_with_on_another_machine_and_on_the_first_aga
                     assert session.state.is_running, session.error
                     await anyio.sleep(0.1)
                     parts += await gathered(shipped)
-            kill(with_variable(*one.own))
+            signal_all(with_variable(*one.own), KILL)
             await session.wait(until="end", timeout=SECONDS)
         moved = await carried(there, session.id, agent=agent)
         await moved.place(parts, other.repo)

@@ -18,7 +18,8 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.claude.binary import TITLE, find_claude
-from helmsman.base.processes import kill, with_variable
+from helmsman.base.process_ending import signal_all
+from helmsman.base.processes import KILL, with_variable
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange
 from helmsman.settings import ConfigFile
@@ -208,7 +209,7 @@ async def test_it_is_steered_like_any_other(stage: Stage, model: ScriptedModel, 
         with story("resume_after_kill"):
             await session.say("make another")
             await question_of(session)
-            kill(with_variable(*stage.own))
+            signal_all(with_variable(*stage.own), KILL)
             await ended(session)
             assert session.error is not None
             await session.say("make another")

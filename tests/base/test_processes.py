@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.base import processes as module
+from helmsman.base.process_ending import end_processes, signal_all
 from helmsman.base.processes import (
+    KILL,
     Process,
     descendants,
     from_ps,
-    kill,
     running_process,
     started_before,
     started_now,
+    still_running,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +38,12 @@ time.sleep(600)
 """
 
 
+def below(pid: int) -> frozenset[Process]:
+    process = running_process(pid)
+    assert process is not None
+    return descendants(process)
+
+
 @pytest.fixture
 def nest() -> Iterator[subprocess.Popen[str]]:
     """A process with a child and a grandchild, each in a session of its own."""
@@ -43,36 +51,49 @@ def nest() -> Iterator[subprocess.Popen[str]]:
     assert root.stdout is not None
     for _ in range(3):
         assert root.stdout.readline() == "ready\n"
+    left = below(root.pid)
     yield root
-    left = descendants(root.pid)
     root.kill()
     root.wait()
     root.stdout.close()
-    kill(left)
+    for process in left:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, KILL)
 
 
 def test_children_and_grandchildren_are_found(nest: subprocess.Popen[str]) -> None:
-    assert len(descendants(nest.pid)) == 2
+    assert len(below(nest.pid)) == 2
 
 
 def test_a_process_without_children_has_no_descendants() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as alone:
-        assert descendants(alone.pid) == frozenset()
+        assert below(alone.pid) == frozenset()
 
 
 def test_they_are_killed_after_their_parent_has_gone(nest: subprocess.Popen[str]) -> None:
-    found = descendants(nest.pid)
+    found = below(nest.pid)
     nest.kill()
     nest.wait()
-    assert kill(found) == found
-    while kill(found):
-        time.sleep(0.01)
+    assert still_running(found) == found
+    assert end_processes(lambda: still_running(found)) == frozenset()
+    assert still_running(found) == frozenset()
 
 
 def test_nobody_else_with_the_same_pid_is_hit(nest: subprocess.Popen[str]) -> None:
-    others = {Process(process.pid, "another time") for process in descendants(nest.pid)}
-    assert kill(others) == frozenset()
-    assert len(descendants(nest.pid)) == 2
+    others = {Process(process.pid, "another time") for process in below(nest.pid)}
+    assert still_running(others) == frozenset()
+    signal_all(others, KILL)
+    assert len(below(nest.pid)) == 2
+
+
+def test_there_is_nothing_below_a_process_that_has_ended_or_is_the_systems(nest: subprocess.Popen[str]) -> None:
+    """All that is found below a process gets ended: its pid may be another one's by now, or have been 0 all the time."""
+    process = running_process(nest.pid)
+    assert process is not None
+    assert len(descendants(process)) == 2
+    first = running_process(1) or Process(1, "")
+    for nothing in (process._replace(started="another time"), Process(0, ""), Process(1, ""), first):
+        assert descendants(nothing) == frozenset()
 
 
 def test_a_system_without_proc_is_asked_by_ps(nest: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,16 +102,16 @@ def test_a_system_without_proc_is_asked_by_ps(nest: subprocess.Popen[str], monke
     except OSError:
         pytest.skip("there is no ps")
     monkeypatch.setattr(module, "_has_proc", lambda: False)
-    found = descendants(nest.pid)
+    found = below(nest.pid)
     assert len(found) == 2
-    assert kill({Process(process.pid, "another time") for process in found}) == frozenset()
-    assert kill(found) == found
+    assert still_running({Process(process.pid, "another time") for process in found}) == frozenset()
+    assert still_running(found) == found
 
 
 def test_a_system_that_tells_nothing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_has_proc", lambda: False)
     monkeypatch.setattr(module, "_PS", "/nowhere/ps")
-    assert descendants(1) == frozenset()
+    assert descendants(Process(2, "boot:1")) == frozenset()
 
 
 def sleeper() -> subprocess.Popen[bytes]:
@@ -147,7 +168,7 @@ def test_without_ps_nobody_is_called_alive(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_ran_before_a_moment_is_told_from_what_was_started_after_it(nest: subprocess.Popen[str]) -> None:
     moment = started_now()
     assert moment is not None
-    assert all(started_before(one, moment) for one in descendants(nest.pid))
+    assert all(started_before(one, moment) for one in below(nest.pid))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as later:
         newer = running_process(later.pid)
         assert newer is not None

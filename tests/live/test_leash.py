@@ -36,7 +36,7 @@ async def test_when_its_holder_hangs_or_dies_it_is_killed_with_all_it_has_starte
         (record,) = place.records
         await until((place.repo / "outlived").exists)
         assert (place.repo / "away").exists()
-        below = descendants(record.keeper.pid)
+        below = descendants(record.keeper)
         assert len(below) >= 4  # Codex, the shell, what the shell waits for, what got away
         user.signal(number)
         stopped_at = time.monotonic()

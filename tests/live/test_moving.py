@@ -14,7 +14,8 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.storage.carrying import CodexTranscripts
-from helmsman.base.processes import descendants, kill
+from helmsman.base.process_ending import signal_all
+from helmsman.base.processes import KILL, descendants
 from helmsman.errors import CannotMove
 from helmsman.steering.carrying import AWAY
 from helmsman.steering.opening import Carried
@@ -94,8 +95,8 @@ async def test_a_machine_is_killed_in_a_turn_and_another_goes_on_in_the_same_thr
                 stored |= {part.file: part.start + len(part.data) for part in news}
                 await anyio.sleep(0.05)
         (record,) = place.records
-        everything = {record.keeper, record.codex} | descendants(record.keeper.pid)
-        kill(everything)
+        everything = {record.keeper, record.codex} | descendants(record.keeper)
+        signal_all(everything, KILL)
         await user.kill()
     await until(lambda: not any(process.is_alive() for process in everything))
     assert [part.data[-1:] for part in parts] == [b"\n"] * len(parts)

@@ -2,19 +2,22 @@
 
 `open_child` starts a program in a session of its own (so that a Ctrl-C in the terminal reaches Helmsman only, and so
 that the whole group can be signalled), drains its standard error into a bounded tail, and on the way out ends it in
-order: close standard input and wait, terminate the group and wait, kill the group, and whatever else it has started. Each
-wait is bounded, and the ending is shielded from cancellation: whoever leaves the block, for whatever reason, leaves no
-process behind.
+order: close standard input and wait, terminate the group and wait, kill the group, and end whatever else it has started.
+Each wait is bounded, and the ending is shielded from cancellation: leaving the block, for whatever reason, leaves no process
+behind. On Linux the program runs below a `reaper`, so that this also holds for daemons with a clean environment.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -22,14 +25,14 @@ import anyio.abc
 import anyio.to_thread
 
 from helmsman.agents.keeper.log import COLOURS
-from helmsman.base.processes import CHILD_MARK, KILL, kill, with_variable
+from helmsman.base.process_ending import END_SECONDS, end_group, end_processes
+from helmsman.base.processes import CHILD_MARK, KILL, Process, descendants, running_process, with_variable
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import for_others, umask_in
 from helmsman.errors import EngineStartFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
-    from pathlib import Path
 
     from anyio.abc import TaskGroup
 
@@ -42,8 +45,8 @@ TERMINATED_GRACE: Final = 2.0
 
 MARK: Final = CHILD_MARK
 """Names the child in the environment of all it starts, so that what it leaves behind is found."""
-_SWEEP_SECONDS: Final = 5.0
-_SWEEP_POLL: Final = 0.02
+_REAPED: Final = sys.platform == "linux"
+_REAPER: Final = (sys.executable, "-I", "-S", os.fspath(Path(__file__).with_name("reaper.py")))
 
 STDERR_TAIL_BYTES: Final = 32 * 1024
 
@@ -54,6 +57,8 @@ class Child:
     def __init__(self, process: anyio.abc.Process, mark: str) -> None:
         self._process = process
         self.mark = mark
+        self.process = running_process(process.pid) or Process(process.pid, "")
+        """The program, or its reaper."""
         self._stderr = bytearray()
         self._stderr_ended = anyio.Event()
 
@@ -93,6 +98,18 @@ class Child:
                 # A group lives as long as any member, so this also reaches children a dead leader left behind.
                 os.killpg(self._process.pid, number)
 
+    def kill(self) -> None:
+        """Kill it and all that it has started, at once."""
+        end_processes(self.below, grace=0)
+        if not _REAPED:
+            self.signal(KILL)
+
+    def below(self) -> frozenset[Process]:
+        """Return all that runs below it or was started by it, and on Linux the program itself."""
+        return frozenset(
+            one for one in descendants(self.process) | with_variable(MARK, self.mark) if one.pid != self.pid
+        )
+
     async def drain_stderr(self) -> None:
         """Keep the end of standard error. A child whose pipe nobody empties would stop at 64 KiB."""
         assert self._process.stderr is not None
@@ -122,14 +139,14 @@ class Child:
         if not await self._exited_within(STDIN_CLOSED_GRACE):
             self.signal(signal.SIGTERM)
             if not await self._exited_within(TERMINATED_GRACE):
-                self.signal(KILL)
-                await self._process.wait()
-        self.signal(KILL)  # what the leader left in its group
-        with anyio.move_on_after(_SWEEP_SECONDS):
-            # Codex that ends while it is just starting a command leaves that behind, in a group of its own.
-            while left := await anyio.to_thread.run_sync(with_variable, MARK, self.mark):
-                kill(left)
-                await anyio.sleep(_SWEEP_POLL)
+                await anyio.to_thread.run_sync(self.kill)
+                if not await self._exited_within(END_SECONDS):
+                    self.signal(KILL)
+                    await self._process.wait()
+        if not _REAPED and sys.platform != "win32":
+            await anyio.to_thread.run_sync(end_group, self.pid)  # what the leader left in its group
+        # What a reaper that was killed has left.
+        await anyio.to_thread.run_sync(end_processes, partial(with_variable, MARK, self.mark))
 
 
 @asynccontextmanager
@@ -142,14 +159,23 @@ async def open_child(
         EngineStartFailed: The program cannot be run at all.
     """
     mark = secrets.token_hex(8)
+    known = for_others(os.environ if env is None else env)
+    command = [os.fspath(part) for part in argv]
+    if _REAPED:
+        named = command[0] if os.sep not in command[0] or cwd is None else os.fspath(cwd / command[0])
+        if shutil.which(named, path=known.get("PATH")) is None:
+            raise EngineStartFailed(
+                f"Cannot run {command[0]}: there is no such program. Check the path and that it is executable."
+            )
+        command = [*_REAPER, *command]
     with anyio.CancelScope(shield=True):  # a spawn that is cancelled half-way would leave a child nobody owns
         try:
             process = await anyio.open_process(
-                [os.fspath(part) for part in argv],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**for_others(os.environ if env is None else env), MARK: mark},
+                env={**known, MARK: mark},
                 cwd=cwd,
                 start_new_session=True,
                 umask=umask_in(os.environ if env is None else env),

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.keeper.places import is_attached, mark_needed, read_content
 from helmsman.agents.keeper.process import WAKE
-from helmsman.agents.keeper.starting import read_processes, send_signal, stop_kept
+from helmsman.agents.keeper.starting import read_processes, stop_kept
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import json_object_in
+from helmsman.base.process_ending import send_signal
 from helmsman.base.surroundings import UMASK
 from helmsman.errors import EngineLost
 

@@ -337,6 +337,16 @@ class Engine(ABC):
     async def interrupt(self, session_id: str) -> None:
         """Stop the running turn, its sub-agents and every command left running. Returns when they have stopped."""
 
+    async def end_leftovers(self, session_id: str) -> None:  # noqa: B027 - an agent may leave nothing
+        """End every process that an idle session has left, so that none can touch its files. Returns when they are gone.
+
+        An agent that runs its commands itself is ended with them, as they may have changed it; its next turn starts it
+        again.
+
+        Raises:
+            SessionBusy: A turn is running in it.
+        """
+
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Send the answer to a question; None refuses. The first answer counts, later ones raise `QuestionNotOpen`."""
         raise QuestionNotOpen(f"Question {question.id} is not open: {self.capabilities.engine} never asks.")

@@ -10,7 +10,6 @@ run (git-lfs is one): without them the content of a file cannot be told.
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Final
 from helmsman.base import surroundings
 from helmsman.base.git_view import Setting, View, read_settings, repository_root, view_of
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.process_ending import end_group
 from helmsman.base.programs import environment_for, find_program, is_out_of_reach
 from helmsman.errors import ProgramRefused, WorktreeError
 from helmsman.settings import ensure_state_dir
@@ -434,11 +434,11 @@ def _popen(
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End git and its filters. Asked to end, it removes its lock files; killed at once, it would leave them."""
     if os.name != "posix":
         child.kill()
         return
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+    end_group(child.pid, child.poll)
 
 
 def _last_words(complaint: bytes, code: int) -> str:

@@ -1,4 +1,4 @@
-"""Processes by name: which one, whether it still runs, what it has started, and how to end that.
+"""Processes by name: which one, whether it still runs, and what it has started. `process_ending` ends them.
 
 A pid alone is reused sooner or later; with its start time it names one process for good, also across restarts of the
 machine. Linux tells both in /proc, other systems through `ps`.
@@ -80,13 +80,25 @@ def started_before(process: Process, moment: str) -> bool:
     return int(process.started.rpartition(":")[2]) < int(moment.rpartition(":")[2])
 
 
-def descendants(pid: int) -> frozenset[Process]:
-    """The processes below `pid`; none where the system does not tell."""
+def descendants(root: Process) -> frozenset[Process]:
+    """Return the processes below exactly this one; none if it has ended, or where the system does not tell.
+
+    A pid alone would not do: it may be another process's by now, and everything that is found here gets ended. Nor is there
+    anything below the system's first processes that would be ours to end.
+    """
+    if root.pid <= 1:
+        return frozenset()
     children: dict[int, list[Process]] = {}
-    for process, parent in _running():
-        children.setdefault(parent, []).append(process)
+    running = list(_running())
+    if root not in {process for process, _ in running}:
+        return frozenset()
+    known = {0, *(process.pid for process, _ in running)}
+    for process, parent in running:
+        # A parent that has ended since its child was read has left it to another one.
+        now = parent if parent in known else parent_of(process.pid) or parent
+        children.setdefault(now, []).append(process)
     found: list[Process] = []
-    parents = [pid]
+    parents = [root.pid]
     for parent in parents:
         found += children.get(parent, [])
         parents += [process.pid for process in children.get(parent, [])]
@@ -115,24 +127,32 @@ def parents_of(pid: int) -> frozenset[int]:
     """A process, its parent, the parent of that, and so on, as pids."""
     parents = None if _has_proc() else {process.pid: parent for process, parent in from_ps("-A")}
     line = [pid]
-    while (parent := _parent_of(line[-1]) if parents is None else parents.get(line[-1])) and parent not in line:
+    while (parent := parent_of(line[-1]) if parents is None else parents.get(line[-1])) and parent not in line:
         line.append(parent)
     return frozenset(line)
 
 
-def _parent_of(pid: int) -> int | None:
+def parent_of(pid: int) -> int | None:
+    """Return the pid of a process's parent; None if it has ended, or where there is no /proc."""
     with suppress(OSError):
         return next((parent for _, parent in _read_stat(pid)), None)
     return None
 
 
-def kill(processes: Collection[Process]) -> frozenset[Process]:
-    """Kill those that still run; they are returned, and may take a moment to be gone."""
-    left = frozenset(process for process, _ in _running() if process in processes) if processes else frozenset()
-    for process in left:
+def process_groups() -> dict[int, set[int]]:
+    """Return the pids of all running processes by their process group; empty where there is no /proc."""
+    groups: dict[int, set[int]] = {}
+    for pid in all_pids():
         with suppress(OSError):
-            os.kill(process.pid, KILL)
-    return left
+            fields = _stat_fields(pid)
+            if fields[0] not in _ENDED_STATES:
+                groups.setdefault(int(fields[2]), set()).add(pid)
+    return groups
+
+
+def still_running(processes: Collection[Process]) -> frozenset[Process]:
+    """Return those of the processes that still run."""
+    return frozenset(process for process, _ in _running() if process in processes) if processes else frozenset()
 
 
 def _running() -> Iterator[tuple[Process, int]]:
@@ -161,10 +181,14 @@ def all_pids() -> Iterator[int]:
 
 
 def _read_stat(pid: int) -> Iterator[tuple[Process, int]]:
-    # pid (name) state ppid …, and the name may contain anything
-    fields = read_proc(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
+    fields = _stat_fields(pid)
     if fields[0] not in _ENDED_STATES:
         yield Process(pid, f"{_boot_id()}:{fields[19]}"), int(fields[1])
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on: pid (name) state ppid …, and the name may contain anything."""
+    return read_proc(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
 
 
 def read_proc(path: str) -> bytes:

@@ -13,7 +13,6 @@ import hmac
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
@@ -24,6 +23,7 @@ import anyio
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import utc_time
+from helmsman.base.process_ending import end_group
 from helmsman.base.programs import available, check_program, environment_for, find_program
 from helmsman.base.redaction import redact
 from helmsman.base.shown_text import one_line
@@ -183,8 +183,7 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
         raise MaybeSent(f"{words[0]} did not end within {seconds:g} s, and was killed.") from None
     finally:
         with anyio.CancelScope(shield=True):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            await anyio.to_thread.run_sync(end_group, process.pid)
             await process.aclose()
     return code, said.decode("utf-8", "replace")
 

@@ -401,7 +401,7 @@ async def test_an_agent_that_cannot_be_held_is_not_started(
 async def test_an_agent_of_ones_own_is_a_few_lines(fake: FakeAcpAgent, tmp_path: Path, git_repo: Path) -> None:
     fake.on("hello", says("Hi there"))
     outside = tmp_path / "outside"
-    fake.on("try it", runs(f"touch {outside}; touch inside"))
+    fake.on("try it", runs(f"touch {outside}; touch inside"), asks("execute", "rm x"))
     file = tmp_path / "helmsman.toml"
     lines = f"command = {fake.command}\nmode = 'ask'\nwritable = ['{tmp_path / 'fake'}']\nrunning = true\n"
     file.write_text(f"[agents.mine]\n{lines}")
@@ -421,8 +421,10 @@ async def test_an_agent_of_ones_own_is_a_few_lines(fake: FakeAcpAgent, tmp_path:
                 ("network is open" if session.state.enforced else "Nothing holds") in note for note in session.notes
             )
         session = await helm.start("try it", cwd=git_repo, agent="mine", sandbox="workspace-write")
-        assert await session.wait(until="end", timeout=SECONDS)
         await _until((git_repo / "inside").exists)
+        await session.wait(until="attention", timeout=SECONDS)
+        await session.respond(session.questions[0].id, "approve")
+        assert await session.wait(until="end", timeout=SECONDS)
         assert not outside.exists()
 
 

@@ -18,7 +18,8 @@ from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.sandbox import remove_scratch, scratch_of
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.base.mount_points import MountPoints
-from helmsman.base.processes import kill, with_variable
+from helmsman.base.process_ending import signal_all
+from helmsman.base.processes import KILL, with_variable
 from helmsman.errors import InvalidInput
 from helmsman.testing import always, call, run, say
 from tests.agents.claude.test_story import SECONDS, ended, next_question, opened, place
@@ -95,6 +96,7 @@ async def test_of_a_sandbox_that_is_killed_with_its_claude_nothing_is_left_in_th
         session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await next_question(session)
         kill(with_variable("TMPDIR", str(scratch_of(place.settings.state_dir, session.id))))
+        signal_all(with_variable("TMPDIR", str(scratch_of(session.id))), KILL)
         await ended(session)
         assert session.error is not None
         await session.say("then")  # its next process waits until the last one has left nothing
@@ -128,6 +130,7 @@ async def test_the_next_process_of_a_session_is_started_when_the_last_one_has_be
         session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await next_question(session)
         kill(with_variable("TMPDIR", str(scratch_of(place.settings.state_dir, session.id))))
+        signal_all(with_variable("TMPDIR", str(scratch_of(session.id))), KILL)
         await ended(session)
         await session.say("then")
         await ended(session)

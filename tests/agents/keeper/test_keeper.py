@@ -31,7 +31,8 @@ from helmsman.agents.keeper.places import (
 )
 from helmsman.agents.keeper.process import WAKE
 from helmsman.agents.keeper.watcher import Activity
-from helmsman.base.processes import Process, descendants, kill, running_process
+from helmsman.base.process_ending import signal_all
+from helmsman.base.processes import KILL, Process, descendants, running_process
 from helmsman.errors import EngineLost
 from tests.agents.keeper import stand_in
 
@@ -412,7 +413,7 @@ def test_what_a_killed_keeper_has_left_is_known(tmp_path: Path) -> None:
         until(lambda: not keeper.is_alive() and not child.is_alive())  # the child ends with it
         left = left_by(found.directory)
         assert daemon in left
-        kill(left)
+        signal_all(left, KILL)
         until(lambda: not any(process.is_alive() for process in left))
 
 
@@ -492,7 +493,7 @@ def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp
         process = running_process(pid)
         assert process is not None
         assert parent != keeper.pid
-        assert process not in descendants(keeper.pid)
+        assert process not in descendants(keeper)
         mark_needed(found.directory, needed=False)
         assert found.child.is_alive()
     assert process.is_alive()

@@ -226,6 +226,13 @@ class AcpEngine(RoutedEngine):
             await self._stop(session)
         return await self._load(session_id, options)
 
+    async def end_leftovers(self, session_id: str) -> None:
+        self._refuse_if_running(session_id)
+        async with self._loading[session_id]:
+            self._refuse_if_running(session_id)
+            if (session := self._sessions.get(session_id)) is not None:
+                await self._stop(session)
+
     async def unload(self, session_id: str) -> None:
         self.capabilities.require(Capability.MOVE)
         session = self._sessions.pop(session_id, None)
@@ -335,7 +342,7 @@ class AcpEngine(RoutedEngine):
                         self._positions_before[session.id] = process.input_position
                     session.idle_since = anyio.current_time()
                     if noted is not None:
-                        await process.recall_own()
+                        await anyio.to_thread.run_sync(process.processes.recall_baseline)
                         session.recall(noted)
                     if self._keep is not None:
                         tasks.start_soon(process.peer.run)
@@ -472,7 +479,7 @@ class AcpEngine(RoutedEngine):
             process = session.process
             if process is None:
                 raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
-            await process.remember_own()
+            await anyio.to_thread.run_sync(process.processes.note_baseline)
             self._refuse_if_running(session_id)
             if session.process is not process or session.is_ending:
                 raise EngineLost(f"{self._profile.title} has just ended. Send the message again to start it.")
@@ -509,12 +516,14 @@ class AcpEngine(RoutedEngine):
     async def interrupt(self, session_id: str) -> None:
         self._check()
         session = self._sessions.get(session_id)
-        if session is None or session.turn is None or session.process is None:
+        if session is None or session.process is None:
             return
         turn, process = session.turn, session.process
+        if turn is None:
+            await anyio.to_thread.run_sync(process.processes.end_started_by_turns)
+            return
         turn.interrupted = True
         session.note(turn)
-        noted = await process.commands()  # those that leave their parents are found by this alone on some systems
         if session.turn is turn:
             session.withdraw_all()
             process.peer.notify("session/cancel", {"sessionId": session_id})
@@ -524,7 +533,7 @@ class AcpEngine(RoutedEngine):
             await self._stop(session)
             session.end(turn)
             return
-        await process.end_commands(noted)
+        await anyio.to_thread.run_sync(process.processes.end_started_by_turns)
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         self._check()

@@ -262,7 +262,10 @@ class HeldSession:
             self._emit(turn.items.pause())
             self.send(turn, [text_block(said)])
             return
-        self.end(turn)
+        if self.process is not None:  # before the end is told: a check may begin at that moment
+            await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
+        if self.turn is turn and not turn.unanswered:
+            self.end(turn)
 
     def end(self, turn: AgentTurn) -> None:
         """The turn is over: all that is open in it is closed, and it is told once."""

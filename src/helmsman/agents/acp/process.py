@@ -25,24 +25,16 @@ from helmsman.agents.acp.confined import put_inside
 from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
+from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
-from helmsman.agents.kept_child import (
-    GREETING_ID,
-    OWN,
-    BelowChild,
-    BelowKept,
-    Own,
-    input_position_of,
-    own_kept,
-    start_kept,
-)
+from helmsman.agents.kept_child import GREETING_ID, input_position_of, own_kept, start_kept
 from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
-from helmsman.base.processes import kill, running_process
+from helmsman.base.processes import running_process
 from helmsman.errors import EngineLost, EngineStartFailed, HelmsmanError
 
 if TYPE_CHECKING:
@@ -57,14 +49,11 @@ if TYPE_CHECKING:
     from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.sandbox import Sandbox
     from helmsman.base.jsonrpc import IncomingRequest, RequestId, Transport, Waiter
-    from helmsman.base.processes import Process
     from helmsman.model.options import SessionOptions
 
 PROTOCOL_VERSION: Final = 1
 REQUEST_SECONDS: Final = 60.0
 _PROMPT: Final = "session/prompt"
-_LEFT_SECONDS: Final = 5.0
-_LEFT_POLL: Final = 0.02
 _WATCHER: Final = "helmsman.agents.acp.watching:AcpOnPipe"
 
 # No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
@@ -167,14 +156,13 @@ class AgentProcess:
     """A running agent. Made by `open_agent` and `open_kept_agent` only."""
 
     def __init__(
-        self, peer: Peer, about: Mapping[str, Any], below: BelowChild | BelowKept, kept: _Kept | None = None
+        self, peer: Peer, about: Mapping[str, Any], processes: AgentProcesses, kept: _Kept | None = None
     ) -> None:
         self.peer = peer
         self.about = about
         """What it said of itself when it was greeted."""
-        self._below = below
+        self.processes = processes
         self._kept = kept
-        self._own = Own()
 
     @property
     def version(self) -> str | None:
@@ -234,7 +222,7 @@ class AgentProcess:
     def note(self, **notes: Any) -> None:
         """Note something for the next owner, where there can be one."""
         if self._kept is not None:
-            self._kept.record.note(**{OWN: self._own.noted()}, **notes)
+            self._kept.record.note(**notes)
 
     def turn_ended(self) -> None:
         """Nobody needs to hear of the turn again."""
@@ -257,33 +245,7 @@ class AgentProcess:
 
     async def kill(self) -> None:
         """End it with all it has started, and leave it no time to do anything before."""
-        await anyio.to_thread.run_sync(self._below.kill_all)
-
-    # --- what it has started -----------------------------------------------------------------------------------------
-
-    async def remember_own(self) -> None:
-        """What runs now belongs to the agent itself, and is no command of a turn."""
-        own = Own.by_age()
-        self._own = own if own is not None else await anyio.to_thread.run_sync(self._below.note_own)
-
-    async def recall_own(self) -> None:
-        """What an earlier owner has noted so belongs to the agent itself."""
-        if isinstance(self._below, BelowKept):
-            self._own = await anyio.to_thread.run_sync(self._below.noted_own)
-
-    async def end_commands(self, noted: frozenset[Process]) -> None:
-        """End what a turn has started and not ended, also what has left its parents. Returns when it is gone."""
-        with anyio.move_on_after(_LEFT_SECONDS):
-            while left := await anyio.to_thread.run_sync(self._end, noted):
-                noted = left
-                await anyio.sleep(_LEFT_POLL)
-
-    async def commands(self) -> frozenset[Process]:
-        """What the turn has started and is still there."""
-        return self._own.without(await anyio.to_thread.run_sync(self._below.now))
-
-    def _end(self, noted: frozenset[Process]) -> frozenset[Process]:
-        return kill(self._own.without(noted | self._below.now()))
+        await anyio.to_thread.run_sync(self.processes.kill_all)
 
 
 @asynccontextmanager
@@ -310,7 +272,7 @@ async def open_agent(
         except HelmsmanError as error:
             raise _not_up(profile, launch, error, child.exit_code, child.stderr_tail) from error
         _check_version(profile, about)
-        yield AgentProcess(peer, about, BelowChild(child))
+        yield AgentProcess(peer, about, AgentProcesses(child))
 
 
 async def start_kept_agent(
@@ -376,7 +338,7 @@ async def open_kept_agent(
             await child.end()
             raise EngineStartFailed(error.message) from error
         peer = _peer(profile, transport, hearing)
-        yield AgentProcess(peer, about, BelowKept(record), _Kept(child, record, keeping))
+        yield AgentProcess(peer, about, AgentProcesses(record=record), _Kept(child, record, keeping))
 
 
 def _peer(profile: Profile, transport: Transport, hearing: Hearing) -> Peer:

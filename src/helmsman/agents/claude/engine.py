@@ -38,7 +38,6 @@ from helmsman.agents.sandbox import find_sandbox
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import text
-from helmsman.base.processes import kill
 from helmsman.errors import (
     EngineLost,
     EngineRefused,
@@ -79,8 +78,6 @@ INTERRUPT_SECONDS: Final = 10.0
 END_SECONDS: Final = 20.0
 TAKEN_UP_SECONDS: Final = 10.0
 """How long Claude Code may take to begin with a message, and to say the name of a turn that was left running."""
-KILLED_SECONDS: Final = 5.0
-_KILLED_POLL: Final = 0.02
 _REPLY_SECONDS: Final = 20.0
 
 
@@ -226,6 +223,7 @@ class ClaudeEngine(RoutedEngine):
         async with session.starting:
             process = await self._process(session, options, turn)
             message = await anyio.to_thread.run_sync(prompt_message, turn) if turn.images else prompt_message(turn)
+            await anyio.to_thread.run_sync(process.pipe.processes.note_baseline)
             turn_id = str(uuid.uuid4())
             session.begin(turn_id)
             try:
@@ -251,7 +249,10 @@ class ClaudeEngine(RoutedEngine):
         self._check()
         session = self._sessions.get(session_id)
         turn, process = (None, None) if session is None else (session.turn, session.process)
-        if session is None or turn is None or process is None:
+        if session is None or process is None:
+            return
+        if turn is None:
+            await anyio.to_thread.run_sync(process.pipe.processes.end_started_by_turns)
             return
         turn.interrupted = True
         with anyio.CancelScope(shield=True):
@@ -271,7 +272,7 @@ class ClaudeEngine(RoutedEngine):
                 pass  # its end is told by whoever reads it
             if not turn.ended.is_set():
                 await self._end_process(session)
-            await self._end_commands(process)
+            await anyio.to_thread.run_sync(process.pipe.processes.end_started_by_turns)
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         session = self._sessions.get(question.session_id)
@@ -314,6 +315,13 @@ class ClaudeEngine(RoutedEngine):
         raise EngineTimeout(
             f"Claude Code did not say within {_REPLY_SECONDS:g} s whether it took the name. Look, try again."
         )
+
+    async def end_leftovers(self, session_id: str) -> None:
+        if (session := self._sessions.get(session_id)) is not None:
+            session.refuse_if_running()
+            async with session.starting:
+                await self._end_process(session)
+            await until_cleared(self._cleared, session_id)
 
     async def unload(self, session_id: str) -> None:
         if (session := self._sessions.pop(session_id, None)) is not None:
@@ -430,7 +438,6 @@ class ClaudeEngine(RoutedEngine):
                 )
                 pipe = await stack.enter_async_context(open_kept_pipe(record, epoch=self._owner.epoch))
             running = LiveProcess(pipe, launch, launch.access, gone)
-            running.own = await anyio.to_thread.run_sync(pipe.note_own)
             task_status.started(running)
             await self._follow(session, running)
 
@@ -452,7 +459,7 @@ class ClaudeEngine(RoutedEngine):
             policy = SessionOptions(agent=CLAUDE, cwd=session.directory)  # until somebody adopts it, all is asked
             enforced, plans = (record.about.get(key) is True for key in ("enforced", "plans"))
             running = LiveProcess(pipe, None, access_of(policy, enforced=enforced, plans=plans), gone)
-            running.own = await anyio.to_thread.run_sync(pipe.noted_own)
+            await anyio.to_thread.run_sync(pipe.processes.recall_baseline)
             self._tasks.start_soon(self._say_when_taken_up, turn, task_status)
             await self._follow(session, running)
 
@@ -501,13 +508,6 @@ class ClaudeEngine(RoutedEngine):
         await running.pipe.end()
         with anyio.move_on_after(END_SECONDS, shield=True):
             await running.gone.wait()
-
-    async def _end_commands(self, running: LiveProcess) -> None:
-        """End what a turn has left running, also what has left its group or its parent."""
-        with anyio.move_on_after(KILLED_SECONDS):
-            while left := running.own.without(await anyio.to_thread.run_sync(running.pipe.below)):
-                await anyio.to_thread.run_sync(kill, left)
-                await anyio.sleep(_KILLED_POLL)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

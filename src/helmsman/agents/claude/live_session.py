@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 
 from helmsman.agents.claude.normalise import (
     SYNTHETIC,
@@ -17,7 +18,6 @@ from helmsman.agents.claude.normalise import (
     was_interrupted,
 )
 from helmsman.agents.claude.questions import EXIT_PLAN, NOBODY_ASKED, allowed, not_answered, read_question, refused
-from helmsman.agents.kept_child import Own
 from helmsman.base.json_values import integer, mapping, optional_text, text
 from helmsman.errors import SessionBusy
 from helmsman.model.events import (
@@ -80,8 +80,6 @@ class LiveProcess:
     launch: Launch | None
     access: SessionAccess
     gone: anyio.Event
-    own: Own = field(default_factory=Own)
-    """What belongs to Claude Code itself: everything there was before it had anything to do."""
 
 
 class LiveSession:
@@ -156,6 +154,8 @@ class LiveSession:
                 if turn is not None:
                     self._report(turn, line)
                     if not integer(line.get("queued_turn_count")) or turn.interrupted:
+                        # Before the end is told: a check may begin at that moment.
+                        await anyio.to_thread.run_sync(running.pipe.processes.end_started_by_turns)
                         self.end_turn(line, None)
             case _:
                 if turn is not None:

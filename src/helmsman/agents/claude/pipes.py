@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
+from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
 from helmsman.agents.keeper.owner import KEPT_BYTES
-from helmsman.agents.kept_child import GREETING_ID, BelowChild, BelowKept, Own, input_position_of, own_kept
+from helmsman.agents.kept_child import GREETING_ID, input_position_of, own_kept
 from helmsman.agents.kept_child import start_kept as start_in_keeper
 from helmsman.base.json_values import json_object, mapping, text
 from helmsman.base.line_framer import LineFramer
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from helmsman.agents.child_process import Child
     from helmsman.agents.keeper.owner import KeptChild, Owner, Said
     from helmsman.agents.kept_records import KeptRecord
-    from helmsman.base.processes import Process
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +75,7 @@ class ClaudePipe(Protocol):
         """Once `lines` has ended: whether it has, too, or only is ours no more."""
         ...
 
-    def below(self) -> frozenset[Process]:
-        """All that runs below it or was started by it. Blocks, briefly."""
-        ...
-
-    def note_own(self) -> Own:
-        """What there is before it has anything to do, and so is its own. Blocks, briefly."""
-        ...
+    processes: AgentProcesses
 
 
 def parsed(line: bytes) -> Mapping[str, Any] | None:
@@ -117,7 +111,7 @@ class ChildPipe:
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        self._below = BelowChild(child)
+        self.processes = AgentProcesses(child)
         self._framer = LineFramer()
         self._early: list[Mapping[str, Any]] = []
         self.answer: Mapping[str, Any] = {}
@@ -169,12 +163,6 @@ class ChildPipe:
     @property
     def has_ended(self) -> bool:
         return True
-
-    def note_own(self) -> Own:
-        return self._below.note_own()
-
-    def below(self) -> frozenset[Process]:
-        return self._below.now()
 
 
 @asynccontextmanager
@@ -265,7 +253,7 @@ class KeptPipe:
     def __init__(self, child: KeptChild, record: KeptRecord) -> None:
         self._child = child
         self._record = record
-        self._below = BelowKept(record)
+        self.processes = AgentProcesses(record=record)
         self._keeping = _Keeping()
         self.answer = _said_of_itself(parsed(child.answer.encode()) or {})
 
@@ -307,15 +295,6 @@ class KeptPipe:
     @property
     def has_ended(self) -> bool:
         return self._child.newer_epoch is None
-
-    def note_own(self) -> Own:
-        return self._below.note_own()
-
-    def noted_own(self) -> Own:
-        return self._below.noted_own()
-
-    def below(self) -> frozenset[Process]:
-        return self._below.now()
 
 
 async def start_kept(

@@ -17,7 +17,6 @@ import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.files import replace_file
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.process_ending import end_group
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
 from helmsman.errors import CodexNotFound, Unsupported
@@ -357,11 +357,11 @@ async def _answer(argv: list[str], env: Mapping[str, str], cwd: str) -> str:
         exit_code = process.returncode
     finally:
         with anyio.CancelScope(shield=True):
-            with suppress(ProcessLookupError, PermissionError):
-                if sys.platform == "win32":
+            if sys.platform == "win32":
+                with suppress(ProcessLookupError, PermissionError):
                     process.kill()
-                else:
-                    os.killpg(process.pid, signal.SIGKILL)
+            else:
+                await anyio.to_thread.run_sync(end_group, process.pid)
             await process.wait()
             await process.aclose()
     text = output.decode("utf-8", "replace")

@@ -12,12 +12,12 @@ import json
 import os
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.keeper.places import BELOW
 from helmsman.base.files import replace_file
-from helmsman.base.processes import KEPT_MARK, Process, descendants, kill, parents_of, with_variable
+from helmsman.base.process_ending import TERMINATED_SECONDS, end_processes
+from helmsman.base.processes import KEPT_MARK, Process, descendants, parents_of, still_running, with_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,6 @@ MARK: Final = KEPT_MARK
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_KILL_AGAIN: Final = 0.1
-_KILLING_SECONDS: Final = 5.0
 
 
 def become_subreaper(*, really: bool = True) -> None:
@@ -57,7 +55,7 @@ class Below:
 
     def write_down(self) -> None:
         """Not durable: it is of no use once the machine has restarted."""
-        found = descendants(os.getpid())
+        found = descendants(Process.me())
         if found != self._written:
             self._written = found
             with contextlib.suppress(OSError):
@@ -65,15 +63,13 @@ class Below:
 
     def seen(self) -> frozenset[Process]:
         """What there is now, where it would be lost with the child; where it stays below us, looking later will do."""
-        return frozenset() if sys.platform == "linux" else descendants(os.getpid())
+        return frozenset() if sys.platform == "linux" else descendants(Process.me())
 
-    def sweep(self, seen: frozenset[Process], wait: Callable[[float], object]) -> None:
-        """Kill all of it, again and again until nothing is left. `wait` waits that long for what ends, and reaps it."""
-        kill(seen)
-        deadline = time.monotonic() + _KILLING_SECONDS
-        while (left := descendants(os.getpid())) and time.monotonic() < deadline:
-            kill(left)
-            wait(_KILL_AGAIN)
+    def sweep(
+        self, seen: frozenset[Process], wait: Callable[[float], object], *, grace: float = TERMINATED_SECONDS
+    ) -> None:
+        """End all of it, and what was `seen` before. `wait` sleeps, and reaps what has ended."""
+        end_processes(lambda: descendants(Process.me()) | still_running(seen), grace=grace, wait=wait)
 
 
 def left_by(directory: Path) -> frozenset[Process]:
@@ -83,6 +79,6 @@ def left_by(directory: Path) -> frozenset[Process]:
         for pid, started in json.loads((directory / BELOW).read_bytes()):
             process = Process(int(pid), str(started))
             if process.is_alive():
-                found |= {process, *descendants(process.pid)}
+                found |= {process, *descendants(process)}
     ourselves = parents_of(os.getpid())  # it may be what runs us
     return frozenset(found | {one for one in with_variable(MARK, str(directory)) if one.pid not in ourselves})

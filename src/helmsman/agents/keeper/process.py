@@ -31,6 +31,7 @@ from helmsman.agents.keeper.below import MARK, Below, become_subreaper, end_with
 from helmsman.agents.keeper.log import Log
 from helmsman.agents.keeper.places import LOG_NAME, SPILL, forget, has_record, is_draining, try_claim, write_content
 from helmsman.agents.keeper.successor import Successor
+from helmsman.base.process_ending import end_group
 from helmsman.base.processes import running_process
 from helmsman.base.surroundings import for_others, umask_in
 
@@ -326,7 +327,7 @@ class Keeper:
         if child.returncode is None:
             _signal_group(child.pid, signal.SIGKILL)
         self._wakeup.send(bytes([signal.SIGCHLD]))  # the rest of its end is as always
-        self._below.sweep(frozenset(), time.sleep)
+        self._below.sweep(frozenset(), time.sleep, grace=0)
 
     def _interrupt(self, child: subprocess.Popen[bytes]) -> None:
         """A child that is terminated may wait for its turns, or lose them; interrupted, they are written down as such."""
@@ -356,7 +357,8 @@ class Keeper:
         if self._reap(child):
             _signal_group(child.pid, signal.SIGKILL)
             started |= self._wait_for_end(child, TERMINATED_GRACE)
-        _signal_group(child.pid, signal.SIGKILL)
+        if sys.platform != "linux":  # elsewhere what is in the group need not be below us
+            end_group(child.pid, lambda: self._reap(child))
         self._below.sweep(started, lambda seconds: self._wait(child, seconds))
 
     def _wait_for_end(self, child: subprocess.Popen[bytes], seconds: float) -> frozenset[Process]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -16,7 +15,8 @@ import anyio.to_thread
 
 from helmsman.agents.keeper.below import left_by
 from helmsman.agents.keeper.places import forget, make_directory, private_directory, read_content, socket_path
-from helmsman.base.processes import KILL, Process, descendants, kill
+from helmsman.base.process_ending import end_processes, send_signal
+from helmsman.base.processes import KILL, Process, descendants, still_running
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
@@ -111,15 +111,9 @@ def stop_kept(directory: Path, socket: Path, keeper: Process, child: Process) ->
     end(keeper, STOP_TIMEOUT)
     started = left_by(directory)  # its keeper was killed, or hung
     if child.is_alive():
-        started |= descendants(child.pid)
+        started |= descendants(child)
         end(child, CHILD_GRACE)
-    deadline = time.monotonic() + KILLED_GRACE
-    while True:
-        for process in kill(started):
-            gone_within(process, KILLED_GRACE)
-        started = left_by(directory)  # what was just starting something may have done so
-        if not started or time.monotonic() > deadline:
-            break
+    end_processes(lambda: still_running(started) | left_by(directory))
     forget(directory, socket)
 
 
@@ -132,13 +126,6 @@ def end(process: Process, grace: float) -> None:
     if not gone_within(process, grace):
         send_signal(process, KILL)
         gone_within(process, KILLED_GRACE)
-
-
-def send_signal(process: Process, number: int) -> None:
-    """Signal exactly this process, if it lives."""
-    if process.is_alive():
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, number)
 
 
 def gone_within(process: Process, seconds: float) -> bool:

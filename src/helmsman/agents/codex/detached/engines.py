@@ -58,8 +58,9 @@ from helmsman.agents.keeper.places import (
     try_own,
 )
 from helmsman.agents.keeper.process import WAKE
-from helmsman.agents.keeper.starting import send_signal, start_keeper, stop_kept
+from helmsman.agents.keeper.starting import start_keeper, stop_kept
 from helmsman.base.files import file_lock
+from helmsman.base.process_ending import send_signal
 from helmsman.errors import EngineError, EngineLost, EngineStartFailed
 
 if TYPE_CHECKING:

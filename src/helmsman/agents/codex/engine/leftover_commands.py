@@ -8,12 +8,12 @@ nobody else is: not the shell of a person who looks at a worktree, nor an MCP se
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.processes import Process, kill, parents_of, running_process
+from helmsman.base.process_ending import end_processes
+from helmsman.base.processes import Process, parents_of, running_process
 from helmsman.base.redaction import redact
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _MARK: Final = b"CODEX_THREAD_ID="
 _WRAPPERS: Final = ("codex-linux-sandbox ", "bwrap ")
 """What Codex runs around a command; the command is named itself."""
-_GONE_SECONDS: Final = 5.0
-_POLL: Final = 0.02
 _SHOWN_CHARS: Final = 200
 
 
@@ -39,11 +37,7 @@ def commands_left(session_ids: Collection[str], directory: Path) -> tuple[str, .
 
 def end_commands(session_ids: Collection[str], directory: Path) -> None:
     """End them, and wait until they are gone. Blocks."""
-    deadline = time.monotonic() + _GONE_SECONDS
-    # Looked for again each time: one may have started another while it was being ended.
-    while (left := _left_running(session_ids, directory)) and time.monotonic() < deadline:
-        kill(left.keys())
-        time.sleep(_POLL)
+    end_processes(lambda: _left_running(session_ids, directory).keys())
 
 
 def _left_running(session_ids: Collection[str], directory: Path) -> dict[Process, str]:

@@ -18,6 +18,7 @@ import sys
 import uuid
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +38,8 @@ from helmsman.agents.protocol import Begun, Capabilities, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import json_object, text
 from helmsman.base.line_framer import LineFramer
-from helmsman.base.processes import KILL, descendants, kill
+from helmsman.base.process_ending import end_processes
+from helmsman.base.processes import descendants, still_running
 from helmsman.base.redaction import redact
 from helmsman.errors import (
     EngineLost,
@@ -76,8 +78,6 @@ INTERRUPTED_GRACE: Final = 3.0
 """How long it may take to stop on SIGINT: it then stops its commands too, which it does on no other signal."""
 
 TERMINATED_GRACE: Final = 2.0
-KILLED_GRACE: Final = 2.0
-KILLED_POLL: Final = 0.02
 
 _STOPPING: Final = (
     ((signal.SIGTERM, TERMINATED_GRACE),)
@@ -382,18 +382,16 @@ async def _stop(child: Child) -> None:
     """End the process and the commands it runs; returns when all are gone. Each step is bounded."""
     if child.exit_code is not None:
         return
-    commands = await anyio.to_thread.run_sync(descendants, child.pid)
+    commands = await anyio.to_thread.run_sync(descendants, child.process)
     for number, grace in _STOPPING:
         child.signal(number)
         if await _gone_within(child, grace):
             break
-        commands |= await anyio.to_thread.run_sync(descendants, child.pid)
+        commands |= await anyio.to_thread.run_sync(descendants, child.process)
     else:
-        child.signal(KILL)
+        await anyio.to_thread.run_sync(child.kill)
         await child.wait()
-    with anyio.move_on_after(KILLED_GRACE):
-        while await anyio.to_thread.run_sync(kill, commands):  # noqa: ASYNC110 - nobody tells when others' children go
-            await anyio.sleep(KILLED_POLL)
+    await anyio.to_thread.run_sync(end_processes, partial(still_running, commands))
 
 
 async def _gone_within(child: Child, seconds: float) -> bool:

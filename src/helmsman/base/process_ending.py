@@ -1,0 +1,187 @@
+"""End processes: ask first, then make sure. Every place that ends processes other than its own child uses `end_processes`.
+
+SIGTERM comes first, because a shell that is killed leaves its locks behind: a killed `pyenv rehash` makes every later login
+shell on the machine wait for a minute. SIGKILL follows a second later.
+
+A list of processes can be outrun: one that forks and exits all the time has another pid whenever it is signalled. So the
+second step stops a whole set at once where the system can do that: a PID namespace (`kill(-1)` from inside reaches every
+process of it, and no fork slips through), and a process group. Only then is it listed and killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.processes import KILL, parent_of, parents_of, process_groups, running_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from helmsman.base.processes import Process
+
+TERMINATED_SECONDS: Final = 1.0
+"""Time between SIGTERM and SIGKILL, for all processes together: one that keeps starting others gains none."""
+
+END_SECONDS: Final = 6.0
+_POLL: Final = 0.02
+_HELPER_SECONDS: Final = 5.0
+_STOP_NAMESPACE: Final = Path(__file__).with_name("stop_namespace.py")
+
+
+def send_signal(process: Process, number: int) -> None:
+    """Signal exactly this process, if it lives; another one that has its pid by now is not signalled."""
+    if not hasattr(os, "pidfd_open"):
+        if process.is_alive():
+            with suppress(OSError):
+                os.kill(process.pid, number)
+        return
+    with suppress(OSError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if process.is_alive():
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+
+def end_processes(
+    find: Callable[[], Collection[Process]],
+    *,
+    grace: float = TERMINATED_SECONDS,
+    seconds: float = END_SECONDS,
+    wait: Callable[[float], object] = time.sleep,
+    namespace: Process | None = None,
+) -> frozenset[Process]:
+    """End all processes that `find` returns, and look again until it returns none. Blocks; costs little if there is none.
+
+    Args:
+        find: Returns the processes to end that run now. It is called again after every signal.
+        grace: Time between SIGTERM and SIGKILL; 0 kills at once, for what must not run a moment longer.
+        seconds: Give up after this time.
+        wait: Sleeps. A caller that has to reap its children meanwhile brings its own.
+        namespace: Pid 1 of the PID namespace that all of them are in, if they are in one. The last look is then taken
+            while that is stopped: a process that forks and exits all the time is missed by most other looks.
+
+    Returns:
+        The processes that are still there, which is none unless the time was up.
+    """
+    began = time.monotonic()
+    asked: set[Process] = set()
+    while True:
+        left = _but_ourselves(find())
+        passed = time.monotonic() - began
+        if not left and (namespace is None or not _kill(find, left, namespace)):
+            return left
+        if passed > seconds:
+            return left
+        if passed < grace:
+            signal_all(left - asked, signal.SIGTERM)
+            asked |= left
+        elif left:
+            _kill(find, left, namespace)
+        wait(_POLL)
+
+
+def end_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
+    """End a process group in the same way. Blocks; `reap` reaps its leader if that is a child of this process."""
+    deadline = time.monotonic() + TERMINATED_SECONDS
+    with suppress(OSError):  # there is no such group, or none any more
+        os.killpg(group, signal.SIGTERM)
+        while time.monotonic() < deadline:
+            reap()
+            os.killpg(group, 0)
+            time.sleep(_POLL)
+        os.killpg(group, KILL)
+
+
+def signal_all(processes: Iterable[Process], number: int) -> None:
+    """Signal these processes, and no others that have their pids by now."""
+    for process in processes:
+        send_signal(process, number)
+
+
+def _but_ourselves(found: Collection[Process]) -> frozenset[Process]:
+    """Leave out this process and its parents: it may run below what is ended, for example in a command of an agent."""
+    if not found:
+        return frozenset()
+    ourselves = parents_of(os.getpid())
+    return frozenset(process for process in found if process.pid not in ourselves)
+
+
+def _kill(
+    find: Callable[[], Collection[Process]], left: frozenset[Process], namespace: Process | None
+) -> frozenset[Process]:
+    """Kill what `find` returns while the namespaces it is in are stopped; return what that was."""
+    inits = {init for process in left if (init := namespace_init(process)) is not None}
+    with ExitStack() as stopped:
+        for init in inits | ({namespace} if namespace is not None else set()):
+            stopped.enter_context(stopped_namespace(init))
+        left = _but_ourselves(find())
+        pids = {process.pid for process in left}
+        for group, members in process_groups().items() if left else ():
+            if group > 1 and members <= pids:  # also reaches what the members fork at this moment
+                with suppress(OSError):
+                    os.killpg(group, KILL)
+        signal_all(left, KILL)
+    return left
+
+
+def namespace_init(process: Process) -> Process | None:
+    """Return pid 1 of the outermost PID namespace, other than ours, that a process is in; None if it is in ours."""
+    with suppress(OSError):
+        ours, pid, found = _pid_namespace("self"), process.pid, None
+        while pid > 1 and _pid_namespace(pid) != ours:
+            found, pid = running_process(pid), parent_of(pid) or 0
+        return found
+    return None
+
+
+def _pid_namespace(pid: int | str) -> tuple[int, int]:
+    status = os.stat(f"/proc/{pid}/ns/pid")  # noqa: PTH116 - called for many processes
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def stopped_namespace(init: Process) -> Iterator[None]:
+    """Stop all processes of a PID namespace but its pid 1 for the length of the block, if the system lets us.
+
+    A helper does it, since a process with threads cannot join a user namespace. It continues them when its input is
+    closed, so also if this process is killed.
+    """
+    try:
+        namespace, ours = _pid_namespace(init.pid), _pid_namespace("self")
+    except OSError:
+        namespace = ours = (0, 0)
+    if namespace == ours or not init.is_alive():
+        yield
+        return
+    try:
+        helper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_STOP_NAMESPACE), *map(str, (init.pid, *namespace))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        yield
+        return
+    assert helper.stdin is not None
+    assert helper.stdout is not None
+    try:
+        helper.stdout.read(1)  # it says when they have stopped, and exits if they cannot be
+        yield
+    finally:
+        helper.stdin.close()
+        helper.stdout.close()
+        try:
+            helper.wait(_HELPER_SECONDS)
+        except subprocess.TimeoutExpired:
+            helper.kill()
+            helper.wait()
