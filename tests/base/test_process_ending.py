@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,8 +115,9 @@ def test_what_keeps_forking_is_ended_and_the_others_go_on(forking: subprocess.Po
         return descendants(init) - agent
 
     with stopped_namespace(init):
-        (held_still,) = {forkers() for _ in range(10)}
-        assert held_still
+        looks = [forkers() for _ in range(10)]
+        assert all(later <= earlier for earlier, later in pairwise(looks))  # some were exiting already
+        assert looks[-1]
     assert end_processes(forkers, grace=0.05, namespace=init) == frozenset()
     with stopped_namespace(init):
         assert forkers() == frozenset()

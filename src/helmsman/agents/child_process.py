@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -162,8 +161,8 @@ async def open_child(
     known = for_others(os.environ if env is None else env)
     command = [os.fspath(part) for part in argv]
     if _REAPED:
-        named = command[0] if os.sep not in command[0] or cwd is None else os.fspath(cwd / command[0])
-        if shutil.which(named, path=known.get("PATH")) is None:
+        places = [cwd or Path()] if os.sep in command[0] else [*map(Path, os.get_exec_path(known))]
+        if not any(os.access(place / command[0], os.X_OK) for place in places):  # the reaper could not say so any more
             raise EngineStartFailed(
                 f"Cannot run {command[0]}: there is no such program. Check the path and that it is executable."
             )

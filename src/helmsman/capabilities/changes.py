@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.agents.kept_records import end_left
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import (
     InvalidInput,
@@ -34,7 +35,7 @@ from helmsman.worktrees.placing import came_from_elsewhere
 from helmsman.worktrees.records import is_owned, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.model.unified_diff import FileStat
@@ -234,10 +235,17 @@ class Changes:
         )
         for session_id in known:
             if self._helm.sessions[session_id].engine is not None:
-                await self._helm.interrupt(session_id)  # so that Codex knows that they have ended
+                await self._helm.end_leftovers(session_id)
+        await self._end_left(sessions)
         for agent in agents:
             await anyio.to_thread.run_sync(agent.end_commands, sessions, tree.path)
         return running
+
+    async def _end_left(self, session_ids: Collection[str]) -> None:
+        """End the agents that an earlier hub has left in these sessions, and in which nothing runs."""
+        for session_id in session_ids:
+            for agent in self._helm.agents:
+                await anyio.to_thread.run_sync(end_left, self._helm.settings.state_dir, agent.name, session_id)
 
     # --- all worktrees -----------------------------------------------------------------------------------------------
 
@@ -271,6 +279,7 @@ class Changes:
         Raises:
             WorktreeError: One cannot be removed.
         """
+        await self._end_left({one.worktree.session_id for one in found if one.worktree.session_id is not None})
         return await anyio.to_thread.run_sync(_prune, found)
 
     def _trees(self) -> tuple[Worktree, ...]:

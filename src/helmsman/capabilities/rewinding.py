@@ -159,7 +159,7 @@ class Rewinding:
         plan = await self._plan(session_id, to, part, undo=undo)
         self._check(plan.shown, digest)
         if plan.files is not None and plan.session.engine is not None:
-            await self._helm.interrupt(session_id)  # a command that it left running would go on writing
+            await self._helm.end_leftovers(session_id)  # a command that it left running would go on writing
         files = None if plan.files is None else await anyio.to_thread.run_sync(self._write, plan, plan.files, digest)
         conversation = plan.shown.conversation
         try:

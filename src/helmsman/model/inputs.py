@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, get
 
 from helmsman.base.config_values import over, read_value
 from helmsman.base.files import refuse_outside
+from helmsman.base.pinned_directory import refuse_moved
 from helmsman.base.surroundings import expand_home, from_here
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
@@ -244,9 +245,12 @@ def require_place(session_id: str, place: str | None) -> None:
     """Make sure that the directory a session works in is still there: Codex would only notice with its first command.
 
     Raises:
-        InvalidInput: It is gone.
+        InvalidInput: It is gone, or its path leads elsewhere now.
     """
-    if place is not None and not Path(place).is_dir():
+    if place is None:
+        return
+    refuse_moved(f"session {session_id}", (Path(place),))
+    if not Path(place).is_dir():
         raise InvalidInput(
             f"The directory of session {session_id}, {place}, does not exist any more. Make it again, or start a new "
             "session.",

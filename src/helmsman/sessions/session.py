@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from helmsman.approvals.deadline import Deadline
     from helmsman.approvals.policy import Rule
     from helmsman.base.clients import McpClient
+    from helmsman.base.pinned_directory import DirectoryIdentity
     from helmsman.model.answered_by import Answered, AnsweredBy
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, ToolCalled, Usage
@@ -132,6 +133,8 @@ class Session:
         self._state = state
         self.feed = feed
         self.options = options
+        self.place: DirectoryIdentity | None = None
+        """The directory that its last turn worked in, for comparing."""
         self.engine: Engine | None = None
         self.queue: list[QueuedTurn] = []
         """What is to be sent when the turn has ended. A program's copy has what the hub last said of it."""

@@ -266,9 +266,10 @@ class Steering(Turns):
         options, terms = spec.options, Terms.kept(task.metadata.get(TERMS))
         try:
             require_place("of this task", task.directory)
+            replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)
             opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
             self._ledger.hold_to_cost(task.id, task.max_cost_usd)
-            await self._begin_shielded(
+            session = await self._begin_shielded(
                 lambda: self._new_session(
                     options,
                     spec.turn,
@@ -278,6 +279,9 @@ class Steering(Turns):
                     waited_as=task.id,
                 )
             )
+            if replaced:
+                session.notes += (replaced,)
+                session.warn((replaced,))
         except TooManySessions as error:
             self._ledger.give_back(task.id, error.message)
             raise
@@ -444,6 +448,7 @@ class Steering(Turns):
         refuse_unasked(session, self.settings, "steer it")
         self._refuse_wider(session)
         self.agents.require(engine, Capability.STEER)
+        await self._refuse_moved(session)
         await engine.steer(session.id, turn.text)
 
     def _refuse_wider(self, session: Session) -> None:
@@ -485,6 +490,18 @@ class Steering(Turns):
         if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
         return session
+
+    async def end_leftovers(self, session_id: str) -> None:
+        """End every process that an idle session has left, before its files are checked, applied, taken back or removed.
+
+        Agents that run their commands themselves are ended with them.
+
+        Raises:
+            SessionBusy: A turn is running in it.
+        """
+        session = await self.interrupt(session_id)
+        if session.engine is not None and usable(session.engine):
+            await session.engine.end_leftovers(session.id)
 
     async def respond(
         self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM

@@ -194,5 +194,6 @@ class KnownSessions:
         session.worktree, session.handed_over_from = tree, known.handed_over_from
         session.created_at = known.created_at
         session.opened_by = known.opened_by
+        session.place = known.place
         await self._bring_up_to_date(session, known)
         return self._roster.by_id.setdefault(session_id, session)

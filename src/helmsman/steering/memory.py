@@ -7,12 +7,14 @@ gave, its tasks, how its last turn ended, and, while a detached engine runs it, 
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.errors import RegistryUnavailable, SessionBusy
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (
@@ -32,7 +34,7 @@ from helmsman.model.events import (
 from helmsman.model.inputs import session_options
 from helmsman.model.questions import DENY
 from helmsman.sessions.state import SessionState, SessionStatus
-from helmsman.tasks.model import Task, kept_options
+from helmsman.tasks.model import PLACE, Task, kept_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -68,6 +70,7 @@ class Remembered:
     past: tuple[Event, ...]
     earlier_turns: int
     handed_over_from: str | None
+    place: DirectoryIdentity | None
     opened_by: McpClient | None
     created_at: datetime
     changed_at: datetime
@@ -153,6 +156,7 @@ class Memory:
             past=past,
             earlier_turns=sum(task.turn_id is not None and task.id != newest for task in tasks),
             handed_over_from=tasks[-1].handed_over_from if tasks else None,
+            place=DirectoryIdentity.from_json(tasks[0].metadata.get(PLACE)) if tasks else None,
             created_at=_created_at(info, tasks),
             changed_at=_changed_at(info, tasks),
             spent=await self._spent_by(session_id),
@@ -226,9 +230,11 @@ class Memory:
             return ()
 
     def _options(self, directory: str | None, tasks: Sequence[Task], info: SessionInfo | None) -> SessionOptions:
-        place = directory if directory is not None and Path(directory).is_dir() else None
+        place = Path(directory) if directory is not None and Path(directory).is_dir() else None
         agent = tasks[0].agent if tasks else None if info is None else info.agent
         checked = session_options(place, {"agent": agent}, self._allowed_roots)
+        if tasks and place is not None:  # as it was given: where it leads now is compared before each turn
+            checked = replace(checked, cwd=place)
         # What was asked for and refused never held: the options are those of the last turn that began.
         begun = next((task for task in tasks if task.turn_id is not None), tasks[-1] if tasks else None)
         kept = None if begun is None else begun.metadata.get("options")
@@ -251,6 +257,8 @@ class Memory:
 def _directory(info: SessionInfo | None, tasks: Sequence[Task]) -> str | None:
     """Where a session works. One that was begun elsewhere and carried here works where its last task here did."""
     told = None if info is None else info.directory
+    if not tasks and told is not None:  # begun in the agent's own program: from now on it is where it leads now
+        return os.path.realpath(told)
     return told if not tasks or (told is not None and Path(told).is_dir()) else tasks[0].directory or told
 
 

@@ -11,6 +11,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.agents.protocol import Capability, Engine, NothingBegun, Opened
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.pinned_directory import refuse_moved
 from helmsman.errors import EngineLost, InvalidInput
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: S
         yield Capability.OUTPUT_SCHEMA
 
 
+def writable_places(options: SessionOptions) -> tuple[Path, ...]:
+    """Return the directories that a session works in or may write, as they were given."""
+    return (*(() if options.cwd is None else (options.cwd,)), *options.writable_roots)
+
+
 def image_roots(settings: Settings) -> tuple[Path, ...]:
     """The directories that images may come from; none means anywhere."""
     return (*settings.session_roots, settings.state_dir.resolve() / PICTURES) if settings.allowed_roots else ()
@@ -100,6 +106,7 @@ def start_session(
 
     async def start(engine: Engine) -> Fresh:
         async def begin(options: SessionOptions) -> Opened:
+            await anyio.to_thread.run_sync(refuse_moved, "this session", writable_places(options))
             if carried.session_id is not None:
                 return await engine.resume(carried.session_id, options)
             try:
@@ -135,6 +142,7 @@ def fork_session(
 
     async def fork(engine: Engine) -> Fresh:
         last = None if from_turn is None else await _past_turn_id(engine, source.id, from_turn)
+        await anyio.to_thread.run_sync(refuse_moved, f"session {source.id}", writable_places(options))
         opened = await engine.fork(source.id, options, last_turn_id=last)
         return Fresh(opened, options, source.directory, on_question)
 

@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
+from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
 from helmsman.base.surroundings import asking_client, current
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.model.events import (
@@ -42,7 +43,7 @@ from helmsman.steering.answering import Answering
 from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory, spent_in_turn, spent_so_far
-from helmsman.steering.opening import needed_for
+from helmsman.steering.opening import needed_for, writable_places
 from helmsman.steering.others_turns import OthersTurns, is_theirs
 from helmsman.steering.room import run_next
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
@@ -219,7 +220,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 self._request_turn(session, turn, task_id)
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await ready()  # until it is written down that an agent hears of it, the next hub can begin it
+                await self._refuse_moved(session)
+                await self._compare_place(session)
                 await engine.get_ready(session.id, session.options, turn)
+                await self._refuse_moved(session)
                 self._ledger.place(task_id, engine.id, session.id)
                 run = partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None, run)
@@ -323,8 +327,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 engine, running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
                 await ready()  # as for a session's first turn
+                await self._refuse_moved(session)
+                await self._compare_place(session)
                 if begin is None:
                     await engine.get_ready(session.id, session.options, turn)
+                    await self._refuse_moved(session)
                 self._ledger.begin(task_id, session, engine=engine.id)
                 run = partial(begin, engine) if begin else partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None if begin else turn, run)
@@ -373,6 +380,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         if session.engine is engine or (session.engine is not None and self._engines.is_ending(session.engine)):
             return session.engine, None  # from one that is ending, no other can take it over
         self.agents.require(engine, Capability.RESUME)
+        await self._refuse_moved(session)
         engine, opened = await self._engines.resume(engine, session.id, session.options)
         self._note_opened(session, opened)
         if opened.turn_id is not None and session.state.is_running:
@@ -381,6 +389,23 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             session.apply(TurnStarted(session_id=session.id, turn_id=opened.turn_id))
         self._attach(session, engine)
         return engine, opened.turn_id
+
+    async def _refuse_moved(self, session: Session) -> None:
+        """Compare the directories that a session may write with what they were. As late as can be: they may be replaced.
+
+        Raises:
+            InvalidInput: One leads elsewhere now.
+        """
+        await anyio.to_thread.run_sync(refuse_moved, f"session {session.id}", writable_places(session.options))
+
+    async def _compare_place(self, session: Session) -> None:
+        """Warn if another directory is where the session worked last, and remember the one that is there now."""
+        if (place := session.options.cwd) is None:
+            return
+        if session.place is not None and (warning := session.place.replaced_at(place)) is not None:
+            session.notes += (warning,)
+            session.warn((warning,))
+        session.place = await anyio.to_thread.run_sync(DirectoryIdentity.at, place)
 
     def as_known(self, error: Exception, agent: str) -> HelmsmanError:
         """What went wrong with an agent, as one of our errors. What one that was plugged in raises is its engine's own."""

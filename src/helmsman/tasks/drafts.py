@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.model.handover_text import own_words
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import MAX_COST, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
+from helmsman.tasks.model import MAX_COST, PLACE, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +56,7 @@ def draft_task(
         model=options.model,
         metadata={
             "options": options_to_keep(options),
+            PLACE: DirectoryIdentity.at(options.cwd),
             **({} if terms is None else {TERMS: dict(terms)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             **({} if schedule is None else {SCHEDULE: schedule}),

@@ -313,6 +313,8 @@ TIMED_OUT: Final = "timedOut"
 """The key of `Task.timed_out` in the metadata."""
 TERMS: Final = "terms"
 """Under which the door that began a task set it going; they hold whoever follows it. See `helmsman.steering.terms`."""
+PLACE: Final = "place"
+"""The device and the inode of the directory that a task was asked for in."""
 MAX_COST: Final = "maxCostUsd"
 """What a task may cost, for whoever follows it later."""
 WAITING_FOR: Final = "waitingFor"
@@ -548,8 +550,8 @@ def kept_options(kept: Mapping[str, Any], session: SessionOptions) -> SessionOpt
 
 
 def _directories(roots: list[Any]) -> tuple[Path, ...]:
-    """Those that are still there, with their links resolved as they are now."""
-    paths = (Path(root).resolve() for root in roots if isinstance(root, str))
+    """Return those that are still there. Their links were resolved when they were given, and are not resolved again."""
+    paths = (Path(root) for root in roots if isinstance(root, str))
     return tuple(path for path in paths if path.is_dir())
 
 

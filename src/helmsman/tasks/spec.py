@@ -10,11 +10,12 @@ import logging
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.model.options import (
     ReviewKind,
     ReviewTarget,
@@ -44,6 +45,8 @@ class TurnSpec:
     options: SessionOptions
     worktree: bool = False
     engine: str | None = None
+    place: DirectoryIdentity | None = field(default=None, compare=False)
+    """Which directory it was written down for."""
 
     def written_down(self, state_dir: Path, task_id: str) -> dict[str, Any] | None:
         """For the registry, with copies of the images; None where it cannot be written down whole. Blocks."""
@@ -86,6 +89,7 @@ class TurnSpec:
             "kind": [turn.kind.kind, turn.kind.value] if isinstance(turn.kind, ReviewTarget) else turn.kind,
             "agent": options.agent,
             "directory": None if options.cwd is None else str(options.cwd),
+            "place": self.place or DirectoryIdentity.at(options.cwd),
             "options": kept,
             "worktree": self.worktree,
             "engine": self.engine,
@@ -113,6 +117,7 @@ class TurnSpec:
                 options=kept_options(kept["options"], session),
                 worktree=kept["worktree"] is True,
                 engine=kept["engine"],
+                place=DirectoryIdentity.from_json(kept.get("place")),
             )
         except (LookupError, TypeError, ValueError, AttributeError):
             return None

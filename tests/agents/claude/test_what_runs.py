@@ -95,8 +95,7 @@ async def test_of_a_sandbox_that_is_killed_with_its_claude_nothing_is_left_in_th
     async with opened(place) as helm:
         session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await next_question(session)
-        kill(with_variable("TMPDIR", str(scratch_of(place.settings.state_dir, session.id))))
-        signal_all(with_variable("TMPDIR", str(scratch_of(session.id))), KILL)
+        signal_all(with_variable("TMPDIR", str(scratch_of(place.settings.state_dir, session.id))), KILL)
         await ended(session)
         assert session.error is not None
         await session.say("then")  # its next process waits until the last one has left nothing
@@ -129,8 +128,7 @@ async def test_the_next_process_of_a_session_is_started_when_the_last_one_has_be
     async with opened(place) as helm:
         session = await helm.start("first", cwd=place.repo, agent="claude", sandbox="workspace-write")
         await next_question(session)
-        kill(with_variable("TMPDIR", str(scratch_of(place.settings.state_dir, session.id))))
-        signal_all(with_variable("TMPDIR", str(scratch_of(session.id))), KILL)
+        signal_all(with_variable("TMPDIR", str(scratch_of(place.settings.state_dir, session.id))), KILL)
         await ended(session)
         await session.say("then")
         await ended(session)
