@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 import mcp_types as types
-from mcp.shared.exceptions import MCPError
 
 from bench.soak.servers import HungUp, Pipes, ToolError
 from bench.soak.stories import asked_in, prompt
@@ -38,7 +37,6 @@ OF_FAULTS: Final = frozenset(
 """Errors that a fault can bring about."""
 _OF_DEAD_HUBS: Final = frozenset({"unknown_outcome", "task_not_ours"})
 """What a call may be told that a hub had begun and could not finish. It must have died in the course of it."""
-_GAVE_UP: Final = "Three hubs of Helmsman ended"
 
 _ENDED: Final = {"done", "error", "interrupted"}
 _STOP: Final = "stop"
@@ -299,11 +297,6 @@ class _Visit:
             if self._connection.pipe is None or self._random.random() < 0.5:
                 raise
             return None  # the call was cancelled, and the connection stays
-        except MCPError as error:
-            if _GAVE_UP not in str(error) or self._books.hub_deaths - deaths < 3:
-                raise
-            self._books.counts["calls given up, as three hubs had died in each"] += 1
-            return None
         except ToolError as error:
             kind = f"{tool}: {error.code}"
             self._books.errors[kind] += 1

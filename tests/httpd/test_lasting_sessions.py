@@ -299,8 +299,13 @@ async def test_what_is_over_is_over(front: Front, tmp_path: Path) -> None:
         assert await gone.until(lambda: gone.status) == 404
         waiting = client.call("codex_wait", sessionId=session)
         event_id = await waiting.has_id()
-        front.kept[event_id]["taken"] = 3
-    async with front.hub() as client:  # it has ended three hubs
+        front.kept[event_id].update(taken=5, held=True)
+    async with front.hub() as client:  # while it was held back, the hub died of something else
+        waiting = client.resume(event_id)
+        await waiting.has_id()
+        assert front.kept[event_id]["held"] is False
+        front.kept[event_id]["taken"] = 5
+    async with front.hub() as client:  # it has ended two hubs, and three more that lived until they got it
         assert "may have been done" in (await client.resume(event_id).answer())["error"]["message"]
         left = client.ask("DELETE")
         assert await left.until(lambda: left.status) == 200

@@ -160,33 +160,6 @@ async def test_a_form_is_answered_while_there_is_no_hub(place: Place, model: Scr
         assert [one["id"] for one in client.heard if one.get("method") == "elicitation/create"] == [form["id"]]
 
 
-async def test_a_call_that_ends_hubs_is_given_up_after_three(place: Place, tmp_path: Path) -> None:
-    codex = tmp_path / "codex"
-    codex.write_text(STUCK)
-    codex.chmod(0o755)
-    stuck = replace(place, env={**place.env, "CODEX_CLI_PATH": str(codex)})
-    async with stuck.started() as server:
-        client = Raw(server)
-        await client.initialize()
-        start = {"name": "codex_start", "arguments": {"prompt": "hello"}}
-        await client.send(id=3, method="tools/call", params=start)
-        for number in range(10, 13):
-            await client.send(id=number, method="tools/list")
-            await client.answer(number)  # so this hub has begun on the call before
-            await place.kill_hub()
-        given_up = await client.answer(3)
-        assert given_up["error"]["code"] == -32603
-        assert "may have been done" in given_up["error"]["message"]
-        await client.send(id=4, method="ping")
-        assert (await client.answer(4))["result"] == {}
-
-
-STUCK = """#!/bin/sh
-while [ "$PPID" != 1 ] && [ "$(cut -d ' ' -f 4 "/proc/$$/stat")" = "$PPID" ]; do sleep 0.05; done
-"""
-"""A Codex that says nothing for as long as whoever asked it lives."""
-
-
 async def test_a_call_that_waits_is_answered_however_many_hubs_end(
     place: Place, model: ScriptedModel, folder: Path
 ) -> None:

@@ -34,7 +34,7 @@ from starlette.responses import Response
 
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.json_values import json_object
-from helmsman.hub.launch import GAVE_UP, TRIES
+from helmsman.hub.launch import GAVE_UP, HOLD_SECONDS, QUICK_RETRIES, TRIES
 from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.tasks.calls import CallId
 
@@ -220,7 +220,7 @@ class LastingSessions:
         self, session: str, said: _Said, scope: Scope, body: bytes, receive: Receive, send: Send
     ) -> None:
         key = f"c/{session}/{self._epoch}.{next(self._numbers)}"
-        self._kept.keep({key: {"said": said, "taken": 0, "forms": []}})
+        self._kept.keep({key: {"said": said, "taken": 0, "held": False, "forms": []}})
         self._note_subscription(session, said)
         response = self._begin(session, key, scope, body)
         version = Headers(scope=scope).get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
@@ -235,13 +235,14 @@ class LastingSessions:
         events = [_event_id(key)]
         if (response := self._responses.get(key)) is None:
             events += [_event(_withdrawn(form)) for form in call["forms"]]
-            if call["taken"] >= TRIES:
+            taken = 0 if call["held"] else call["taken"]  # a hub that died without it shows that it kills none
+            if taken >= QUICK_RETRIES + TRIES:
                 self._kept.drop([key])
                 error = {"code": INTERNAL_ERROR, "message": GAVE_UP}
                 events.append(_event({"jsonrpc": "2.0", "id": call["said"]["id"], "error": error}))
                 await Response(b"".join(events), media_type="text/event-stream")(scope, receive, send)
                 return
-            self._change(key, forms=[])
+            self._change(key, forms=[], taken=taken, held=taken > QUICK_RETRIES)
             body = json.dumps(call["said"]).encode()
             response = self._begin(session, key, scope, body)
         await response.read(receive, send, events)
@@ -254,7 +255,11 @@ class LastingSessions:
     async def _answer(self, session: str, key: str, scope: Scope, body: bytes, response: _Response) -> None:
         """Have the SDK answer a request, whether or not the client is connected."""
         epoch, _, number = key.rpartition("/")[2].partition(".")
-        taken = self._kept.get(key)["taken"]
+        call = self._kept.get(key)
+        taken = call["taken"]
+        if call["held"]:  # it may be what killed hubs: if this one dies meanwhile, it was something else
+            await anyio.sleep(HOLD_SECONDS * 2 ** (taken - QUICK_RETRIES))
+            self._change(key, held=False)
         door, process = self._door
         current_call.set(
             NumberedCall(
