@@ -201,8 +201,9 @@ class Front:
                 await anyio.sleep(0.01)
 
     async def asked(self, directory: Path) -> tuple[str, str]:
-        """A session that asks something: its id, and the question's."""
+        """Start a session of the client that asks something; return its id, and the question's."""
         session = await self.helm.start("go", cwd=directory, agent=self.agent.name)
+        await self.helm.hand(session.id, "raw")
         self.agent.engines[-1].ask()
         with anyio.fail_after(SECONDS):
             await session.wait()
