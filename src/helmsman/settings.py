@@ -64,7 +64,7 @@ WORKSPACES: Final = "workspaces"
 OTHER_TABLES: Final = frozenset(
     {
         *("agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"),
-        *("capabilities", "worktree", "agents_answer_first", "clients_share_sessions"),
+        *("capabilities", "checks", "worktree", "agents_answer_first", "clients_share_sessions"),
     }
 )
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""

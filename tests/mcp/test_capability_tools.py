@@ -51,6 +51,8 @@ REPORT: dict[str, Any] = {
     "applied": "nothing",
     "applyError": None,
     "discarded": [],
+    "checkChanges": [],
+    "notes": [],
     "reproduced": "test",
     "tests": [],
     "rootCause": None,

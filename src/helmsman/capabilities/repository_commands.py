@@ -1,8 +1,9 @@
 """Commands of a repository that Helmsman itself runs: its set-up for worktrees, its check.
 
-Whoever wrote the repository wrote them, so they are treated as an agent's commands are: rules decide, else somebody is
-asked, and nothing runs unasked. They run in the sandbox that the session's own commands have, never with more, in a
-bounded time; all they start ends with them. What they say is kept to a tail, without colours and secrets.
+They come with the repository, so they are treated as an agent's commands are: rules decide, else a person is asked, and
+nothing runs unasked. They run in the sandbox that the session's own commands have, never with more, in a bounded time; all
+they start ends with them. Of the environment they get an allow list, and what the user's own settings name besides. Their
+output is kept to a tail, without colours and secrets.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
-from helmsman.errors import InvalidInput, Unsupported
+from helmsman.errors import InvalidInput, InvalidSetting, Unsupported
 from helmsman.model.events import TurnEnded
 from helmsman.model.options import WRITES
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question, own_question
@@ -46,7 +47,35 @@ _OUTPUT_GRACE: Final = 1.0
 """How long what a command has left running may go on writing once the command itself has ended."""
 _COMMAND_CHARS: Final = 4000
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
-_SECRET_NAMES: Final = ("KEY", "SECRET", "TOKEN", "PASSWORD")
+_PASSED: Final = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLUMNS LINES TMPDIR TEMP TMP PWD HOSTNAME CI DEBIAN_FRONTEND
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME XDG_DATA_DIRS XDG_CONFIG_DIRS
+    HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY FTP_PROXY SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
+    NODE_EXTRA_CA_CERTS GIT_SSL_CAINFO PIP_CERT NIX_SSL_CERT_FILE
+    VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_EXE PYENV_ROOT PYENV_VERSION PYTHONPATH PYTHONHOME PYTHONUTF8
+    PYTHONIOENCODING PYTHONHASHSEED PYTHONWARNINGS PIP_CACHE_DIR PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIPX_HOME POETRY_HOME
+    POETRY_CACHE_DIR UV_CACHE_DIR UV_PYTHON UV_INDEX_URL UV_DEFAULT_INDEX HATCH_DATA_DIR PYTEST_ADDOPTS
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD TOX_WORK_DIR
+    NVM_DIR NVM_BIN FNM_DIR FNM_MULTISHELL_PATH VOLTA_HOME N_PREFIX NODE_PATH NODE_OPTIONS NODE_ENV NPM_CONFIG_CACHE
+    NPM_CONFIG_PREFIX NPM_CONFIG_REGISTRY PNPM_HOME YARN_CACHE_FOLDER BUN_INSTALL DENO_DIR COREPACK_HOME
+    GOPATH GOROOT GOBIN GOCACHE GOMODCACHE GOFLAGS GOPROXY GONOSUMDB GOTOOLCHAIN GO111MODULE CGO_ENABLED
+    CARGO_HOME CARGO_TARGET_DIR RUSTUP_HOME RUSTUP_TOOLCHAIN RUSTFLAGS RUST_BACKTRACE
+    JAVA_HOME JDK_HOME JAVA_OPTS GRADLE_HOME GRADLE_USER_HOME GRADLE_OPTS MAVEN_HOME MAVEN_OPTS M2_HOME ANDROID_HOME
+    ANDROID_SDK_ROOT KOTLIN_HOME SCALA_HOME SBT_OPTS DOTNET_ROOT NUGET_PACKAGES
+    GEM_HOME GEM_PATH RBENV_ROOT RBENV_VERSION BUNDLE_PATH RUBYLIB RUBYOPT COMPOSER_HOME PERL5LIB MIX_HOME HEX_HOME
+    ASDF_DIR ASDF_DATA_DIR MISE_DATA_DIR SDKMAN_DIR JABBA_HOME NIX_PATH NIX_PROFILES HOMEBREW_PREFIX HOMEBREW_CELLAR
+    LD_LIBRARY_PATH DYLD_LIBRARY_PATH LIBRARY_PATH CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH PKG_CONFIG_PATH
+    CMAKE_PREFIX_PATH CC CXX CPP LD AR CFLAGS CXXFLAGS CPPFLAGS LDFLAGS MAKEFLAGS SDKROOT DEVELOPER_DIR
+    MACOSX_DEPLOYMENT_TARGET OMP_NUM_THREADS SOURCE_DATE_EPOCH
+    """,
+    )
+)
+"""Variables by which programs find each other, and themselves. None of them is meant to hold a secret."""
+_WITH_LOGIN: Final = re.compile(r"://[^/@\s]*@")
+_CHECKS: Final = "checks"
 _SHELL: Final = 'exec /bin/sh -c "$1" 2>&1 </dev/null'
 
 
@@ -192,7 +221,7 @@ async def run_command(
     if not await anyio.to_thread.run_sync(_is_own_folder, directory, place):
         raise Unsupported(f"{place} is no directory of the worktree any more, so `{command}` was not run there.")
     known = environment() if env is None else env
-    passed = {name: value for name, value in known.items() if not _is_secret(name)} | dict(more or {})
+    passed = command_environment(known, settings) | dict(more or {})
     argv = ["/bin/sh", "-c", _SHELL, "sh", command]
     confined = None
     if allowance.writes != "anything":
@@ -232,9 +261,39 @@ def _is_own_folder(directory: Path, place: Path) -> bool:
     return place.is_dir() and place.resolve() == directory.resolve() / place.relative_to(directory)
 
 
-def _is_secret(name: str) -> bool:
-    """As Codex's own default for commands has it, where it filters: no names that sound like keys."""
-    return name == REMOTE_TOKEN or any(word in name.upper() for word in _SECRET_NAMES)
+def command_environment(known: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """Return the environment of a repository's command: an allow list, and what the user's own settings name.
+
+    A value that is an address with a login is left out unless it is named.
+
+    Raises:
+        InvalidSetting: `[checks]` makes no sense.
+    """
+    named = named_variables(settings)
+    return {
+        name: value
+        for name, value in known.items()
+        if name in named or ((name.upper() in _PASSED or name.startswith("LC_")) and not _WITH_LOGIN.search(value))
+    }
+
+
+def named_variables(settings: Settings) -> frozenset[str]:
+    """Return the variables that the user's own file lets checks have: `[checks] env = ["DATABASE_URL"]`.
+
+    A project's file names none: it would choose which secrets its own commands get.
+
+    Raises:
+        InvalidSetting: The table makes no sense.
+    """
+    for file in settings.files:
+        if not file.trusted or _CHECKS not in file.content:
+            continue
+        table = file.content[_CHECKS]
+        names = table.get("env", []) if isinstance(table, dict) and table.keys() <= {"env"} else None
+        if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+            raise InvalidSetting(f'[{_CHECKS}] in {file.path} can say `env = ["DATABASE_URL", …]`. Correct it.')
+        return frozenset(names) - {REMOTE_TOKEN}
+    return frozenset()
 
 
 class _Tail:

@@ -20,7 +20,6 @@ from helmsman.base.files import is_inside
 from helmsman.base.git_view import repository_root
 from helmsman.errors import HelmsmanError
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES
-from helmsman.worktrees.records import lent_to
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -91,7 +90,7 @@ class Snapshots:
             from helmsman.worktrees.turn_snapshots import take_after
 
             git = self.git_of(session)
-            if git is not None and not (session.worktree is not None and lent_to(session.worktree).is_dir()):
+            if git is not None:
                 take_after(git, session.id, task_id, leave_out=leave_out_of(session))
 
         self._helm.in_background(partial(self._run, session, take))

@@ -56,6 +56,20 @@ def setup_command(repository: Path) -> str | None:
     return command.strip() or None if command else None
 
 
+def set_up_with(tree: Worktree) -> str | None:
+    """Return the command that a worktree was set up with; None where none ran well. Blocks, briefly."""
+    try:
+        said = set_up_of(tree).read_text(encoding="utf-8")
+        command = setup_command(tree.repository)
+    except (OSError, InvalidSetting):
+        return None
+    return command if command is not None and said.startswith(_done(command)) else None
+
+
+def _done(command: str) -> str:
+    return f"The worktree was set up ({command}) in "
+
+
 class WorktreeSetup:
     """`helm.extras.worktree_setup`."""
 
@@ -114,7 +128,7 @@ class WorktreeSetup:
         if result.timed_out:
             said = f"The set-up of the worktree ({command}) did not end in {SET_UP_SECONDS:.0f} s."
         elif result.passed:
-            said = f"The worktree was set up ({command}) in {result.seconds:.1f} s."
+            said = f"{_done(command)}{result.seconds:.1f} s."
         else:
             said = f"The set-up of the worktree failed ({command}): exit code {result.exit_code}."
         await self._report(session, tree, said, result.output, shown=not result.passed)

@@ -361,6 +361,8 @@ class HumanJobView(JobView):
         session_id = report.get("workSessionId") or report.get("sessionId") or ""
         if code == ExitCode.NOT_VERIFIED and not report.get("attempts"):
             self._print("✗ Not verified: nothing was tried.", "red")
+        elif code == ExitCode.NOT_VERIFIED and report.get("applied") == "applied":
+            self._print("✗ Not verified. It was applied because you decided so.", "yellow")
         elif code == ExitCode.NOT_VERIFIED:
             self._print(f"✗ Not verified. What was tried is in helmsman tasks results {task.id} --diff", "red")
         elif task.status != "completed":

@@ -22,8 +22,9 @@ OutputT = TypeVar("OutputT", bound=shapes.OutcomeOutput)
 @tool("Debug: find a failure's cause and fix it", ACTS, job_in_words)
 async def debug(call: CallContext, args: shapes.DebugInput) -> shapes.DebugOutput | Instead:
     """Have a failure reproduced, its cause found and fixed, in a git worktree. Helmsman runs the check before (it fails) and
-    after (it passes); what is not verified is not done. Returns a taskId at once; call again with taskId and waitSec until
-    status is completed or failed. Then report has the evidence."""
+    after (it passes), in a fresh checkout, with the check's own files as they were; what is not verified is not done.
+    Returns a taskId at once; call again with taskId and waitSec until status is completed or failed. Then report has the
+    evidence."""
     return await _asked(call, args, shapes.DebugOutput)
 
 

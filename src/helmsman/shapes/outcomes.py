@@ -73,7 +73,10 @@ class CheckedInput(OutcomeInput):
     check: str | None = Field(
         None, description="The command that tells whether it works, e.g. make test. Default: as the repository has it."
     )
-    apply: Apply = Field("ask", description="What becomes of a verified change.")
+    apply: Apply = Field(
+        "ask",
+        description="What becomes of a verified change. One that changes the check is always asked about, unless never.",
+    )
     with_diff: bool = Field(False, description="With taskId: the change as text too.")
 
     @property
@@ -105,7 +108,7 @@ class OutcomeOutput(Output):
     agent: str | None = Field(None, description="Who does it.")
     why: str | None = None
     progress: str | None = None
-    verified: bool | None = Field(None, description="At the end. Only true is done.")
+    verified: bool | None = Field(None, description="At the end. Only true is done; report.says says what it means.")
     report: Any = None
     diff: str | None = None
     pending_question: JobQuestion | None = Field(None, description="Answer it with codex_respond.")

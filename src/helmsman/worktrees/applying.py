@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.base.patches import Conflicts, apply_tree, one_at_a_time, refuse_repositories
-from helmsman.base.snapshot import scratch
+from helmsman.base.snapshot import scratch, take_snapshot
 from helmsman.errors import WorktreeError
 from helmsman.worktrees.changes import TreeDiff, check_present, compare
-from helmsman.worktrees.lending import snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +66,7 @@ def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDif
     if not tree.repository.is_dir() or not tree.main_git.has("HEAD^{commit}"):
         raise WorktreeError(f"{tree.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
     with one_at_a_time(tree.main_git), scratch(tree.own_git) as own, scratch(tree.main_git, own.objects) as main:
-        snapshot = snapshot_of(own, tree)
+        snapshot = take_snapshot(own, tree.included)
         diff = compare(own, tree.base, snapshot.tree, snapshot)
         if check is not None:
             check(diff)

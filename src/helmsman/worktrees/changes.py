@@ -10,7 +10,6 @@ from helmsman.base.patches import diff_digest, shown
 from helmsman.base.snapshot import Snapshot, scratch, take_snapshot
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.model.unified_diff import FileKind, FileStat
-from helmsman.worktrees.lending import snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +61,7 @@ def diff(tree: Worktree) -> TreeDiff:
     """
     check_present(tree)
     with scratch(tree.own_git) as git:
-        snapshot = snapshot_of(git, tree)
+        snapshot = take_snapshot(git, tree.included)
         return compare(git, tree.base, snapshot.tree, snapshot)
 
 

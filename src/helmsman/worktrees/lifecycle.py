@@ -19,13 +19,11 @@ from helmsman.base.patches import one_at_a_time
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.settings import WORKSPACES, WORKTREES, ensure_state_dir
 from helmsman.worktrees.included_files import include
-from helmsman.worktrees.lending import is_lent_here, put_back
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
     Worktree,
     claim,
     is_owned,
-    lent_to,
     read_records,
     records_directory,
     remove_record,
@@ -143,11 +141,8 @@ def adopt(state_dir: Path, session_id: str, directory: str | None = None) -> Wor
                 return None  # it is just being made
             tree = replace(tree, session_id=session_id)
             write_record(tree)
-    if tree is not None and claim(tree) and lent_to(tree).is_dir() and not is_lent_here(tree):
-        try:
-            put_back(tree)
-        except WorktreeError as error:
-            log.warning("what a check has exchanged in %s could not be put back: %s", tree.path, error)
+    if tree is not None:
+        claim(tree)
     return tree
 
 

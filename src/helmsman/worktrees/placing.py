@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base.files import replace_file
 from helmsman.base.git import Git, init_bare
 from helmsman.base.patches import one_at_a_time
-from helmsman.base.snapshot import scratch
+from helmsman.base.snapshot import scratch, take_snapshot
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
 from helmsman.settings import WORKSPACES, ensure_state_dir
 from helmsman.worktrees.bundles import check_whole, digest_of, take_bundle, write_bundle
 from helmsman.worktrees.changes import check_present
 from helmsman.worktrees.included_files import unpack_included
-from helmsman.worktrees.lending import snapshot_of
 from helmsman.worktrees.lifecycle import made_inside, remove_folder, write_files
 from helmsman.worktrees.packing import AUTHOR, MB, REFERENCES, Limits, PackedTree, Parts, is_fetchable
 from helmsman.worktrees.records import read_records
@@ -285,7 +284,7 @@ def pack_result(tree: Worktree, into: Path, limits: Limits) -> Result:
     check_present(tree)
     into.unlink(missing_ok=True)
     with scratch(tree.own_git.with_settings(AUTHOR)) as own:
-        snapshot = snapshot_of(own, tree, partial(limits.check, tree.path))
+        snapshot = take_snapshot(own, tree.included, partial(limits.check, tree.path))
         notes = [f"Not in it: {name}, a repository of its own." for name in snapshot.nested]
         notes += [f"Not in it: {name}." for name in snapshot.left_out]
         head = own.commit("HEAD") or tree.base

@@ -8,7 +8,6 @@ made a worktree holds a lock beside its record; the system gives it back when th
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from contextlib import suppress
 from dataclasses import asdict
@@ -107,7 +106,6 @@ def worktree_of(state_dir: Path, session_id: str) -> Worktree | None:
 
 def remove_record(tree: Worktree) -> None:
     release(tree)
-    shutil.rmtree(lent_to(tree), ignore_errors=True)
     for file in (_record_of(tree), set_up_of(tree), _lock_of(tree)):
         file.unlink(missing_ok=True)
 
@@ -138,11 +136,6 @@ def _read(file: Path, state_dir: Path) -> Worktree | None:
 def set_up_of(tree: Worktree) -> Path:
     """Where it is written down what became of the set-up of a worktree, with the end of what the command said."""
     return tree.state_dir / RECORDS / f"{tree.name}.set-up.txt"
-
-
-def lent_to(tree: Worktree) -> Path:
-    """Where the content of a worktree is kept while other files stand in it (`helmsman.worktrees.lending`)."""
-    return tree.state_dir / RECORDS / f"{tree.name}.lent"
 
 
 def _record_of(tree: Worktree) -> Path:

@@ -14,7 +14,7 @@ from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.testing.repository import git, make_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.settings import Settings
@@ -60,12 +60,16 @@ def bench(settings: Settings, codex_home: CodexHome, tmp_path: Path) -> Callable
         links: Mapping[str, str] | None = None,
         refuse: str | None = None,
         timeout: float = 60,
+        executable: Sequence[str] = (),
     ) -> Bench:
         root = make_repository(tmp_path / "checked")
         write(root, files)
         for link, target in (links or {}).items():
             (root / link).unlink()
             (root / link).symlink_to(target)
+        for name in executable:
+            if (root / name).exists():
+                (root / name).chmod(0o755)
         git(root, "add", "--all")
         git(root, "commit", "--quiet", "--message=All")
         tree = worktrees.create(root, settings.state_dir)
@@ -75,7 +79,7 @@ def bench(settings: Settings, codex_home: CodexHome, tmp_path: Path) -> Callable
             asked.append(command)
             return refuse
 
-        env = {**codex_home.env, "SOME_API_KEY": "hidden from commands"}
+        env = {**codex_home.env, "SOME_API_KEY": "hidden from commands", "GH_PAT": "x"}
 
         def runner(allowance: CommandAllowance) -> CheckRunner:
             return CheckRunner(tree, consent, allowance, settings=settings, env=env, timeout=timeout)

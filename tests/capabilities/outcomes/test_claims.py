@@ -8,7 +8,7 @@ import pytest
 
 from helmsman.agents.protocol import Finding
 from helmsman.capabilities.outcomes.check_discovery import find_check
-from helmsman.capabilities.outcomes.check_files import as_before, own_files_in, own_kind
+from helmsman.capabilities.outcomes.check_files import ChangedFiles, as_before, own_files_in, own_kind
 from helmsman.capabilities.outcomes.claims import (
     CitedLines,
     PlannedFile,
@@ -218,7 +218,17 @@ def test_which_files_are_a_checks_own() -> None:
         "tests/conftest.py": "A",
         "b_test.go": "D",
     }
-    assert as_before(own_files_in(changed), "BASE") == {
+    change = ChangedFiles(
+        changed=changed,
+        before={path: "100644" for path, status in changed.items() if status != "A"},
+        after={path: "100644" for path, status in changed.items() if status != "D"},
+        links_before={},
+        links_after={},
+        content_before=lambda _path: b"",
+        content_after=lambda _path: b"",
+        naming=lambda _word: (),
+    )
+    assert as_before(own_files_in(change), "BASE") == {
         "tests/test_a.py": "BASE",
         "tests/test_new.py": None,
         "tests/conftest.py": None,

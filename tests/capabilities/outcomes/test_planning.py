@@ -52,7 +52,7 @@ async def test_a_plan_holds_is_approved_and_carried_out_step_by_step(
     weaker = edit("test_calc.py", "        self.assertEqual(add(2, 3), 5)", "        self.assertEqual(add(2, 3), -1)")
     model.on("Do step 1 of the plan now", weaker, say("done"))
     back = edit("test_calc.py", "        self.assertEqual(add(2, 3), -1)", "        self.assertEqual(add(2, 3), 5)")
-    model.on("The check was edited: test_calc.py was changed.", back, FIX, say("done"))
+    model.on("The check was edited, and the plan does not say so: test_calc.py was changed", back, FIX, say("done"))
     model.on("Do step 2 of the plan now", say("done"))
     breaks = edit("calc.py", "    return 2 * a", "    return 3 * a")
     model.on("Step 2:", patch(add("notes.md", "It adds.\n")), breaks, say("now it is"))

@@ -68,3 +68,15 @@ async def test_where_there_is_nothing_to_review_no_turn_is_spent_and_a_diff_can_
     assert (task.status, len(report["findings"]), report["reviewers"][0]["verdict"]) == ("completed", 1, "wrong"), (
         report
     )
+
+
+async def test_a_review_of_which_every_finding_is_rejected_is_not_verified_and_says_so(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": FIXED, "other.py": "A = 1\n"})
+    (root / "calc.py").write_text(BROKEN, encoding="utf-8")
+    model.on("Review the current code changes", say(answer(root, finding(root, "[P2] A is wrong", 1, 2, "other.py"))))
+    task, report = await done(helm, wanted("review", root, "Look at the sums.", check=None), Answers())
+    assert (task.status, report["verified"], report["findings"]) == ("failed", False, []), report
+    assert "Every finding was rejected" in report["says"]
+    assert "A is wrong (other.py is not part of the diff.)" in report["says"]

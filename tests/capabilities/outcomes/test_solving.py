@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,12 +79,98 @@ async def test_each_lie_goes_back_with_the_evidence_until_it_is_true(
     )
     answers = Answers()
     task, report = await done(helm, wanted("debug", root, check=None), answers)
-    assert (task.status, report["attempts"], report["applied"]) == ("failed", 4, "nothing"), report
-    assert "calc.py has 6 lines, so not the lines 70 to 71." in report["says"]
-    assert (task.error or {})["code"] == "not_verified"
-    assert answers.commands == ["make test"], "found in the Makefile, asked once, and nobody is asked to apply it"
+    assert (task.status, report["attempts"], report["applied"]) == ("completed", 4, "applied"), report
+    wrong = "The agent cited a wrong place for the cause: calc.py has 6 lines, so not the lines 70 to 71."
+    assert wrong in [one["what"] for one in report["evidence"]]
+    assert report["rootCause"] == {"summary": "It subtracts.", "places": []}
+    assert answers.commands == ["make test"], "found in the Makefile, and asked once"
     assert report["check"] == {"command": "make test", "why": "Makefile has a target test.", "folder": ""}
+    assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
+
+
+async def test_a_fix_that_passes_is_verified_though_its_cause_is_not_reported(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", BUGGY)
+    model.on("test_add fails", FIX, say("I fixed it."))
+    task, report = await done(helm, wanted("debug", root, apply="verified"), Answers())
+    assert (task.status, report["verified"], report["attempts"], report["applied"]) == ("completed", True, 1, "applied")
+    assert report["rootCause"] is None
+    assert any("The cause is not known" in one["what"] for one in report["evidence"])
+    assert "the check's own files, as they were before, pass on exactly this change" in report["says"]
+
+
+CHECKS = {"calc.py": BROKEN, "check.py": "from calc import add\nassert add(2, 3) == 5, 'the sum is wrong'\n"}
+OWN_CHECK = f"{sys.executable} check.py"
+
+
+async def test_a_change_to_the_check_is_not_verified_and_a_person_decides(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", CHECKS)
+    line = "assert add(2, 3) == {}, 'the sum is wrong'"
+    model.on("the sum is wrong", edit("check.py", line.format(5), line.format(-1)), told(CAUSE))
+    model.on("a person decides", say("The check is wrong, not the code."))
+    answers = Answers()
+    job = wanted("debug", root, "AssertionError: the sum is wrong", check=OWN_CHECK, apply="verified")
+    task, report = await done(helm, job, answers)
+    assert (task.status, report["verified"], report["attempts"]) == ("failed", False, 2), report
+    assert (task.error or {})["code"] == "not_verified"
+    assert [one["file"] for one in report["checkChanges"]] == ["check.py"]
+    (asked,) = [one for one in answers.asked if one.type == "user_input"]
+    assert "It is NOT verified: the check passes only with changes to its own files." in asked.prompts[0].text
+    assert "check.py was changed (the command names it)" in asked.prompts[0].text
+    assert "+assert add(2, 3) == -1" in asked.details["diff"]
+    assert report["applied"] == "applied", "the person said yes"
+    assert "A person decided to apply it." in report["says"]
+    assert "== -1" in (root / "check.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+async def test_a_verified_change_that_also_changes_the_check_is_never_applied_unasked(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", {**BUGGY, "Makefile": f"test:\n\t{CHECK}\n"})
+    model.on("test_add fails", FIX, edit("Makefile", "test:", "# quick\ntest:"), told(CAUSE))
+    answers = Answers(apply="deny")
+    task, report = await done(helm, wanted("debug", root, check="make test", apply="verified"), answers)
+    assert (task.status, report["verified"], report["applied"]) == ("completed", True, "refused"), report
+    assert "Changes to the check, which it passed without:" in answers.asked[-1].prompts[0].text
+    assert "Makefile was changed" in answers.asked[-1].prompts[0].text
     assert (root / "calc.py").read_text(encoding="utf-8") == BROKEN
+
+
+@pytest.mark.parametrize("command", ["no-such-program-here --all", "sh -c no-such-program-here"])
+async def test_a_check_that_is_not_installed_costs_one_sentence_and_no_turn(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path, command: str
+) -> None:
+    root = repository(tmp_path / "repo", BUGGY)
+    task, report = await done(helm, wanted("test", root, "test the sum", check=command), Answers())
+    assert task.status == "failed"
+    assert "no-such-program-here" in (task.error or {})["message"]
+    assert "Install it, or name another check." in (task.error or {})["message"]
+    assert not model.requests
+    assert not report.get("tokens")
+
+
+async def test_a_failing_test_of_node_is_known_by_its_name(
+    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    tests = (
+        "const {add} = require('./calc.js');\nconst test = require('node:test');\nconst assert = require('node:assert');\n"
+        "test('adds two numbers', () => assert.strictEqual(add(2, 3), 5));\n"
+    )
+    root = repository(tmp_path / "repo", {"calc.js": "exports.add = (a, b) => a - b;\n", "calc.test.js": tests})
+    model.on(
+        "adds two numbers",
+        edit("calc.js", "exports.add = (a, b) => a - b;", "exports.add = (a, b) => a + b;"),
+        say("."),
+    )
+    job = wanted(
+        "debug", root, "adds two numbers", check="node --test", apply="never", more={"test": "adds two numbers"}
+    )
+    task, report = await done(helm, job, Answers())
+    assert (task.status, report["reproduced"], report["tests"]) == ("completed", "test", ["adds two numbers"]), report
 
 
 @pytest.mark.parametrize(
@@ -182,7 +269,7 @@ async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: Scri
     assert (task.status, report["attempts"], report["applied"]) == ("completed", 4, "not_asked"), report
     assert report["tests"] == ["test_sum.py"]
     broken = git(root, "rev-parse", "HEAD~1")[:12]
-    assert f"Against the code of {broken} a new test fails: test_sum.Add.test_sum." in [
+    assert f"Against the code of {broken} a new test fails, 3 times of 3: test_sum.Add.test_sum." in [
         one["what"] for one in report["evidence"]
     ]
     assert not (root / "test_sum.py").exists()

@@ -1,18 +1,18 @@
-"""A verified change is brought into the main tree: after a yes, at once, or not at all, as its caller asked."""
+"""Bring a checked change into the main tree: after a yes, at once, or not at all, as the caller asked."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.capabilities.outcomes.report_text import candidates_table
+from helmsman.capabilities.outcomes.report_text import PROMISE, candidates_table
 from helmsman.errors import HelmsmanError
 from helmsman.model.questions import APPROVE, DENY, Prompt, Question, own_question
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from helmsman.capabilities.outcomes.reports import ApplyOutcome, CandidateData, DiffData, EvidenceData
+    from helmsman.capabilities.outcomes.reports import ApplyOutcome, CandidateData, DiffData
     from helmsman.capabilities.outcomes.work import Work
     from helmsman.worktrees import TreeDiff
 
@@ -34,32 +34,41 @@ def diff_data(diff: TreeDiff) -> DiffData:
     }
 
 
-async def apply_verified(
+async def apply_change(
     work: Work,
     session_id: str,
-    diff: DiffData,
-    evidence: Sequence[EvidenceData],
+    seen: Mapping[str, Any],
     candidates: Sequence[CandidateData],
     others: Sequence[str],
 ) -> tuple[ApplyOutcome, str | None, list[str]]:
-    """Apply the very change that was verified, if it is to be. The worktrees of the `others` are discarded then.
+    """Apply the very change that was checked, if it is to be. The worktrees of the `others` are discarded then.
 
+    `seen` is what its verification found. A person decides on one that changes the check, whatever the caller asked for.
     Returns what became of it, why it could not be applied, and whose worktrees were discarded.
     """
-    if work.wanted.apply == "never":
-        return "not_asked", None, []
-    if work.wanted.apply == "ask":
+    wanted = work.wanted.apply
+    is_verified = bool(seen.get("verified", True))
+    if wanted == "never":
+        return "not_asked" if is_verified else "nothing", None, []
+    diff: DiffData = seen["diff"]
+    if wanted == "ask" or not is_verified or seen.get("edited"):
 
-        async def ask() -> bool:
-            work.report_progress("Somebody is asked whether to apply the verified change.")
-            answer = await work.ask(session_id, await _question(work, session_id, evidence, candidates))
+        async def ask() -> bool | str:
+            work.report_progress("Somebody is asked whether to apply the change.")
+            question = await _question(work, session_id, seen, candidates)
+            if isinstance(question, str):
+                return question
+            answer = await work.ask(session_id, question)
             return answer is not None and answer.value == APPROVE
 
-        if not await work.once("apply it", ask):
+        answered = await work.once("apply it", ask)
+        if isinstance(answered, str):
+            return "failed", answered, []
+        if not answered:
             return "refused", None, []
 
     async def apply() -> dict[str, str | None]:
-        work.report_progress("The verified change is being applied.")
+        work.report_progress("The change is being applied.")
         try:
             await work.changes.apply(session_id, digest=diff["digest"])
         except HelmsmanError as problem:
@@ -84,16 +93,33 @@ async def apply_verified(
 
 
 async def _question(
-    work: Work, session_id: str, evidence: Sequence[EvidenceData], candidates: Sequence[CandidateData]
-) -> Question:
+    work: Work, session_id: str, seen: Mapping[str, Any], candidates: Sequence[CandidateData]
+) -> Question | str:
+    """The question whether to apply a change; or why it cannot be asked."""
     session = await work.helm.session(session_id)
     tree = session.worktree
     change = (await work.changes.diff(session_id)).diff
-    seen = [f"- {one['what']}" for one in evidence if one["ok"]]
-    table = ["", candidates_table(candidates)] if len(candidates) > 1 else []
+    if change.digest != seen["diff"]["digest"]:
+        return "The worktree was changed after the check ran. Nothing was applied; ask again."
     where = work.wanted.directory if tree is None else str(tree.repository)
+    is_verified = bool(seen.get("verified", True))
+    first = [f"Apply this verified change to {where}?"]
+    if not is_verified:
+        first = [
+            f"Apply this change to {where}? It is NOT verified: the check passes only with changes to its own files.",
+        ]
+    evidence = [f"- {one['what']}" for one in seen["evidence"] if one["ok"] or not is_verified]
+    held = [f"- {one['what']}" for one in seen.get("held", ())]
+    if held:
+        said = "Changes to the check, which it passed without:" if is_verified else "Changes to the check:"
+        held = [said, *held]
+    notes = [f"- {one}" for one in seen.get("notes", ())]
+    if notes:
+        notes = ["Look at these yourself; the check cannot tell:", *notes]
     cut = [] if len(change.text) <= _DIFF_CHARS else [f"Not all of it is shown here: see helmsman diff {session_id}"]
-    text = "\n".join([f"Apply this verified change to {where}?", *cut, change.stat.rstrip(), *seen, *table])
+    table = ["", candidates_table(candidates)] if len(candidates) > 1 else []
+    promise = [PROMISE] if is_verified else []
+    text = "\n".join([*first, *cut, change.stat.rstrip(), *evidence, *promise, *held, *notes, *table])
     prompt = Prompt(
         text=text,
         options=(APPROVE, DENY),

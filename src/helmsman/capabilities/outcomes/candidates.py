@@ -26,6 +26,11 @@ class Candidate:
     def verified(self) -> bool:
         return bool(self.seen.get("verified"))
 
+    @property
+    def needs_decision(self) -> bool:
+        """Whether it passes only with changes to the check's own files."""
+        return not self.verified and bool(self.seen.get("decide"))
+
     def as_dict(self, winner: Candidate | None) -> CandidateData:
         after = self.seen.get("after")
         return {

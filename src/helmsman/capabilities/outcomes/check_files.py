@@ -1,110 +1,451 @@
-"""Which files are a check's own: its tests, the file that says how to run it, scripts, the configuration of its runner.
+"""Which changed files belong to a check: those that it runs, is configured by, or could load in place of its programs.
 
-A change is checked with these as they were before it, and without what is new among them: a new test, too, could change
-what the old ones mean. Then new tests are run beside the old ones.
+A change is checked with these files as they were before it, and without those that are new. They are found by four means:
+
+- names: tests, runner configuration, scripts, installed programs, version files;
+- words: the files that the command names, and in turn the files that those name, if the check opened them;
+- reads: executables that were opened before the first test, and Python files that were imported before the project's own;
+- shadows: new files that Python, or a shell, would take in place of something that is installed.
+
+No rule about files finds every changed check: code, helpers and expected data are loaded by the check's own process. What
+the rule leaves to a person is in `remarks`.
 """
 
 from __future__ import annotations
 
+import json
+import posixpath
 import re
+import shlex
+import shutil
 import sys
+import tomllib
+import unicodedata
+from configparser import Error as ConfigError
+from configparser import RawConfigParser
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from fnmatch import fnmatch
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
+from helmsman.base.json_values import json_object
+
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 OwnKind = Literal["test", "how"]
 """A test, or something that says how tests are run and what they mean."""
 
 _HOW: Final = re.compile(
-    r"(?:GNUmakefile|[Mm]akefile|.*\.mk|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|noxfile\.py|conftest\.py|pyproject\.toml"
-    r"|package\.json|(?:jest|vitest|vite|karma|mocha|ava|playwright|cypress)\.(?:config|setup)\.\w+|\.mocharc(?:\.\w+)?"
-    r"|jest\.setup\.\w+|sitecustomize\.py|usercustomize\.py|\.coveragerc|justfile|Justfile|Taskfile\.ya?ml|Rakefile"
-    r"|.*\.(?:sh|bash|bats)|build\.gradle(?:\.kts)?|pom\.xml|\.npmrc|\.env\.test|CMakeLists\.txt|.*\.cmake|meson\.build"
-    r"|Cargo\.toml|phpunit\.xml(?:\.dist)?|\.rspec|bunfig\.toml|babel\.config\.\w+|\.babelrc|\.gitattributes)"
+    r"(?:GNUmakefile|makefile|.*\.mk|\.?pytest\.(?:ini|toml)|tox\.(?:ini|toml)|setup\.(?:cfg|py)|noxfile\.py|conftest\.py"
+    r"|pyproject\.toml|package\.json|(?:jest|vitest|vite|karma|mocha|ava|playwright|cypress|nyc|wdio)\.(?:config|setup)\.\w+"
+    r"|vitest\.workspace\.\w+|\.mocharc(?:\.\w+)?|\.nycrc(?:\.\w+)?|\.taprc|sitecustomize\.py|usercustomize\.py|\.coveragerc"
+    r"|\.?justfile|Taskfile\.ya?ml|Rakefile|SConstruct|BUILD(?:\.bazel)?|WORKSPACE(?:\.bazel)?|MODULE\.bazel|\.bazelrc"
+    r"|.*\.(?:sh|bash|bats)|.*\.gradle(?:\.kts)?|gradle\.properties|gradlew(?:\.bat)?|mvnw(?:\.cmd)?|pom\.xml|.*\.csproj"
+    r"|Directory\.Build\.(?:props|targets)|\.npmrc|\.yarnrc(?:\.yml)?|\.pnp\..*|pnpm-workspace\.yaml|lerna\.json|nx\.json"
+    r"|turbo\.json|deno\.jsonc?|tsconfig.*\.json|\.swcrc|\.env(?:\..*)?|\.envrc|CMakeLists\.txt|.*\.cmake|meson\.build"
+    r"|Cargo\.toml|build\.rs|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|phpunit\.xml(?:\.dist)?|\.rspec|Gemfile|bunfig\.toml"
+    r"|babel\.config\.\w+|\.babelrc(?:\.\w+)?|\.gitattributes|\.(?:python|node|ruby|java)-version|\.nvmrc|\.tool-versions"
+    r"|\.?mise\.toml|\.pre-commit-config\.yaml|setupTests\.\w+|.*\.conf\.[cm]?[jt]s|gradle-wrapper\..*|Gruntfile\.\w+"
+    r"|gulpfile\.\w+|magefile\.go|build\.(?:xml|sbt)|mix\.exs|project\.clj|dodo\.py|fabfile\.py|Snakefile|\.eslintrc(?:\..*)?"
+    r"|eslint\.config\.\w+|\.eslintignore|\.prettierrc(?:\..*)?|\.?ruff\.toml|\.?mypy\.ini|\.flake8|\.?pylintrc"
+    r"|pyrightconfig\.json|\.golangci\.ya?ml|\.?clippy\.toml|\.?rustfmt\.toml|\.clang-tidy|\.rubocop\.yml)",
+    re.IGNORECASE,
 )
 _TEST: Final = re.compile(
     r"(?:test[_-].*\.\w+|tests?\.\w+|.*[._-](?:tests?|spec|unittest)\.\w+|runtests\.jl|.*\.t"
     r"|.*Tests?\.(?:java|kt|cs|swift|php|scala|m|mm|cc|cpp)|.*Spec\.(?:hs|scala|groovy|kt))"
 )
 _TEST_FOLDERS: Final = frozenset(
-    {"test", "tests", "__tests__", "spec", "specs", "testdata", "__snapshots__", "fixtures"}
+    {"test", "tests", "__tests__", "__mocks__", "spec", "specs", "testdata", "__snapshots__", "fixtures"}
 )
-_SCRIPT_FOLDERS: Final = frozenset({"scripts", "ci", ".github", ".cargo"})
+_SCRIPT_FOLDERS: Final = frozenset({"scripts", "ci", ".github", ".cargo", ".mvn", ".husky", "buildSrc"})
+_TOOL_FOLDERS: Final = frozenset(
+    {"node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox", ".yarn", ".bin", ".git"}
+)
+_INSTALLED_SUFFIXES: Final = (".dist-info", ".egg-info", ".egg-link", ".pth", "._pth", ".egg")
 _RUNNERS: Final = frozenset(
-    {"pytest", "_pytest", "pluggy", "unittest", "coverage", "tox", "nox", "nose2", "hypothesis"}
+    re.findall(
+        r"\S+",
+        """
+    pytest _pytest py pluggy iniconfig packaging exceptiongroup tomli pygments colorama attr attrs unittest unittest2 mock
+    coverage tox nox nose nose2 hypothesis xdist execnet pytest_asyncio pytest_cov anyio setuptools pkg_resources distutils
+    _distutils_hack pip wheel six toml typing_extensions importlib_metadata zipp virtualenv django trial twisted
+    """,
+    )
 )
-_TOOL_FOLDERS: Final = frozenset({"site-packages", ".venv", "venv", "env", ".tox", ".nox"})
-_CACHES: Final = frozenset({"__pycache__", ".cache", ".vite", ".pytest_cache"})
+"""What checks of Python import beside the standard library, by the names that are common."""
+_COMPILED: Final = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    .c .h .cc .cpp .cxx .hpp .hh .m .mm .rs .go .java .kt .scala .swift .cs .zig .d .f90 .hs .ml .s .asm .proto
+    """,
+    )
+)
+"""Sources of programs that are built: a build names them, and runs what comes of them, not them."""
+_PATH_WORD: Final = re.compile(r"[\w.@+/~<>-]+")
+_MODULE_WORD: Final = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b|(?<=-p )\w+|(?<=-m )[\w.]+")
+_IMPORT: Final = re.compile(r"^\s*(?:from\s+(\.*[\w.]*)\s+import\s+([\w, ()*]+)|import\s+([\w., ]+))", re.MULTILINE)
+_PLUGINS: Final = re.compile(r"pytest_plugins\s*(?::[^=\n]+)?=\s*([\[(]?[^\])\n]*(?:\n[^\])]*)?)")
+_CONFIG_KEYS: Final = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    scripts jest mocha ava vitest nyc c8 tap xo lint-staged husky config directories babel wireit pre-commit
+    """,
+    )
+)
+_READERS: Final = re.compile(
+    r"[\s@+-]*(?:(?:uv|poetry|pipenv|pdm|hatch|npx|yarn|pnpm)\s+(?:run\s+)?|\S*python[\d.]*\s+-m\s+)*"
+    r"(?:ruff|flake8|pylint|pyflakes|mypy|pyright|black|isort|bandit|eslint|prettier|tsc|cat|wc|cc|gcc|clang|g\+\+|shellcheck"
+    r"|gofmt|golint|rustfmt|echo|#)(?:\s|$)"
+)
+"""Commands that read the files they are given, and do not run them."""
+_READ_BYTES: Final = 256 * 1024
+_MOST_NAMED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """A file of a check that a change touched: `A` added, `M` modified, `D` deleted, `T` of another type."""
+    """A changed file that belongs to a check: `A` added, `M` modified, `D` deleted, `T` of another type; and why."""
 
     path: str
     kind: OwnKind
     status: str
+    why: str = "its name says so"
 
     @property
     def in_words(self) -> str:
         what = {"A": "is new", "D": "was deleted"}.get(self.status, "was changed")
-        return f"{self.path} {what}"
+        return f"{self.path} {what} ({self.why})"
 
 
-def stands_for_a_runner(path: str) -> bool:
-    """Whether Python would take a file for the program that runs the tests, or for a part of it."""
-    pure = PurePosixPath(path)
-    if pure.suffix != ".py":
-        return False
-    name = pure.parent.name if pure.name == "__init__.py" else pure.stem
-    return name in _RUNNERS or (len(pure.parts) == 1 and name in sys.stdlib_module_names)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedFiles:
+    """A change as the rule looks at it: paths with their status, and both trees: modes, links, content.
 
-
-def runs_with(path: str, folders: Container[str]) -> bool:
-    """Whether a check runs with a file that git does not know: installed programs, or what says how tests are run and lies
-    in one of the folders that git knows. What was built elsewhere (`bin`, `build`) is not meant: agents build, too.
+    `modules` are the names of installed Python modules, `naming` lists the files before the change that have a word,
+    `installed` are files beside the tree where the check runs, and `programs` is the PATH of the check.
     """
-    pure = PurePosixPath(path)
-    parts = pure.parts[:-1]
-    if _CACHES & {*parts}:
-        return False
-    if "node_modules" in parts:
-        package = pure.parts[pure.parts.index("node_modules") + 1]
-        return package == ".bin" or not package.startswith(".")
-    if _TOOL_FOLDERS & {*parts} or parts[-2:] == ("vendor", "bin"):
-        return True
-    return (own_kind(path) == "how" or stands_for_a_runner(path)) and "/".join(parts) in folders
+
+    changed: Mapping[str, str]
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    links_before: Mapping[str, str]
+    links_after: Mapping[str, str]
+    content_before: Callable[[str], bytes | None]
+    content_after: Callable[[str], bytes | None]
+    naming: Callable[[str], Collection[str]]
+    modules: Collection[str] = ()
+    installed: Collection[str] = ()
+    programs: str | None = None
 
 
 def own_kind(path: str) -> OwnKind | None:
     """Whether a file is a check's own, by its name and place; None of what is checked."""
     pure = PurePosixPath(path)
-    if _HOW.fullmatch(pure.name) or _SCRIPT_FOLDERS & {*pure.parts[:-1]}:
+    folders = {*pure.parts[:-1]}
+    if _HOW.fullmatch(pure.name) or _SCRIPT_FOLDERS & folders or is_installed(path):
         return "how"
-    if _TEST.fullmatch(pure.name) or _TEST_FOLDERS & {*pure.parts[:-1]}:
+    if _TEST.fullmatch(pure.name) or _TEST_FOLDERS & folders:
         return "test"
     return None
 
 
-def own_files_in(changed: Mapping[str, str], links: Mapping[str, str] | None = None) -> tuple[OwnFile, ...]:
-    """The files of a check among those that a change touched (`Lent.changed`). What a link leads to (`Lent.links`) is what
-    the link is: or a Makefile that is one could be edited under its other name.
-    """
-    led = [(target, link) for link, target in (links or {}).items()]
+def is_installed(path: str) -> bool:
+    """Whether a path is where programs are installed, or is what Python reads to find them."""
+    parts = PurePosixPath(path).parts
+    return bool(_TOOL_FOLDERS & {*parts}) or any(part.casefold().endswith(_INSTALLED_SUFFIXES) for part in parts)
 
-    def kind_of(path: str, status: str) -> OwnKind | None:
-        if status == "A" and stands_for_a_runner(path):  # one that was there before is code like any other
-            return "how"
-        names = [path, *(link + path[len(target) :] for target, link in led if f"{path}/".startswith(f"{target}/"))]
-        return next((kind for kind in map(own_kind, names) if kind is not None), None)
 
-    kinds = ((path, kind_of(path, status), status) for path, status in sorted(changed.items()))
-    return tuple(OwnFile(path, kind, status) for path, kind, status in kinds if kind is not None)
+def shadows(path: str, files: Collection[str], modules: Collection[str] = ()) -> bool:
+    """Whether Python could import a file in place of its own library, a runner, or another installed module."""
+    pure = PurePosixPath(path)
+    if pure.suffix not in (".py", ".pyc", ".pyd", ".so") and ".so." not in pure.name:
+        return False
+    place, name = pure.parent, pure.name.partition(".")[0]
+    if name == "__init__":
+        place, name = place.parent, place.name
+    is_in_package = place.parts and str(place / "__init__.py") in files
+    return not is_in_package and (name in _RUNNERS or name in sys.stdlib_module_names or name in modules)
+
+
+def own_files_in(change: ChangedFiles) -> tuple[OwnFile, ...]:
+    """The changed files that belong to a check by their names, or by what they could be loaded for."""
+    found = ((path, _kind(change, path, status), status) for path, status in sorted(change.changed.items()))
+    return tuple(OwnFile(path, kind[0], status, kind[1]) for path, kind, status in found if kind is not None)
+
+
+def _kind(change: ChangedFiles, path: str, status: str) -> tuple[OwnKind, str] | None:
+    for link, target in change.links_before.items():
+        if f"{path}/".startswith(f"{target}/") and (kind := own_kind(link + path[len(target) :])) is not None:
+            return kind, f"{link} leads to it"
+    if (kind := own_kind(path)) is not None:
+        return kind, "programs are installed there" if is_installed(path) else "its name says so"
+    if path in change.installed:
+        return "how", "it stands in place of an installed file"
+    leads = change.links_after.get(path)
+    if leads is not None and status != "D":
+        if leads.startswith(("/", "..")):
+            return "how", "it is a link that leads out of the repository"
+        if any(own_kind(one) is not None for one in (leads, f"{leads}/x")) or own_kind(f"{path}/x") is not None:
+            return "how", f"it is a link to {leads}"
+    if status in ("A", "T"):
+        if shadows(path, change.before.keys(), change.modules):
+            return "how", "Python could load it in place of an installed module"
+        if _is_program(change, path) and shutil.which(PurePosixPath(path).name, path=change.programs) is not None:
+            return "how", "a shell could run it in place of an installed program"
+        folded = _folded(path)
+        if any(_folded(one) == folded for one in change.before if one != path and len(one) == len(path)):
+            return "how", "another file has this name but for its spelling"
+        if own_kind(f"{path}/x") is not None and any(one.startswith(f"{path}/") for one in change.before):
+            return "how", "it stands in place of a folder of the check"
+    return None
+
+
+def _folded(path: str) -> str:
+    return unicodedata.normalize("NFKC", path).casefold()
+
+
+def _is_program(change: ChangedFiles, path: str) -> bool:
+    """Whether a shell would run a file: it is executable, or says what runs it."""
+    if "100755" in (change.after.get(path), change.before.get(path)):
+        return True
+    return any(
+        (content or b"").startswith(b"#!") for content in (change.content_after(path), change.content_before(path))
+    )
+
+
+def installed_modules(command: str, programs: str | None) -> frozenset[str]:
+    """Return the names of modules that are installed for the Pythons of a command and of a PATH. Reads folders; blocks."""
+    words = [word for word in words_of(command) if PurePosixPath(word).name.startswith("python")]
+    found = (shutil.which(word, path=programs) for word in dict.fromkeys([*words, "python", "python3"]))
+    names: set[str] = set()
+    for program in {one for each in found if each is not None for one in (Path(each), Path(each).resolve())}:
+        root = program.parent.parent
+        roots = [root, *root.glob("versions/*")]  # the latter of pyenv, whose programs are scripts
+        for folder in (one for place in roots for one in place.glob("lib/python3*/*-packages")):
+            names |= {entry.name.partition(".")[0] for entry in folder.iterdir() if not entry.name.endswith("-info")}
+    return frozenset(names)
+
+
+# --- what the command names ------------------------------------------------------------------------------------------
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command, also of one that is quoted within it."""
+    try:
+        words = shlex.split(command, comments=False)
+    except ValueError:
+        words = command.split()
+    plain = [re.sub(r"\$\{?\w+\}?/", "", word) for word in words]
+    apart = [part for word in plain for part in re.split(r"[;&|()<>\s`$]+", word)]
+    return [part for part in apart if part]
+
+
+def _paths_of(words: Iterable[str], places: Sequence[str]) -> Iterator[str]:
+    """The paths that words may stand for, from these folders on."""
+    for word in words:
+        for part in {word, *re.split(r"[=:,]", word.partition("::")[0])}:
+            plain = part.strip("'\"").replace("<rootDir>/", "")
+            if plain and not plain.startswith("/"):
+                yield from (posixpath.normpath(posixpath.join(place, plain)) for place in places)
+
+
+def _modules_of(names: Iterable[str], places: Sequence[str]) -> Iterator[str]:
+    """The files that the names of Python modules may stand for."""
+    for name in names:
+        parts = [part for part in name.split(".") if part]
+        for count in range(len(parts), 0, -1):
+            below = "/".join(parts[:count])
+            endings = (".py", "/__init__.py", "/__main__.py") if count == len(parts) else ("/__init__.py",)
+            for place in (*places, *(posixpath.join(place, "src") for place in places)):
+                yield from (posixpath.normpath(posixpath.join(place, below + ending)) for ending in endings)
+
+
+def _named_by_command(change: ChangedFiles, command: str, folder: str) -> set[str]:
+    words = words_of(command)
+    folders = {posixpath.dirname(path) for path in change.before}
+    below = [one for one in _paths_of(words, (folder, "")) if one in folders]
+    places = (folder, "", *below)  # cd there, and run something
+    named = {*_paths_of(words, places)}
+    patterns = [one for one in named if re.search(r"[*?\[]", one)]
+    named |= {path for path in (*change.changed, *change.before) if any(fnmatch(path, one) for one in patterns)}
+    if words and words[0] in ("inv", "invoke"):
+        named |= {posixpath.join(place, "tasks.py") for place in places}
+    modules = [word for before, word in pairwise(words) if before in ("-m", "-p", "import", "from")]
+    named |= {one for one in _modules_of(modules, places) if not one.endswith("/__init__.py") or len(modules) == 0}
+    return named
+
+
+def files_of_check(change: ChangedFiles, command: str, folder: str, reads: Sequence[str] | None) -> tuple[OwnFile, ...]:
+    """The changed files that belong to a check. `reads` are the files that a run of it opened, in order; None: unknown."""
+    held = {one.path: one for one in own_files_in(change)}
+
+    def hold(path: str, why: str) -> None:
+        if path in change.changed and path not in held:
+            held[path] = OwnFile(path, "how", change.changed[path], why)
+
+    command_files = _named_by_command(change, command, folder)
+    for path in sorted(command_files):
+        hold(path, "the command names it")
+    first_test = _first_test(change, reads, command_files)
+    early = None if reads is None else set(reads if first_test is None else reads[:first_test])
+    for path, why in _named_by_check(change, command_files, folder, early, has_tests=first_test is not None):
+        hold(path, why)
+    if reads is not None:
+        for path in reads[: first_test or 0]:
+            if path in change.changed and _is_program(change, path):
+                hold(path, "it was run before the first test")
+        for path in reads:
+            if path.endswith(".py"):
+                if change.changed.get(path) != "A":
+                    break
+                hold(path, "it was loaded before any file of the project")
+    for path, status in change.changed.items():  # nothing may stand where a file of the check comes back
+        if status in ("A", "T") and any(one.startswith(f"{path}/") for one in held if change.changed[one] != "A"):
+            hold(path, "it stands in place of a folder of the check")
+    return tuple(held[path] for path in sorted(held))
+
+
+def _first_test(change: ChangedFiles, reads: Sequence[str] | None, named: Collection[str]) -> int | None:
+    for place, path in enumerate(reads or ()):
+        if path not in change.changed and path not in named and _TEST.fullmatch(PurePosixPath(path).name):
+            return place
+    return None
+
+
+def _named_by_check(
+    change: ChangedFiles, command_files: Collection[str], folder: str, early: Collection[str] | None, *, has_tests: bool
+) -> Iterator[tuple[str, str]]:
+    """Changed files that files of the check name, as they were before, if the check opened them before its first test."""
+
+    def opened(path: str) -> bool:
+        return early is None or path in early
+
+    start = [path for path in command_files if path in change.before]
+    configured = [path for path in change.before if own_kind(path) == "how" and not is_installed(path)]
+    waiting = [*start, *(path for path in configured if early is None or path in early)][:_MOST_NAMED]
+    seen = {*waiting}
+    while waiting:
+        naming = waiting.pop(0)
+        text = (change.content_before(naming) or b"")[:_READ_BYTES].decode("utf-8", "replace")
+        is_run = naming in command_files
+        for path in _named_in(naming, text, folder, has_tests=has_tests, is_run=is_run):
+            if path == naming or PurePosixPath(path).suffix in _COMPILED:
+                continue
+            is_new = path in change.changed and path not in change.before  # no run before could have opened it
+            if path in change.changed and (is_new or opened(path)):
+                yield path, f"{naming} names it"
+            if path in change.before and path not in seen and len(seen) < _MOST_NAMED and opened(path):
+                seen.add(path)
+                waiting.append(path)
+
+
+def _named_in(naming: str, text: str, folder: str, *, has_tests: bool, is_run: bool) -> set[str]:
+    pure, own = PurePosixPath(naming), posixpath.dirname(naming)
+    places = tuple(dict.fromkeys((own, folder, "")))
+    plugins = " ".join(_PLUGINS.findall(text)) if pure.suffix == ".py" else ""
+    found = {*_modules_of(re.findall(r"[\w.]+", plugins), places)}
+    if pure.suffix == ".py":
+        if pure.name == "conftest.py" or (own_kind(naming) == "test" and not is_run) or not has_tests:
+            return found  # what it imports is most often what is checked
+        for origin, names, plain in _IMPORT.findall(text):
+            modules = [one.split(" as ")[0].strip(" ()") for one in (plain or names).split(",")]
+            if origin:
+                modules = [origin, *(f"{origin}.{one}" for one in modules)]
+            found |= {*_modules_of(modules, places)}
+        return found | {*_paths_of(re.findall(r"['\"]([\w./-]+)['\"]", text), places)}
+    if pure.suffix == ".md" or (own_kind(naming) == "test" and not is_run):
+        return found
+    text = _relevant(pure.name, text)
+    found |= {*_modules_of(_MODULE_WORD.findall(text), places)} if pure.suffix in (".toml", ".cfg", ".ini") else set()
+    return found | {*_paths_of(_PATH_WORD.findall(text), places)}
+
+
+def _relevant(name: str, text: str) -> str:
+    """The part of a configuration that is about running: other parts name the code itself."""
+    if name == "package.json":
+        content = json_object(text) or {}
+        return json.dumps({key: value for key, value in content.items() if key in _CONFIG_KEYS}).replace("\\", "")
+    if name in ("pyproject.toml", "Cargo.toml"):
+        try:
+            tool = tomllib.loads(text).get("tool", {})
+        except (ValueError, RecursionError):
+            return text
+        return json.dumps(
+            {key: tool[key] for key in ("pytest", "tox", "nox", "coverage", "hatch") if key in tool}, default=str
+        )
+    if name == "setup.cfg":
+        parser = RawConfigParser()
+        try:
+            parser.read_string(text)
+        except ConfigError:
+            return text
+        return " ".join(
+            value
+            for section in parser.sections()
+            if "pytest" in section or "tox" in section
+            for _, value in parser[section].items()
+        )
+    return "\n".join(part for part in re.split(r"\n|&&|\|\||;|\|", text) if not _READERS.match(part))
 
 
 def as_before(own: Iterable[OwnFile], base: str) -> dict[str, str | None]:
-    """What to change in a tree so that the check's own files are as in `base`, for `Lent.mixed`."""
+    """What to change in a tree so that the check's own files are as in `base`, for `CleanRoom.mixed`."""
     return {file.path: None if file.status == "A" else base for file in own}
+
+
+# --- what the rule cannot tell ---------------------------------------------------------------------------------------
+
+_DATA: Final = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    .json .txt .csv .tsv .yaml .yml .xml .html .snap .golden .out .expected .sql .svg .ini .toml .dat .bin
+    """,
+    )
+)
+_SUSPICIOUS: Final = re.compile(
+    r"os\._exit|_exit\(|sys\.exit\(|process\.exit|\bexit\(0\)|sys\.modules|\bpytest\b|\bunittest\b|PYTEST_|JEST_WORKER|NODE_ENV"
+    r"|VITEST|def __(?:eq|ne|bool)__|setattr\(|monkeypatch|sys\.(?:settrace|argv)|inspect\.stack|atexit|\beval\(|\bexec\("
+    r"|__import__|importlib|RUST_TEST|testing\.Testing|globalThis|Object\.is\s*="
+)
+_MOST_REMARKS: Final = 12
+
+
+def remarks(
+    change: ChangedFiles, held: Collection[str], reads: Sequence[str] | None, added: Iterable[tuple[str, int, str]]
+) -> list[str]:
+    """What a person should look at, because no rule tells whether it is part of the check. Never a reason to refuse.
+
+    `added` are the added lines of the change: file, number, text.
+    """
+    rest = [path for path in sorted(change.changed) if path not in held]
+    said = [f"{path} is data that the check may compare with." for path in rest if PurePosixPath(path).suffix in _DATA]
+    said += [
+        f"{path} is a helper of the check, by what imports it: {by}."
+        for path in rest
+        if (by := _test_that_alone_names(change, path)) is not None
+    ]
+    if reads is not None and rest and not {*rest} & {*reads}:
+        said.append("The check opened none of the changed files.")
+    if reads is None:
+        said.append("The file system records no reads, so the check's own files were found by names and words alone.")
+    lines = [(path, number, text) for path, number, text in added if path not in held and _SUSPICIOUS.search(text)]
+    said += [f"{path}:{number} may treat tests in a special way: {text.strip()[:120]}" for path, number, text in lines]
+    return said[:_MOST_REMARKS]
+
+
+def _test_that_alone_names(change: ChangedFiles, path: str) -> str | None:
+    """A test that names a module which no other code names; None where there is none."""
+    pure = PurePosixPath(path)
+    name = pure.parent.name if pure.stem in ("__init__", "index") else pure.stem
+    if pure.suffix not in (".py", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".rb") or not name:
+        return None
+    others = [one for one in change.naming(name) if one != path and PurePosixPath(one).suffix == pure.suffix]
+    if any(own_kind(one) is None for one in others):
+        return None
+    return next((one for one in others if PurePosixPath(one).name == "conftest.py" or "test" in name.casefold()), None)

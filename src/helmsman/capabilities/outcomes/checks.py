@@ -1,21 +1,23 @@
-"""Runs a check: a command of the repository that says whether all is well.
+"""Run checks: commands of the repository that tell whether it works.
 
-Before a command runs for the first time, whoever decides on commands decides on it (`Consent`); a runner belongs to one
-task, and a yes holds for the same words in it. It runs in the sandbox of the session that it is for, in bounded time.
+A command needs consent before it runs for the first time (`Consent`). A runner belongs to one task, and consent holds for
+the same words in it. A check runs in a clean room, in the sandbox of the session that it is for, in bounded time.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, not_checked
+from helmsman.base.surroundings import environment
+from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, missing_program, not_checked
 from helmsman.capabilities.repository_commands import CommandResult, run_command
 from helmsman.errors import CheckRefused, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from helmsman.capabilities.outcomes.failures import NotChecked
     from helmsman.capabilities.repository_commands import CommandAllowance, Consent
@@ -34,9 +36,13 @@ _VARIABLES: Final = {
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check came to. Read its output with care: it is what the repository's own program wrote."""
+    """The result of a check. Read its output with care: a program of the repository wrote it.
+
+    `reads` are the files it opened, in the order of first reads; None where that is not known.
+    """
 
     run: CommandResult
+    reads: tuple[str, ...] | None = None
 
     @property
     def command(self) -> str:
@@ -81,6 +87,11 @@ class CheckResult:
         return not_checked(self.exit_code, self.output)
 
     @property
+    def missing_program(self) -> str | None:
+        """The line that says that the check's own program is not installed, if so."""
+        return missing_program(self.exit_code, self.output)
+
+    @property
     def failed_names(self) -> frozenset[str]:
         return frozenset(failure.name for failure in self.failures)
 
@@ -94,12 +105,13 @@ class CheckResult:
 
     def kept(self) -> dict[str, Any]:
         """For a step of a job."""
-        return {**asdict(self.run), "output": self.run.output[-_KEPT_CHARS:]}
+        return {**asdict(self.run), "output": self.run.output[-_KEPT_CHARS:], "reads": self.reads}
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> CheckResult:
         """As a step of a job has it."""
-        return cls(CommandResult(**{name: kept[name] for name in ("command", "exit_code", "output", "seconds")}))
+        run = CommandResult(**{name: kept[name] for name in ("command", "exit_code", "output", "seconds")})
+        return cls(run, None if kept["reads"] is None else tuple(kept["reads"]))
 
     def as_dict(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -119,7 +131,7 @@ class CheckResult:
 
 
 class CheckRunner:
-    """Runs checks in a worktree, each once somebody has allowed it."""
+    """Run checks for a worktree, each after somebody has allowed it."""
 
     def __init__(
         self,
@@ -130,13 +142,14 @@ class CheckRunner:
         settings: Settings,
         env: Mapping[str, str] | None = None,
         timeout: float = CHECK_SECONDS,
-        since: float | None = None,
+        set_up: str | None = None,
     ) -> None:
         self.worktree = worktree
-        self.since = since
-        """When an agent began to work in it, in seconds since 1970."""
+        self.set_up = set_up
+        """The command that installs what checks need, if the worktree was set up with one."""
+        self.folder = allowance.folder
         self._consent = consent
-        self._allowance = allowance
+        self._allowance = replace(allowance, writable_roots=())  # an agent could have written there
         self._settings = settings
         self._env = env
         self._timeout = timeout
@@ -161,22 +174,32 @@ class CheckRunner:
             )
         self._allowed.add(command)
 
-    async def run(self, command: str, *, timeout: float | None = None) -> CheckResult:
-        """Run a command in the worktree, once it is allowed.
+    @property
+    def programs(self) -> str | None:
+        """The PATH of checks."""
+        return (environment() if self._env is None else self._env).get("PATH")
+
+    async def install(self, room: Path) -> CommandResult | None:
+        """Run the set-up command in a clean room, if there is one: somebody has allowed it for the worktree."""
+        if self.set_up is None:
+            return None
+        return await self._run(self.set_up, room, self._timeout, replace(self._allowance, folder=""))
+
+    async def run(
+        self, command: str, room: Path, *, allowed_as: str | None = None, timeout: float | None = None
+    ) -> CheckResult:
+        """Run a command in a clean room, after it is allowed. `allowed_as` is the check that it is a part of.
 
         Raises:
             CheckRefused: Nobody has allowed it.
             Unsupported: There is no sandbox that would hold it.
         """
-        await self.allow(command)
+        await self.allow(allowed_as or command)
         return CheckResult(
-            await run_command(
-                command,
-                self.worktree.path,
-                self._allowance,
-                settings=self._settings,
-                env=self._env,
-                timeout=min(self._timeout, timeout or self._timeout),
-                more=_VARIABLES,
-            )
+            await self._run(command, room, min(self._timeout, timeout or self._timeout), self._allowance)
+        )
+
+    async def _run(self, command: str, room: Path, timeout: float, allowance: CommandAllowance) -> CommandResult:
+        return await run_command(
+            command, room, allowance, settings=self._settings, env=self._env, timeout=timeout, more=_VARIABLES
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -60,6 +61,22 @@ def failed_tests(output: str) -> tuple[TestFailure, ...]:
         if name not in found or (message and not found[name]):
             found[name] = message[:_MESSAGE_CHARS]
     return tuple(TestFailure(name, message) for name, message in found.items())[:_MOST]
+
+
+_NODE_FILE: Final = re.compile(
+    r"^(?:not ok \d+ - |[ \t]*✖ )(/\S.*?\.[cm]?[jt]sx?|[^\s/:]\S*\.[cm]?[jt]sx?)(?: \([\d.]+ms\))?$", re.MULTILINE
+)
+
+
+def files_without_names(output: str, root: Path) -> list[str]:
+    """The files of which Node's own test runner says only that they failed, from the root of where it ran."""
+    found: dict[str, None] = {}
+    for match in _first(_NODE_FILE, output):
+        path = Path(match[1])
+        here = path if path.is_absolute() else root / path
+        if here.is_relative_to(root) and ".." not in here.parts and here.is_file():
+            found[str(here)] = None
+    return [*found]
 
 
 def _first(pattern: re.Pattern[str], output: str) -> Iterator[re.Match[str]]:
@@ -140,6 +157,25 @@ class NotChecked:
 
     why: str
     line: str
+
+
+_NO_PROGRAM: Final = re.compile(
+    r"^(?:.*: (?:command )?not found|make(?:\[\d+\])?: \S+: No such file or directory|\S*python\S*: No module named \S+"
+    r"|.*\bError 127\b.*|.*: Permission denied)$",
+    re.MULTILINE,
+)
+
+
+def missing_program(exit_code: int | None, output: str) -> str | None:
+    """The line that says that the program of a check is not installed; None of a check that ran."""
+    if exit_code in (None, 0) or failed_tests(output):
+        return None
+    found = _NO_PROGRAM.search(output)
+    if exit_code in _NOT_FOUND_EXITS:
+        return found[0].strip()[:_MESSAGE_CHARS] if found else f"exit code {exit_code}"
+    if found is None or found[0].endswith(("Permission denied", "not found")):
+        return None
+    return found[0].strip()[:_MESSAGE_CHARS]
 
 
 def not_checked(exit_code: int | None, output: str) -> NotChecked | None:

@@ -1,25 +1,39 @@
-"""Which check a job has, and who runs it in a session's worktree."""
+"""Find the check of a job, and make a runner of it for a session."""
 
 from __future__ import annotations
 
-import time
+import re
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
 from helmsman.base.git import find_git
+from helmsman.base.surroundings import environment
 from helmsman.capabilities.outcomes.check_discovery import find_check
 from helmsman.capabilities.outcomes.checks import CheckRunner
 from helmsman.capabilities.repository_commands import CommandAllowance
+from helmsman.capabilities.worktree_setup import set_up_with
 from helmsman.errors import InvalidInput
+from helmsman.settings import CONFIG_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helmsman.capabilities.outcomes.reports import CheckData
     from helmsman.capabilities.outcomes.work import Work
     from helmsman.sessions.session import Session
+
+
+_FIRST_WORD: Final = re.compile(r"\s*([A-Za-z0-9_.+-]+)(?=\s|$)")
+_BUILT_IN: Final = frozenset(
+    re.findall(
+        r"\S+", "if for while case until test true false exit cd set export unset eval exec command trap umask ."
+    )
+)
 
 
 async def find_the_check(work: Work) -> CheckData:
@@ -27,7 +41,7 @@ async def find_the_check(work: Work) -> CheckData:
     nearest directory around it in the repository whose files make it plain.
 
     Raises:
-        InvalidInput: There is none.
+        InvalidInput: There is none, or its program is not installed.
     """
     wanted = work.wanted
 
@@ -38,9 +52,11 @@ async def find_the_check(work: Work) -> CheckData:
         if root is None or not place.is_relative_to(root):
             root = place
         if wanted.check is not None:
+            _require_program(wanted.check, root, work.helm.environment)
             return {"command": wanted.check, "why": "It was given.", "folder": _below(root, place)}
         for folder in (place, *place.parents):
             if (found := find_check(folder)) is not None:
+                _require_program(found.command, root, work.helm.environment)
                 return {"command": found.command, "why": found.why, "folder": _below(root, folder)}
             if folder == root:
                 break
@@ -54,16 +70,34 @@ async def find_the_check(work: Work) -> CheckData:
     return check
 
 
+def _require_program(command: str, root: Path, env: Mapping[str, str] | None) -> None:
+    """Refuse a check whose program is not installed, before anything begins.
+
+    What a shell works out, or a set-up command could install, is left to the run of the check before the first turn.
+
+    Raises:
+        InvalidInput: There is no such program.
+    """
+    first = _FIRST_WORD.match(command)
+    if first is None or first[1] in _BUILT_IN or (root / CONFIG_NAME).is_file():
+        return
+    if shutil.which(first[1], path=(environment() if env is None else env).get("PATH")) is None:
+        raise InvalidInput(
+            f"`{first[1]}` is not installed, so the check `{command}` cannot run. Install it, or name another check.",
+            parameter="check",
+        )
+
+
 def _below(root: Path, folder: Path) -> str:
     below = folder.relative_to(root).as_posix()
     return "" if below == "." else below
 
 
 def runner_for(work: Work, session: Session, folder: str) -> CheckRunner:
-    """Runs checks in this folder of a session's worktree, with what the session may do and no more.
+    """Return what runs checks for a session, in this folder of a clean room, with the session's own permissions.
 
     Raises:
-        InvalidInput: It has no worktree any more.
+        InvalidInput: The session has no worktree any more.
     """
     if session.worktree is None:
         raise InvalidInput(f"The worktree of session {session.id} is gone, so nothing can be verified. Ask again.")
@@ -73,18 +107,5 @@ def runner_for(work: Work, session: Session, folder: str) -> CheckRunner:
         replace(CommandAllowance.of(session, work.helm.agents), folder=folder),
         settings=work.helm.settings,
         env=work.helm.environment,
-        since=work.known(_ready(session)),
+        set_up=set_up_with(session.worktree),
     )
-
-
-async def note_ready(work: Work, session: Session) -> None:
-    """Write down when a session's worktree was ready for its agent: set up, and checked as it was."""
-
-    async def now() -> float:
-        return time.time()
-
-    await work.once(_ready(session), now)
-
-
-def _ready(session: Session) -> str:
-    return f"ready {session.id}"

@@ -23,11 +23,11 @@ from helmsman.capabilities.outcomes.agent_reports import (
     text_of,
     texts_of,
 )
-from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
+from helmsman.capabilities.outcomes.applying import apply_change, diff_data
 from helmsman.capabilities.outcomes.claims import PlannedFile, inside, planned_files_exist
 from helmsman.capabilities.outcomes.comparing import opinion_on
 from helmsman.capabilities.outcomes.evidence import Evidence
-from helmsman.capabilities.outcomes.job_checks import find_the_check, note_ready, runner_for
+from helmsman.capabilities.outcomes.job_checks import find_the_check, runner_for
 from helmsman.capabilities.outcomes.replacing import first_able, makers_of
 from helmsman.capabilities.outcomes.report_text import as_markdown, for_agent
 from helmsman.capabilities.outcomes.solving import SENT_BACK
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.reports import ApplyOutcome, CandidateData, DiffData, StepData
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
@@ -324,9 +325,8 @@ class _Planning:
         carried.diff = diff_data(change)
         carried.evidence = [one for step in made.steps for one in step["evidence"]]
         if all(step["status"] == "done" for step in made.steps):
-            carried.applied, carried.apply_error, _ = await apply_verified(
-                work, carried.session_id, carried.diff, carried.evidence, [], []
-            )
+            seen = {"verified": True, "diff": carried.diff, "evidence": carried.evidence}
+            carried.applied, carried.apply_error, _ = await apply_change(work, carried.session_id, seen, [], [])
         return carried
 
     async def _begin_step(self, agent: str, made: _Plan, number: int, session_id: str | None) -> DoneTurn:
@@ -356,7 +356,6 @@ class _Planning:
         runner = runner_for(self._work, held.session, self._folder)
         for check in checks:
             await runner.allow(check, _WHY_ASKED)
-        await note_ready(self._work, held.session)
 
     async def _to_its_check(self, number: int, made: _Plan, turn: DoneTurn) -> bool:
         """Verify a step; what does not hold goes back to the agent."""
@@ -385,9 +384,16 @@ class _Planning:
         await self._work.changes.end_commands(runner.worktree)
         async with trial(runner) as checks:
             results = [await checks.now(command) for command in (str(step["check"]), *more)]
-            edited = await checks.check_kept(planned=planned)
+            edited: dict[str, OwnFile] = {}
+            for one in results:
+                await checks.find_held(one.command, one.reads)
+                edited |= {file.path: file for file in await checks.edited(planned=planned)}
         seen = [Evidence(ok=one.passed, what=f"Step {number}: {one.in_words()}.", detail=one.tail) for one in results]
-        return [one.as_dict() for one in (*seen, *edited.against)]
+        told = [
+            Evidence(ok=False, what=f"The check was edited, and the plan does not say so: {file.in_words}.", file=path)
+            for path, file in edited.items()
+        ]
+        return [one.as_dict() for one in (*seen, *told)]
 
     # --- what it came to ---------------------------------------------------------------------------------------------
 

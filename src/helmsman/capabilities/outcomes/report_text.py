@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 _DETAIL_CHARS: Final = 3000
 _SHOWN_LINES: Final = 20
+PROMISE: Final = (
+    "Verified means: the check's own files, as they were before, pass on exactly this change, in a fresh checkout that no "
+    "agent can write to. It does not mean that the code is right."
+)
 _APPLIED: Final = {
     "applied": "It is in the main tree, unstaged.",
     "not_asked": "It was not applied: nobody asked for that. It is in its worktree.",
@@ -51,6 +55,15 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"- {'✓' if one['ok'] else '✗'} {one['what']}" for one in report["evidence"])
         yield ""
         yield from _seen(report["evidence"])
+    for title, entries in (
+        ("Changes to the check, left out when it ran", [one["what"] for one in report.get("checkChanges", ())]),
+        ("For you to look at: the check cannot tell", report.get("notes", ())),
+    ):
+        if entries:
+            yield f"**{title}**"
+            yield ""
+            yield from (f"- {one}" for one in entries)
+            yield ""
     if len(report["candidates"]) > 1:
         yield candidates_table(report["candidates"])
         yield ""

@@ -10,8 +10,8 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # of which schemas can be made in Python 3.11 too
 
 ApplyOutcome = Literal["applied", "not_asked", "refused", "failed", "nothing"]
-"""What became of a verified change: it is in the main tree; nobody was asked (`apply: never`); somebody said no, or nobody
-answered; it could not be applied (`applyError` says why); or there is no verified change."""
+"""What became of the change: it is in the main tree; nobody was asked (`apply: never`); somebody said no, or nobody
+answered; it could not be applied (`applyError` says why); or there is nothing to apply."""
 
 
 class EvidenceData(TypedDict):
@@ -97,6 +97,13 @@ class CandidateData(TypedDict):
     winner: bool
 
 
+class HeldData(TypedDict):
+    """A changed file that belongs to the check, and why."""
+
+    file: str
+    what: str
+
+
 class JobReport(TypedDict):
     """What every kind has. `review` has no candidates.
 
@@ -119,7 +126,11 @@ class JobReport(TypedDict):
 
 
 class SolvedReport(JobReport):
-    """What `debug`, `refactor` and `test` have: a change in a worktree. `compared` says why the winner is the winner."""
+    """What `debug`, `refactor` and `test` have: a change in a worktree. `compared` says why the winner is the winner.
+
+    `checkChanges` are the changed files that belong to the check: it ran with them as they were before. `notes` are for a
+    person to look at: the rule cannot tell whether they belong to the check.
+    """
 
     check: CheckData | None
     before: CheckRunData | None
@@ -129,6 +140,8 @@ class SolvedReport(JobReport):
     applied: ApplyOutcome
     applyError: str | None
     discarded: list[str]
+    checkChanges: list[HeldData]
+    notes: list[str]
 
 
 class RootCauseData(TypedDict):

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _URGENT: Final = 1
 _SENT_BACK: Final = 3
+_SHOWN_REJECTED: Final = 5
 _DIFF_CHARS: Final = 400_000
 _UNREADABLE: Final = f"{UNREADABLE} Answer with the JSON object that you were asked for, and nothing else."
 _VERDICTS: Final = '{"verdicts": [{"finding": 1, "refuted": false, "why": "one sentence", "confidence": 0.9}]}'
@@ -113,6 +114,10 @@ class _Reviewing:
         if merged:
             count = sum(one.verified for one in merged)
             evidence.append(Evidence(ok=True, what=f"{count} of {len(merged)} findings cite lines of the diff."))
+            if not count:
+                why = "; ".join(f"{one.finding.title} ({one.evidence.what})" for one in merged[:_SHOWN_REJECTED])
+                what = f"Every finding was rejected, so the review says nothing of the change: {why}"
+                evidence.append(Evidence(ok=False, what=what))
         evidence.append(await untouched(self._root, self._state_dir, before))
         return await self._found(told, reviewers, evidence)
 

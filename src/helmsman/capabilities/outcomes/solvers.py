@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -15,15 +16,16 @@ from helmsman.capabilities.outcomes.agent_reports import (
     read_report,
     text_of,
 )
-from helmsman.capabilities.outcomes.claims import CitedLines, places_exist, within_scope
+from helmsman.capabilities.outcomes.claims import places_exist, within_scope
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, joined, verdict
 from helmsman.capabilities.outcomes.job_checks import find_the_check
 from helmsman.capabilities.outcomes.reproduction import came_to_its_end, fixed, reproduced
 from helmsman.capabilities.outcomes.solving import Solver, Solving, Verified
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckResult
     from helmsman.capabilities.outcomes.reproduction import Reproduction
     from helmsman.capabilities.outcomes.trials import Trial
@@ -36,10 +38,9 @@ _UNDER_TEST: Final = '{"underTest": [{"file": "path of the code that is tested",
 
 
 class Debug(Solver):
-    """The named failure is seen before, and gone after; its cause is named by lines that exist."""
+    """The named failure is seen before, and gone after. The cause is reported where the agent names it."""
 
     kind: ClassVar = "debug"
-    needs_before: ClassVar = True
 
     def _reproduction(self, before: CheckResult) -> Reproduction:
         return reproduced(before, symptom=self.wanted.request, test=self.wanted.more.get("test"))
@@ -60,12 +61,10 @@ class Debug(Solver):
 
     async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
         assert before is not None
-        seen = self._reproduction(before)
-        after, looked = await _after(checks, self.command)
-        done = fixed(seen, after)
+        looked = await _after(checks, self.command, before)
         cause, more = await _root_cause(checks, said)
-        told = joined(done, looked, came_to_its_end(before, after), await checks.check_kept(), cause)
-        return Verified(verdict=told, after=after, more=more)
+        done = fixed(self._reproduction(before), looked.after)
+        return await looked.verified(done, came_to_its_end(before, looked.after), cause, more=more)
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
         seen = None if before is None else self._reproduction(before)
@@ -77,32 +76,77 @@ class Debug(Solver):
 
 
 async def _root_cause(checks: Trial, said: str) -> tuple[Verdict, dict[str, Any]]:
+    """What the agent says of the cause. A fix that passes is a fix, whether or not its cause is told well."""
     try:
         report = read_report(said)
         summary, places = text_of(report, "rootCause"), places_of(report, "places")
     except ReportUnreadable as error:
-        return verdict([Evidence(ok=False, what=f"The root cause is not told. {error.message}")]), {}
-    await checks.put_back()
+        what = f"The cause is not known: the agent did not report it. {error.message}"
+        return Verdict(verified=True, evidence=(Evidence(ok=True, what=what),)), {}
     exist = await anyio.to_thread.run_sync(places_exist, places, checks.directory)
-    return exist, {"rootCause": {"summary": summary, "places": [place_data(place) for place in places]}}
+    right = [place for place, seen in zip(places, exist.evidence, strict=True) if seen.ok]
+    seen = tuple(
+        one if one.ok else Evidence(ok=True, what=f"The agent cited a wrong place for the cause: {one.what}")
+        for one in exist.evidence
+    )
+    cause = {"summary": summary, "places": [place_data(place) for place in right]}
+    return Verdict(verified=True, evidence=seen), {"rootCause": cause}
 
 
-async def _after(checks: Trial, command: str) -> tuple[CheckResult, Verdict]:
-    """The check as it was, on the change; and, where the change adds to the tests, with these as they are now."""
-    after = await checks.after(command)
-    if not after.passed or not any(file.kind == "test" for file in await checks.own_files()):
-        return after, Verdict(verified=True)
-    now = await checks.now(command)
-    what = f"With the tests as they are now: {now.in_words()}."
-    told = verdict([Evidence(ok=now.passed, what=what, detail=now.tail)])
-    return after, joined(told, came_to_its_end(after, now))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """The check on a change, with its own files as they were: `after`; and with all of the change, where that differs."""
+
+    checks: Trial
+    after: CheckResult
+    now: CheckResult | None
+    edited: Sequence[OwnFile]
+
+    @property
+    def decide(self) -> bool:
+        """Whether the check passes, but only with the changes to its own files: a person has to decide."""
+        return not self.after.passed and self.now is not None and self.now.passed
+
+    async def verified(self, *verdicts: Verdict, more: Mapping[str, Any] | None = None) -> Verified:
+        after, now, held = self.after, self.now, self.checks.held
+        told: list[Evidence] = []
+        if held:
+            files = "; ".join(file.in_words for file in held)
+            told.append(Evidence(ok=after.passed, what=f"Left as it was, because it belongs to the check: {files}."))
+        else:
+            told.append(Evidence(ok=True, what="No file of the check was changed."))
+        if self.decide:
+            what = (
+                "With the change to the check it passes. Put those files back; if they must change, a person decides."
+            )
+            told.append(Evidence(ok=False, what=what))
+        elif now is not None and after.passed:
+            told.append(
+                Evidence(ok=now.passed, what=f"With the tests as they are now: {now.in_words()}.", detail=now.tail)
+            )
+        ended = came_to_its_end(after, now) if now is not None and after.passed else Verdict(verified=True)
+        said = joined(*verdicts, verdict(told), ended)
+        return Verified(
+            verdict=said,
+            after=after,
+            more=more or {},
+            held=held,
+            edited=[file.path for file in self.edited],
+            decide=self.decide,
+            notes=await self.checks.remarks((now or after).reads),
+        )
+
+
+async def _after(checks: Trial, command: str, before: CheckResult) -> _Looked:
+    after = await checks.after(command, before.reads)
+    now = await checks.now(command) if checks.held else None
+    return _Looked(checks=checks, after=after, now=now, edited=await checks.edited())
 
 
 class Refactor(Solver):
     """The check is green before and after, nothing outside of the scope was touched, and the interface is told."""
 
     kind: ClassVar = "refactor"
-    needs_before: ClassVar = True
 
     @property
     def _scope(self) -> list[str]:
@@ -120,12 +164,12 @@ class Refactor(Solver):
 
     async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
         assert before is not None
-        after, looked = await _after(checks, self.command)
+        looked = await _after(checks, self.command, before)
+        after = looked.after
         green = verdict([Evidence(ok=after.passed, what=f"After the change: {after.in_words()}.", detail=after.tail)])
         scope = within_scope(await checks.changed(), self._scope)
-        whole = came_to_its_end(before, after)
-        told = joined(self.judge(before), green, looked, whole, scope, await checks.check_kept())
-        return Verified(verdict=told, after=after, more={"interfaces": (await checks.interfaces()).as_dict()})
+        more = {"interfaces": (await checks.interfaces()).as_dict()}
+        return await looked.verified(self.judge(before), green, came_to_its_end(before, after), scope, more=more)
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
         return {"scope": self._scope, "interfaces": more.get("interfaces")}
@@ -135,10 +179,13 @@ class NewTests(Solver):
     """The new tests pass each time, and at least one of them can fail."""
 
     kind: ClassVar = "test"
-    needs_before: ClassVar = False
 
     def judge(self, before: CheckResult) -> Verdict:
-        return Verdict(verified=True)
+        """Only a check that cannot run at all stops it: tests may fail, or there may be none yet."""
+        if (missing := before.missing_program) is None:
+            return Verdict(verified=True)
+        what = f"The check `{self.command}` cannot run here: {missing}. Install it, or name another check."
+        return verdict([Evidence(ok=False, what=what, detail=before.tail)])
 
     def prompt(self) -> str:
         return "\n\n".join(
@@ -151,40 +198,55 @@ class NewTests(Solver):
         )
 
     async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
+        assert before is not None
         steady, after = await checks.steady(self.command)
-        old = await self._old_tests(checks) if steady.verified else Verdict(verified=True)
-        kept = joined(old, await checks.check_kept(new_helpers=True))
+        await checks.find_held(self.command, after.reads)
+        edited = await checks.edited(new_helpers=True)
+        kept = verdict([_kept(edited)])
+        old = await self._old_tests(checks, before) if steady.verified else Verdict(verified=True)
         try:
             places = places_of(read_report(said), "underTest")
         except ReportUnreadable as error:
-            told = verdict([Evidence(ok=False, what=f"What is under test is not told. {error.message}")])
-            return Verified(verdict=joined(steady, kept, told), after=after)
-        await checks.put_back()
-        exist = await anyio.to_thread.run_sync(places_exist, places, checks.directory)
-        verdicts = [steady, kept, exist]
+            what = f"The agent did not report what is under test: files that the new tests name are. {error.message}"
+            places, exist = [], Verdict(verified=True, evidence=(Evidence(ok=True, what=what),))
+        else:
+            exist = await anyio.to_thread.run_sync(places_exist, places, checks.directory)
+        verdicts = [steady, old, kept, exist]
         if steady.verified and exist.verified:
-            verdicts.append(await self._can_fail(checks, places))
+            tried = await checks.can_fail(self.command, places, self.wanted.more.get("base"), after.reads)
+            # What was tried in vain before one failed speaks against nothing.
+            verdicts.append(Verdict(verified=True, evidence=tried.evidence[-1:]) if tried.verified else tried)
         tests = [file.path for file in await checks.own_files() if file.kind == "test"]
         more = {"tests": tests, "underTest": [place_data(place) for place in places]}
-        return Verified(verdict=joined(*verdicts), after=after, more=more)
+        return Verified(
+            verdict=joined(*verdicts),
+            after=after,
+            more=more,
+            held=[file for file in checks.held if file.path not in tests],
+            edited=[file.path for file in edited],
+            notes=await checks.remarks(after.reads),
+        )
 
-    async def _old_tests(self, checks: Trial) -> Verdict:
+    async def _old_tests(self, checks: Trial, before: CheckResult) -> Verdict:
         """Whether the tests that were there still pass as they were, where more was changed than new tests were added."""
         own = {file.path for file in await checks.own_files() if file.status == "A"}
-        if own.issuperset(await checks.changed()) or not (before := await checks.before(self.command)).passed:
+        if own.issuperset(await checks.changed()) or not before.passed:
             return Verdict(verified=True)
-        after, looked = await _after(checks, self.command)
+        after = await checks.after(self.command, before.reads)
         what = f"With the tests as they were before: {after.in_words()}."
         passed = verdict([Evidence(ok=after.passed, what=what, detail=after.tail)])
-        return joined(passed, looked, came_to_its_end(before, after))
-
-    async def _can_fail(self, checks: Trial, places: list[CitedLines]) -> Verdict:
-        tried = await checks.can_fail(self.command, places, self.wanted.more.get("base"))
-        # What was tried in vain before one failed speaks against nothing.
-        return Verdict(verified=True, evidence=tried.evidence[-1:]) if tried.verified else tried
+        return joined(passed, came_to_its_end(before, after))
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
         return {"tests": more.get("tests", []), "underTest": more.get("underTest", [])}
+
+
+def _kept(edited: Sequence[OwnFile]) -> Evidence:
+    files = "; ".join(file.in_words for file in edited)
+    return Evidence(
+        ok=not edited,
+        what=f"The check was edited: {files}." if edited else "No file of the check was changed but tests.",
+    )
 
 
 async def _solve(solver: type[Solver], work: Work) -> Found:

@@ -1,8 +1,9 @@
 """What `debug`, `refactor` and `test` share: candidates in worktrees, each verified, sent back, compared; one is applied.
 
-The check is asked for once, before the first turn begins, and where the state before matters it is run then: if that is not
-what was asked for, no turn is spent. What an agent has done is verified by Helmsman itself. What does not hold goes back to
-it with the evidence, three times at most. Only what is verified can win, and only that is ever applied.
+The check is asked for once, before the first turn begins, and is run then: if it cannot run, or does not say what was asked
+for, no turn is spent. What an agent has done is verified by Helmsman itself, in a clean room. What does not hold goes back
+to it with the evidence, three times at most. Only what is verified can win. A change that passes only with changes to the
+check's own files is not verified: a person is shown those and decides.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.capabilities.outcomes.applying import apply_verified, diff_data
+from helmsman.capabilities.outcomes.applying import apply_change, diff_data
 from helmsman.capabilities.outcomes.candidates import Candidate
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.comparing import compare
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
-from helmsman.capabilities.outcomes.job_checks import note_ready, runner_for
+from helmsman.capabilities.outcomes.job_checks import runner_for
 from helmsman.capabilities.outcomes.replacing import first_able, makers_of
-from helmsman.capabilities.outcomes.report_text import as_markdown, for_agent
+from helmsman.capabilities.outcomes.report_text import PROMISE, as_markdown, for_agent
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.errors import HelmsmanError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckRunner
     from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.reports import ApplyOutcome, CheckData
@@ -50,27 +52,39 @@ SENT_BACK: Final = 3
 _ASKED: Final = "Its check is asked for, and run on what there is."
 _WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies what an agent does."
 RULES: Final = (
-    "You work in a git worktree of your own. Your work is verified by running `{check}`{where} with the tests and with the "
-    "files that say how they are run (Makefile, pyproject.toml, conftest.py, scripts, …) as they were before: do not change "
-    "or remove existing tests, and do not touch those files. You may add tests. Name files by their paths from the root of "
-    "the repository."
+    "You work in a git worktree of your own. Your work is verified by running `{check}`{where} in a fresh checkout: with "
+    "your changes to files that git tracks or would add, and with the tests and all that runs them (Makefile, "
+    "pyproject.toml, conftest.py, scripts, what they call, …) as they were before. Do not change or remove existing tests, "
+    "and do not touch those files. You may add tests. Name files by their paths from the root of the repository."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What verifying one attempt came to. `after` is the check that counts; `more` is what its kind reports besides."""
+    """The result of verifying one attempt.
+
+    Attributes:
+        after: The run of the check that counts.
+        more: What its kind reports besides.
+        held: Changed files that belong to the check, and were left as before for it.
+        edited: Those of them that the change did more to than to add tests.
+        decide: Whether the check passes, but only with the changes to these files.
+        notes: What the rule about files cannot tell, for a person to look at.
+    """
 
     verdict: Verdict
     after: CheckResult | None = None
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    held: Sequence[OwnFile] = ()
+    edited: Sequence[str] = ()
+    decide: bool = False
+    notes: Sequence[str] = ()
 
 
 class Solver(ABC):
-    """One kind of outcome that is a change. `needs_before`: what the check says before decides whether anything begins."""
+    """One kind of outcome that is a change."""
 
     kind: ClassVar[Kind]
-    needs_before: ClassVar[bool]
 
     def __init__(self, work: Work, check: CheckData) -> None:
         self.work = work
@@ -79,7 +93,7 @@ class Solver(ABC):
 
     @abstractmethod
     def judge(self, before: CheckResult) -> Verdict:
-        """Whether what the check says before is what was asked for."""
+        """Whether what the check says before the first turn is what was asked for; nothing begins otherwise."""
 
     @abstractmethod
     def prompt(self) -> str:
@@ -126,7 +140,7 @@ class Solving:
         work.side_by_side = 1
         made = [one for one in candidates if one is not None]
         before = self._before
-        if before is not None and solver.needs_before and not solver.judge(before).verified:
+        if before is not None and not solver.judge(before).verified:
             await self._drop(made)
             return await self._found(made, None)
         verified = [one for one in made if one.verified]
@@ -134,13 +148,12 @@ class Solving:
         applied: ApplyOutcome = "nothing"
         apply_error: str | None = None
         discarded: list[str] = []
-        if winner is not None:
-            assert winner.session_id is not None
-            others = [one.session_id for one in made if one is not winner and one.session_id is not None]
+        chosen = winner or next((one for one in made if one.needs_decision), None)
+        if chosen is not None:
+            assert chosen.session_id is not None
+            others = [one.session_id for one in made if one is not chosen and one.session_id is not None]
             data = [one.as_dict(winner) for one in made]
-            applied, apply_error, discarded = await apply_verified(
-                work, winner.session_id, winner.seen["diff"], winner.seen["evidence"], data, others
-            )
+            applied, apply_error, discarded = await apply_change(work, chosen.session_id, chosen.seen, data, others)
         return await self._found(made, winner, compared, applied, apply_error, discarded)
 
     # --- one candidate -----------------------------------------------------------------------------------------------
@@ -179,9 +192,12 @@ class Solving:
             candidate.told = turn.said
             work.report_progress(f"What {candidate.agent} did (candidate {candidate.number}) is being verified.")
             step = f"candidate {candidate.number} verified {candidate.attempts}"
+            seen_before = candidate.seen.get("diff") if candidate.needs_decision else None
             candidate.seen = await work.once(step, partial(self._verify, turn))
             if candidate.verified or candidate.attempts > SENT_BACK:
                 return candidate
+            if candidate.needs_decision and candidate.seen["diff"] == seen_before:
+                return candidate  # the agent stands by it: a person decides
             work.report_progress(f"Candidate {candidate.number} goes back to {candidate.agent}: it did not verify.")
             try:
                 step = f"candidate {candidate.number} again {candidate.attempts}"
@@ -197,7 +213,7 @@ class Solving:
         await work.changes.end_commands(runner.worktree)
         seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
         async with trial(runner) as checks:
-            change = (await work.changes.diff(session.id)).diff  # what is verified, whoever writes there meanwhile
+            change = checks.change  # what is verified and applied, whatever is written to the worktree meanwhile
             if change.files:
                 seen = await solver.verify(checks, turn.said, self._before)
         return {
@@ -205,6 +221,10 @@ class Solving:
             "after": None if seen.after is None else seen.after.as_dict(),
             "diff": diff_data(change),
             "more": dict(seen.more),
+            "held": [{"file": one.path, "what": one.in_words} for one in seen.held],
+            "edited": list(seen.edited),
+            "decide": seen.decide,
+            "notes": list(seen.notes),
         }
 
     # --- before ------------------------------------------------------------------------------------------------------
@@ -222,12 +242,8 @@ class Solving:
         try:
             runner = runner_for(work, held.session, solver.check["folder"])
             await runner.allow(solver.command, _WHY_ASKED)
-            if not solver.needs_before:
-                await note_ready(work, held.session)
-                return
             with held.at_work("the check before"):
                 before = CheckResult.of(await work.once("before", partial(self._run_before, runner)))
-            await note_ready(work, held.session)
         finally:
             self._at_gate.release()
         judged = solver.judge(before)
@@ -261,7 +277,7 @@ class Solving:
     ) -> Found:
         work, solver, before = self._work, self._solver, self._before
         shown = winner or max(made, key=lambda one: one.attempts)
-        judged = solver.judge(before) if before is not None and solver.needs_before else None
+        judged = solver.judge(before) if before is not None else None
         begun = judged is None or judged.verified
         evidence = [one.as_dict() for one in judged.evidence] if judged is not None and not begun else []
         seen: dict[str, Any] = {"evidence": evidence, **shown.seen}
@@ -269,7 +285,7 @@ class Solving:
         report: dict[str, Any] = {
             "kind": solver.kind,
             "verified": winner is not None,
-            "says": _says(winner, shown, judged) + ("" if begun else await self._not_committed()),
+            "says": _says(winner, shown, judged, applied) + ("" if begun else await self._not_committed()),
             "evidence": seen["evidence"],
             "agent": shown.agent,
             "why": shown.why,
@@ -287,6 +303,8 @@ class Solving:
             "applied": applied,
             "applyError": apply_error,
             "discarded": list(discarded),
+            "checkChanges": seen.get("held", []),
+            "notes": seen.get("notes", []),
             **solver.report(before, seen.get("more", {})),
         }
         diff = await self._diff(shown) if shown.seen else None
@@ -306,16 +324,22 @@ class Solving:
         )
 
     async def _diff(self, shown: Candidate) -> str | None:
-        """The diff that was verified, or that was not."""
+        """The diff that was verified, or that was not; None if the worktree has another by now."""
         try:
-            return (await self._work.changes.diff(shown.session_id or "")).diff.text or None
+            diff = (await self._work.changes.diff(shown.session_id or "")).diff
         except HelmsmanError:
             return None
+        return diff.text or None if diff.digest == shown.seen["diff"]["digest"] else None
 
 
-def _says(winner: Candidate | None, shown: Candidate, judged: Verdict | None) -> str:
+def _says(winner: Candidate | None, shown: Candidate, judged: Verdict | None, applied: ApplyOutcome) -> str:
     if winner is not None:
-        return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s)."
+        return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s). {PROMISE}"
+    if shown.needs_decision:
+        decided = {"applied": "A person decided to apply it.", "refused": "It was not applied: nobody decided to."}
+        files = ", ".join(one["file"] for one in shown.seen["held"])
+        said = f"Not verified: the check passes only with changes to its own files ({files})."
+        return f"{said} {decided.get(applied, 'Nobody was asked to decide.')}"
     if judged is not None and not judged.verified:
         return "Nothing was begun. " + " ".join(one.what for one in judged.against)
     if shown.seen:

@@ -1,53 +1,75 @@
-"""A check in a session's worktree, with other files in it than the session left there.
+"""Checks in a clean room: on what was before, on a change, and on a change with small mutations.
 
-A change is checked with the check's own files as they were before it, and without what git does not know and its agent has
-made: that is no part of the change. That new tests can fail is shown by letting them
-fail: against the code before the change, or with small mutations, which are hunks taken back or lines taken out. What could
-not even be built, or failed for want of something, shows nothing. After each trial the worktree is as it was.
+A change is checked with the check's own files as they were before it (`check_files`). That new tests can fail is shown by
+letting them fail: against the code before the change, or with hunks taken back and lines taken out. A mutation that could
+not be built, or failed because something is missing, shows nothing. A failure counts if it can be repeated, and if the same
+tests pass without the mutation between the failures.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import shlex
+import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
 
 from helmsman.base.patches import named
-from helmsman.capabilities.outcomes.check_files import as_before, own_files_in, own_kind, runs_with, stands_for_a_runner
+from helmsman.capabilities.outcomes.check_files import (
+    ChangedFiles,
+    OwnFile,
+    as_before,
+    files_of_check,
+    installed_modules,
+    is_installed,
+    own_files_in,
+    own_kind,
+    remarks,
+    shadows,
+)
 from helmsman.capabilities.outcomes.claims import CitedLines, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
-from helmsman.capabilities.outcomes.failures import failed_tests, not_checked
+from helmsman.capabilities.outcomes.failures import failed_tests, files_without_names, not_checked
 from helmsman.capabilities.outcomes.interfaces import compare_interfaces
 from helmsman.capabilities.outcomes.reproduction import is_same_test
+from helmsman.errors import WorktreeError
 from helmsman.model.unified_diff import read_diff
-from helmsman.worktrees.lending import lend
+from helmsman.worktrees.room import open_room
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import TypeVar
 
-    from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckResult, CheckRunner
     from helmsman.capabilities.outcomes.interfaces import InterfaceChange
-    from helmsman.worktrees.lending import Lent
+    from helmsman.worktrees import TreeDiff
+    from helmsman.worktrees.room import CleanRoom
 
     T = TypeVar("T")
 
 RUNS: Final = 3
-"""How often tests are run that must not be flaky."""
+"""How often tests are run that must not be flaky, and how often a proof is repeated."""
 MOST_MUTATIONS: Final = 12
+_MORE_RUNS: Final = 10
+_MORE_RUNS_SECONDS: Final = 20.0
+"""New tests alone are run so often besides, if that is quick."""
+_ROUNDS: Final = 3
+_MOST_FILES: Final = 5
 _TEST_NAMES: Final = (
     re.compile(r"^\s*(?:async )?def (test\w*)"),
     re.compile(r"^\s*(?:it|test)(?:\.\w+)?\(\s*(['\"`])(?P<name>.+?)\1"),
     re.compile(r"^func (Test\w+)\("),
     re.compile(r"^\s*(?:async )?fn (\w+)\(\)"),
 )
+_NEVER: Final = re.compile(r"[;&|<>`$(){}\n]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,113 +82,156 @@ class Mutation:
 
 
 class Trial:
-    """A worktree that belongs to a check for a while. Made by `trial`."""
+    """A clean room, and what runs checks in it. Made by `trial`."""
 
-    def __init__(self, lent: Lent, runner: CheckRunner) -> None:
-        self._lent = lent
+    def __init__(self, room: CleanRoom, runner: CheckRunner) -> None:
+        self._room = room
         self._runner = runner
-        self._aside: tuple[str, ...] = ()
-        self._failed = False
-        """Whether the check failed on what the session left."""
+        self.held: tuple[OwnFile, ...] = ()
+        """The changed files that belong to the check, as far as runs have shown."""
         self._printed: set[str] = set()
-        """Tests that were told to have failed where all passed: whoever prints that says nothing by it."""
+        """Tests that were said to have failed where all passed: who prints that says nothing by it."""
 
-    async def changed(self) -> dict[str, str]:
-        """The files that the session changed since its worktree was made, each with `A`, `M`, `D` or `T`."""
-        return await _blocking(lambda: self._lent.changed(self._lent.base, self._lent.now))
-
-    async def own_files(self) -> tuple[OwnFile, ...]:
-        """The files of the check among them."""
-        return await _blocking(self._own_files)
-
-    def _own_files(self) -> tuple[OwnFile, ...]:
-        lent = self._lent
-        return own_files_in(lent.changed(lent.base, lent.now), lent.links(lent.base))
+    @property
+    def change(self) -> TreeDiff:
+        """The change that is checked, and that would be applied."""
+        return self._room.change
 
     @property
     def directory(self) -> Path:
-        """Where the worktree is."""
-        return self._lent.worktree.path
+        """The session's worktree, to look at."""
+        return self._room.worktree.path
 
-    async def put_back(self) -> None:
-        """Have in the worktree what the session left, to look at."""
-        await _blocking(lambda: self._lent.put(self._lent.now))
+    async def changed(self) -> dict[str, str]:
+        """The files that the session changed since its worktree was made, each with `A`, `M`, `D` or `T`."""
+        return await _blocking(lambda: self._room.changed(self._room.base, self._room.now))
+
+    async def own_files(self) -> tuple[OwnFile, ...]:
+        """The files of the check among them, by their names."""
+        return await _blocking(lambda: own_files_in(self._files()))
+
+    def _files(self, command: str = "") -> ChangedFiles:
+        room = self._room
+        return ChangedFiles(
+            changed=room.changed(room.base, room.now),
+            before=room.files(room.base),
+            after=room.files(room.now),
+            links_before=room.links(room.base),
+            links_after=room.links(room.now),
+            content_before=cache(lambda path: room.content(room.base, path)),
+            content_after=cache(lambda path: room.content(room.now, path)),
+            naming=cache(lambda word: room.naming(room.base, word)),
+            modules=installed_modules(command, self._runner.programs),
+            installed=room.installed,
+            programs=self._runner.programs,
+        )
 
     async def before(self, command: str) -> CheckResult:
-        """The check, with the code as it was before the session."""
-        return await self._at(self._lent.base, command)
+        """Run the check with the code as it was before the session."""
+        return await self._at(self._room.base, command)
 
     async def now(self, command: str) -> CheckResult:
-        """The check, with all that the session changed, its tests too."""
-        return self._noted(await self._at(self._lent.now, command))
+        """Run the check with all that the session changed, its tests too."""
+        return await self._at(self._room.now, command)
 
-    async def after(self, command: str) -> CheckResult:
-        """The check, with what the session changed, but with the check's own files as they were."""
-        tree = await _blocking(self._with_old_check)
-        return self._noted(await self._at(tree, command))
+    async def after(self, command: str, reads: Sequence[str] | None = None) -> CheckResult:
+        """Run the check with what the session changed, but with the check's own files as they were.
 
-    def _noted(self, result: CheckResult) -> CheckResult:
-        self._failed = self._failed or not result.passed
-        return result
+        `reads` are the files that the check opened before the change. What a run shows to belong to the check is left out
+        of the next.
+        """
+        room, files = self._room, await _blocking(lambda: self._files(command))
+        held = {one.path: one for one in await self._find_held(files, command, reads)}
+        rounds = 0
+        while True:
+            rounds += 1
+            back = as_before(held.values(), room.base)
+            tree = await _blocking(lambda back=back: room.mixed(room.now, back))  # type: ignore[misc]
+            result = await self._at(tree, command)
+            found = await self._find_held(files, command, result.reads)
+            fresh = {one.path: one for one in found if one.path not in held}
+            held |= fresh
+            if not fresh or rounds == _ROUNDS:
+                self.held = tuple(held[path] for path in sorted(held))
+                return result
 
-    async def set_aside(self) -> None:
-        """Take away what git does not know and the session has made, until the worktree is given back."""
-        if (since := self._runner.since) is not None:
-            self._aside = await _blocking(lambda: self._lent.set_aside(since))
+    async def find_held(self, command: str, reads: Sequence[str] | None) -> None:
+        """Find what belongs to the check by a run of it, for `held`."""
+        self.held = await self._find_held(await _blocking(lambda: self._files(command)), command, reads)
 
-    async def check_kept(self, *, new_helpers: bool = False, planned: Collection[str] = ()) -> Verdict:
-        """Whether the change left the check what it was: tests were added, and nothing else of it was touched.
+    async def _find_held(self, files: ChangedFiles, command: str, reads: Sequence[str] | None) -> tuple[OwnFile, ...]:
+        return await _blocking(lambda: files_of_check(files, command, self._runner.folder, reads))
+
+    async def edited(self, *, new_helpers: bool = False, planned: Collection[str] = ()) -> list[OwnFile]:
+        """The files of `held` that the change did more to than to add tests.
 
         `new_helpers` lets there be new files that say how tests are run, too, such as a `conftest.py`; `planned` files may
         change.
         """
-        lent = self._lent
-        told: list[Evidence] = []
-        for file in await self.own_files():
-            helps = new_helpers and not stands_for_a_runner(file.path)
+        room, found = self._room, list[OwnFile]()
+        files = await _blocking(lambda: room.files(room.base))
+        for file in self.held:
+            helps = new_helpers and own_kind(file.path) == "how" and not is_installed(file.path)
+            helps = helps and not shadows(file.path, files)
             if file.path in planned or (file.status == "A" and (file.kind == "test" or helps)):
                 continue
             if file.kind == "test" and file.status == "M":
-                patch = await _blocking(lambda path=file.path: lent.patch(lent.base, lent.now, path))  # type: ignore[misc]
+                patch = await _blocking(lambda path=file.path: room.patch(room.base, room.now, path))  # type: ignore[misc]
                 kinds = {line.kind for one in read_diff(patch) for line in one.lines}
                 if "add" in kinds and "remove" not in kinds:  # neither: it is shown as binary, or has another mode
                     continue
-            told.append(Evidence(ok=False, what=f"The check was edited: {file.in_words}.", file=file.path))
-        if (since := self._runner.since) is not None:
-            folders = {path.rpartition("/")[0] for path in await _blocking(lambda: lent.files(lent.now))} | {""}
-            unknown = {*self._aside, *await _blocking(lambda: lent.unknown_since(since))}
-            for path in sorted(one for one in unknown if runs_with(one, folders)):
-                what = f"The check runs with {path}, which git does not know, and which was made or changed meanwhile."
-                told.append(Evidence(ok=False, what=what, file=path))
-            if self._failed and self._aside:
-                what = f"It ran without what git does not know and would not be applied: {named(self._aside)}."
-                told.append(Evidence(ok=False, what=what))
-        if not told:
-            return Verdict(verified=True, evidence=(Evidence(ok=True, what="The check is what it was before."),))
-        return Verdict(verified=False, evidence=tuple(told))
+            found.append(file)
+        return found
+
+    async def remarks(self, reads: Sequence[str] | None) -> list[str]:
+        """What a person should look at, because no rule tells whether it belongs to the check."""
+        room = self._room
+
+        def look() -> list[str]:
+            added = [
+                (file.path, line.after or 0, line.text[1:])
+                for file in read_diff(room.patch(room.base, room.now))
+                for line in file.lines
+                if line.kind == "add"
+            ]
+            return remarks(self._files(), {one.path for one in self.held}, reads, added)
+
+        return await _blocking(look)
 
     async def interfaces(self) -> InterfaceChange:
         """The public interface before and after."""
-        lent, changed = self._lent, await self.changed()
+        room, changed = self._room, await self.changed()
         return await _blocking(
             lambda: compare_interfaces(
-                sorted(changed), lambda path: lent.content(lent.base, path), lambda path: lent.content(lent.now, path)
+                sorted(changed), lambda path: room.content(room.base, path), lambda path: room.content(room.now, path)
             )
         )
 
-    def _with_old_check(self) -> str:
-        lent = self._lent
-        return lent.mixed(lent.now, as_before(self._own_files(), lent.base))
-
-    async def _at(self, tree: str, command: str) -> CheckResult:
-        await self._runner.allow(command)  # before anything is exchanged
-        await _blocking(lambda: self._lent.put(tree))
-        return await self._runner.run(command)
+    async def _at(self, tree: str, command: str, *, allowed_as: str | None = None) -> CheckResult:
+        room, runner = self._room, self._runner
+        await runner.allow(allowed_as or command)  # before anything runs
+        if not await _blocking(lambda: room.put(tree)):
+            await _blocking(room.begin)
+            installed = await runner.install(room.path)
+            if installed is not None and not installed.passed:
+                raise WorktreeError(
+                    f"The set-up command of the repository failed in the clean room of a check: {installed.output[-500:]}"
+                )
+            await _blocking(room.keep_installed)
+            await _blocking(lambda: room.put(tree))
+        result = await runner.run(command, room.path, allowed_as=allowed_as)
+        reads = await _blocking(room.reads)
+        output = result.output
+        for path in [] if result.passed else files_without_names(output, room.path)[:_MOST_FILES]:
+            # In a sandbox without network Node cannot pass on what a test file says: run it by itself.
+            one = await runner.run(shlex.join(["node", path]), room.path, allowed_as=allowed_as or command)
+            output += f"\n{one.output}"
+        return replace(result, run=replace(result.run, output=output), reads=reads)
 
     # --- new tests ---------------------------------------------------------------------------------------------------
 
     async def steady(self, command: str, runs: int = RUNS) -> tuple[Verdict, CheckResult]:
-        """Whether the tests that the session left pass, each time that they are run; and what the last run came to."""
+        """Whether the tests that the session left pass each time; and the result of the last run."""
         results = [await self.now(command) for _ in range(runs)]
         self._printed |= {
             failure.name for result in results if result.passed for failure in failed_tests(result.output)
@@ -174,104 +239,212 @@ class Trial:
         passed = [result.passed for result in results]
         told = [Evidence(ok=result.passed, what=f"{result.in_words()}.", detail=result.tail) for result in results]
         if any(passed) and not all(passed):
-            failed = sorted({name for result in results for name in result.failed_names})
-            which = f": {named(failed)}" if failed else ""
-            told.append(Evidence(ok=False, what=f"It is flaky: of {runs} runs {sum(passed)} passed{which}."))
+            told.append(Evidence(ok=False, what=_flaky(results)))
         return verdict(told), results[-1]
 
-    async def can_fail(self, command: str, targets: Sequence[CitedLines] = (), base: str | None = None) -> Verdict:
-        """Whether at least one of the session's new tests fails where the code is wrong.
+    async def can_fail(
+        self,
+        command: str,
+        targets: Sequence[CitedLines] = (),
+        base: str | None = None,
+        reads: Sequence[str] | None = None,
+    ) -> Verdict:
+        """Whether at least one of the session's new tests fails where the code is wrong, each time.
 
         Tried are the code of a commit (`base`), if there is one, and that before the change, then each hunk of the change
-        taken back, then lines of the `targets` (what is under test, where the session changed nothing but tests) taken out,
-        one at a time.
+        taken back, then lines of the `targets` taken out, one at a time. Without targets these are the files among `reads`
+        that the new tests name.
         """
-        lent, changed = self._lent, await self.changed()
+        room, changed = self._room, await self.changed()
         tests = [file.path for file in await self.own_files() if file.kind == "test" and file.status != "D"]
-        names = await _blocking(lambda: _new_tests(lent, tests))
+        names = await _blocking(lambda: _new_tests(room, tests))
         if not tests:
             return Verdict(verified=False, evidence=(Evidence(ok=False, what="There is no new test."),))
         code = [path for path in changed if own_kind(path) is None]
-        tried: list[Evidence] = []
+        if not code and not targets:
+            targets = await _blocking(lambda: _named_by_tests(room, tests, reads or ()))
+        proof = _Proof(self, command, await self._narrowed(command, tests), tests, names)
+        if proof.narrow is not None and (flaky := await proof.repeat()) is not None:
+            return Verdict(verified=False, evidence=(flaky,))
+        trees: list[tuple[str, Callable[[], str]]] = []
         if base is not None:
-            tree = await _blocking(lambda: self._with_code_of(base))
-            if (hit := await self._fails(tree, command, tests, names, f"the code of {base[:12]}", tried)) is not None:
-                return Verdict(verified=True, evidence=(*tried, hit))
+            trees.append((f"the code of {base[:12]}", lambda: self._with_code_of(base)))
         if code:
-            tree = await _blocking(lambda: lent.mixed(lent.now, dict.fromkeys(code, lent.base)))
-            if (hit := await self._fails(tree, command, tests, names, "the code before the change", tried)) is not None:
-                return Verdict(verified=True, evidence=(*tried, hit))
-        mutations = await _blocking(lambda: list(_mutations(lent, code, targets)))
-        for mutation in mutations[:MOST_MUTATIONS]:
-            tree = await _blocking(lambda one=mutation: lent.mixed(lent.now, {one.path: one.content}))  # type: ignore[misc]
-            if (hit := await self._fails(tree, command, tests, names, mutation.what, tried)) is not None:
-                return Verdict(verified=True, evidence=(*tried, hit))
+            old = dict.fromkeys(code, room.base)
+            trees.append(("the code before the change", lambda: room.mixed(room.now, old)))
+        mutations = (await _blocking(lambda: list(_mutations(room, code, targets))))[:MOST_MUTATIONS]
+        trees += [
+            (one.what, lambda one=one: room.mixed(room.now, {one.path: one.content}))  # type: ignore[misc]
+            for one in mutations
+        ]
+        for what, make in trees:
+            if (found := await proof.fails(await _blocking(make), what)) is not None:
+                return Verdict(verified=found.ok, evidence=(*proof.tried, found))
         if not code and not mutations:
-            tried.append(Evidence(ok=False, what="Nothing says which lines are under test, so none could be changed."))
-        tried.append(Evidence(ok=False, what="No new test was seen to fail, whatever was wrong with the code."))
-        return Verdict(verified=False, evidence=tuple(tried))
+            proof.tried.append(
+                Evidence(ok=False, what="Nothing says which lines are under test, so none could be changed.")
+            )
+        proof.tried.append(Evidence(ok=False, what="No new test was seen to fail, whatever was wrong with the code."))
+        return Verdict(verified=False, evidence=tuple(proof.tried))
 
     def _with_code_of(self, commit: str) -> str:
         """What the session left, with all but the check's own files as in a commit."""
-        lent, tree = self._lent, self._lent.tree_of(commit)
-        return lent.mixed(lent.now, {path: tree for path in lent.changed(tree, lent.now) if own_kind(path) is None})
+        room, tree = self._room, self._room.tree_of(commit)
+        return room.mixed(room.now, {path: tree for path in room.changed(tree, room.now) if own_kind(path) is None})
 
-    async def _fails(
-        self,
-        tree: str,
-        command: str,
-        tests: Sequence[str],
-        names: Sequence[str],
-        against: str,
-        tried: list[Evidence],
-    ) -> Evidence | None:
-        result = await self._at(tree, command)
-        hits = [
+    async def _narrowed(self, command: str, tests: Sequence[str]) -> str | None:
+        """The check with the new tests alone, if it takes files and they pass like that; else None."""
+        narrow = narrowed(command, tests, self._runner.folder)
+        if narrow is None:
+            return None
+        result = await self._at(self._room.now, narrow, allowed_as=command)
+        return narrow if result.passed else None
+
+    async def run_narrow(self, tree: str, command: str, narrow: str | None) -> CheckResult:
+        """Run a check, or the part of it that was found for the new tests."""
+        return await self._at(tree, narrow or command, allowed_as=command)
+
+    async def run_unchanged(self, command: str, narrow: str | None) -> CheckResult:
+        """The same, with what the session left."""
+        return await self.run_narrow(self._room.now, command, narrow)
+
+    def hits(self, result: CheckResult, tests: Sequence[str], names: Sequence[str]) -> set[str]:
+        """The new tests that a run shows to fail."""
+        return {
             failure.name
             for failure in result.failures
             if not_checked(1, failure.message) is None
             and _is_new(failure.name, tests, names)
             and failure.name not in self._printed
-        ]
-        if hits:
-            what = f"Against {against} a new test fails: {', '.join(hits[:5])}."
-            return Evidence(ok=True, what=what, detail=result.tail)
-        why = result.not_checked.why if result.not_checked is not None else "no new test fails"
-        what = f"Against {against}: " + ("all pass." if result.passed else f"{why}.")
-        tried.append(Evidence(ok=not result.passed and result.not_checked is not None, what=what))
+        }
+
+
+class _Proof:
+    """New tests are run against wrong code, and against the right code in between."""
+
+    def __init__(
+        self, checks: Trial, command: str, narrow: str | None, tests: Sequence[str], names: Sequence[str]
+    ) -> None:
+        self._checks, self._command = checks, command
+        self.narrow = narrow
+        self._tests, self._names = tests, names
+        self.tried: list[Evidence] = []
+
+    async def repeat(self) -> Evidence | None:
+        """Run the new tests a few more times, if that is quick; evidence of one that does not always pass."""
+        began = time.monotonic()
+        results: list[CheckResult] = []
+        while len(results) < _MORE_RUNS and time.monotonic() - began < _MORE_RUNS_SECONDS:
+            results.append(await self._checks.run_unchanged(self._command, self.narrow))
+            if not results[-1].passed:
+                return Evidence(ok=False, what=_flaky(results), detail=results[-1].tail)
         return None
+
+    async def fails(self, tree: str, against: str) -> Evidence | None:
+        """Whether a new test fails with this tree each time, and passes without each time; None: it does not fail."""
+        wrong = partial_run(self._checks, tree, self._command, self.narrow)
+        result = await wrong()
+        hits = self._checks.hits(result, self._tests, self._names)
+        if not hits:
+            why = result.not_checked.why if result.not_checked is not None else "no new test fails"
+            what = f"Against {against}: " + ("all pass." if result.passed else f"{why}.")
+            self.tried.append(Evidence(ok=not result.passed and result.not_checked is not None, what=what))
+            return None
+        for _ in range(RUNS - 1):
+            right = await self._checks.run_unchanged(self._command, self.narrow)
+            if not right.passed:
+                return Evidence(ok=False, what=_flaky([right]), detail=right.tail)
+            again = self._checks.hits(await wrong(), self._tests, self._names)
+            if not hits & again:
+                what = (
+                    f"It is flaky: against {against} {named(sorted(hits))} failed once, and not when it was repeated."
+                )
+                return Evidence(ok=False, what=what, detail=result.tail)
+            hits &= again
+        what = f"Against {against} a new test fails, {RUNS} times of {RUNS}: {', '.join(sorted(hits)[:5])}."
+        return Evidence(ok=True, what=what, detail=result.tail)
+
+
+def partial_run(checks: Trial, tree: str, command: str, narrow: str | None) -> Callable[[], Awaitable[CheckResult]]:
+    """Return what runs a check on a tree."""
+    return lambda: checks.run_narrow(tree, command, narrow)
+
+
+def _flaky(results: Sequence[CheckResult]) -> str:
+    failed = sorted({name for result in results for name in result.failed_names})
+    which = f": {named(failed)}" if failed else ""
+    return f"It is flaky: of {len(results)} more run(s) {sum(one.passed for one in results)} passed{which}."
 
 
 @asynccontextmanager
 async def trial(runner: CheckRunner) -> AsyncIterator[Trial]:
-    """Have the runner's worktree for trials; after the block it is as it was. Nobody may work in it meanwhile.
+    """Make a clean room of what is in the runner's worktree now, for the length of the block.
 
     Raises:
-        WorktreeError: The worktree is gone, or another check has it.
+        WorktreeError: The worktree is gone, or the room cannot be made.
     """
-    lending = lend(runner.worktree)
-    lent = await _blocking(lending.__enter__)
+    opening = open_room(runner.worktree)
+    room = await _blocking(opening.__enter__)
     try:
-        await _blocking(lent.drop_bytecode)
-        checks = Trial(lent, runner)
-        await checks.set_aside()
-        yield checks
+        yield Trial(room, runner)
     finally:
         with anyio.CancelScope(shield=True):
-            await _blocking(lambda: lending.__exit__(None, None, None))
+            await _blocking(lambda: opening.__exit__(None, None, None))
 
 
 async def _blocking(function: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(function)
 
 
+# --- only the new tests ----------------------------------------------------------------------------------------------
+
+
+def narrowed(command: str, tests: Sequence[str], folder: str) -> str | None:
+    """A check with these test files alone, where its program takes files: pytest, unittest, node, Jest, Vitest."""
+    below = [path.removeprefix(f"{folder}/") for path in tests if not folder or path.startswith(f"{folder}/")]
+    if _NEVER.search(command) or len(below) < len(tests):
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    while words and re.fullmatch(r"\w+=.*", words[0]):
+        words.pop(0)
+    if not words:
+        return None
+    program, rest = PurePosixPath(words[0]).name, words[1:]
+    if re.fullmatch(r"python[\d.]*", program) and rest[:1] == ["-m"] and len(rest) > 1:
+        program, rest = rest[1], rest[2:]
+    elif program in ("npx", "bunx") and rest:
+        program, rest = rest[0], rest[1:]
+    suffixes = {"pytest": (".py",), "py.test": (".py",), "unittest": (".py",)}
+    taken = suffixes.get(program, (".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx"))
+    files = [path for path in below if path.endswith(taken) and PurePosixPath(path).name != "conftest.py"]
+    values = [
+        word for before, word in zip(["", *rest], rest, strict=False) if before not in ("-p", "-c", "-k", "-m", "-o")
+    ]
+    plain = [word for word in values if not word.startswith("-") and word != "run"]
+    fits = program in suffixes or program in ("jest", "vitest") or (program == "node" and "--test" in rest)
+    if not fits or plain or not files:
+        return None
+    return f"{command} {shlex.join(f'./{path}' if path.startswith('-') else path for path in files)}"
+
+
+def _named_by_tests(room: CleanRoom, tests: Sequence[str], reads: Sequence[str]) -> list[CitedLines]:
+    """The files that a check opened and that new tests name: what is under test, where nobody says."""
+    text = b" ".join(room.content(room.now, path) or b"" for path in tests)
+    words = {*re.findall(r"\w+", text.decode("utf-8", "replace"))}
+    found = [path for path in reads if own_kind(path) is None and PurePosixPath(path).stem in words]
+    return [CitedLines(file=path) for path in found]
+
+
 # --- which tests are new ---------------------------------------------------------------------------------------------
 
 
-def _new_tests(lent: Lent, tests: Sequence[str]) -> list[str]:
+def _new_tests(room: CleanRoom, tests: Sequence[str]) -> list[str]:
     """The names of tests in added lines."""
     found: list[str] = []
-    for file in read_diff(lent.patch(lent.base, lent.now, *tests)) if tests else ():
+    for file in read_diff(room.patch(room.base, room.now, *tests)) if tests else ():
         for line in file.lines:
             if line.kind == "add":
                 matches = (pattern.match(line.text[1:]) for pattern in _TEST_NAMES)
@@ -288,24 +461,24 @@ def _is_new(failed: str, tests: Sequence[str], names: Sequence[str]) -> bool:
 # --- mutations -------------------------------------------------------------------------------------------------------
 
 
-def _mutations(lent: Lent, code: Iterable[str], targets: Sequence[CitedLines]) -> Iterator[Mutation]:
+def _mutations(room: CleanRoom, code: Iterable[str], targets: Sequence[CitedLines]) -> Iterator[Mutation]:
     for path in code:
-        yield from _hunks_taken_back(lent, path)
+        yield from _hunks_taken_back(room, path)
     for place in targets:
-        cited = inside(lent.worktree.path, place.file)
-        content = None if cited is None else lent.content(lent.now, cited)
+        cited = inside(room.worktree.path, place.file)
+        content = None if cited is None else room.content(room.now, cited)
         if cited is not None and content is not None and own_kind(cited) is None:
             yield from lines_taken_out(cited, content, place.lines)
 
 
-def _hunks_taken_back(lent: Lent, path: str) -> Iterator[Mutation]:
-    before, after = lent.content(lent.base, path), lent.content(lent.now, path)
+def _hunks_taken_back(room: CleanRoom, path: str) -> Iterator[Mutation]:
+    before, after = room.content(room.base, path), room.content(room.now, path)
     if before is None or after is None:
         if after is not None:
             yield from lines_taken_out(path, after, None)
         return
     old, new = _lines(before), _lines(after)
-    for file in read_diff(lent.patch(lent.base, lent.now, path)):
+    for file in read_diff(room.patch(room.base, room.now, path)):
         hunks: list[tuple[list[int], list[int]]] = []
         for line in file.lines:
             if line.kind == "hunk":

@@ -83,7 +83,7 @@ function working(task, refresh) {
 
 function verdict(report) {
   const [mark, tone] = report.verified ? ["✓ Verified", "good"] : ["✗ Not verified", "bad"];
-  const applied = report.verified ? APPLIED[report.applied] : null;
+  const applied = report.verified || report.applied !== "nothing" ? APPLIED[report.applied] : null;
   return h(
     "section",
     { class: `verdict ${tone}` },
