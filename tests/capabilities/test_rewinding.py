@@ -10,7 +10,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.errors import CannotRewind, EngineRefused, InvalidInput
 from helmsman.settings import load_settings
-from helmsman.testing import add, patch, run, say
+from helmsman.testing import add, fail, patch, run, say
 from helmsman.testing.repository import git
 from helmsman.worktrees.turn_snapshots import read_snapshots
 
@@ -139,3 +139,42 @@ async def test_what_a_read_only_session_wrote_with_an_approval_is_taken_back_and
         shown = await rewinding.preview(other.id)
         await rewinding.rewind(other.id, digest=shown.digest)
         assert [path.name for path in git_repo.glob("*.txt")] == ["a.txt"]
+
+
+async def test_only_changes_of_others_that_would_be_lost_are_in_the_way(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    """Not sessions that changed nothing, that failed before they said anything, or whose changes were reverted."""
+    model.on("first", run("echo one > a.txt"), say("Made."))
+    model.on("look", say("Seen."))
+    model.on("fail", fail(400))
+    model.on(
+        "there and back", run("echo two > b.txt; echo two > a.txt"), run("rm b.txt; echo one > a.txt"), say("Done.")
+    )
+    model.on("make b", run("echo two > b.txt"), say("Made."))
+    model.on("revert b", run("rm b.txt"), say("Gone."))
+    model.on("change a", run("echo three > a.txt"), say("Made."))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+
+        async def done(prompt: str) -> Session:
+            return await settled(await helm.start(prompt, cwd=git_repo, full_auto=True))
+
+        session = await done("first")
+        for prompt in ("look", "fail", "there and back"):
+            await done(prompt)
+        reverting = await done("make b")
+        with pytest.raises(CannotRewind, match=r"b\.txt") as refused:
+            await helm.extras.rewinding.preview(session.id)
+        assert refused.value.details["sessions"] == [reverting.id]
+        await settled(await reverting.say("revert b"))
+        shown = await helm.extras.rewinding.preview(session.id)
+        assert shown.diff is not None
+        assert [file.path for file in shown.diff.files] == ["a.txt"]
+        other = await done("change a")
+        with pytest.raises(CannotRewind, match=r"a\.txt") as refused:
+            await helm.extras.rewinding.preview(session.id)
+        assert refused.value.details["sessions"] == [other.id]
+        (git_repo / "a.txt").write_text("one\n", encoding="utf-8")
+        shown = await helm.extras.rewinding.preview(session.id)
+        await helm.extras.rewinding.rewind(session.id, digest=shown.digest)
+        assert not (git_repo / "a.txt").exists()

@@ -73,6 +73,8 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
     assert undone["conversation"] != session_id
     await cli.run("run", "--session", undone["conversation"], "delta")
     assert model.requests[-1].user_texts[-3:] == ("alpha", "beta", "delta")
+    model.on("gamma again", run("echo three > a.txt"), say("fifth"))
+    await cli.run("run", "--session", session_id, "gamma again")
     back = await cli.run("rewind", undone["conversation"], "--to", "1", "--files", "--yes", "--json")
     assert back.json[-1]["error"]["reason"] == "shared_tree"
     assert session_id in back.stdout

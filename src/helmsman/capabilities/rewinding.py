@@ -25,11 +25,12 @@ from helmsman.capabilities.snapshots import leave_out_of
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
 from helmsman.model.events import UserMessage
 from helmsman.steering.turn_errors import busy
+from helmsman.tasks.model import PLAN, TURN
 from helmsman.worktrees.rewinding import plan_rewind, rewind_files
 from helmsman.worktrees.turn_snapshots import Undo, change_undo, keep_undo, read_snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from helmsman.agents.protocol import PastTurn
     from helmsman.capabilities.snapshots import Snapshots
@@ -40,11 +41,12 @@ if TYPE_CHECKING:
     from helmsman.tasks.registry import Registry
     from helmsman.worktrees import TreeDiff
     from helmsman.worktrees.rewinding import FilesRewind
-    from helmsman.worktrees.turn_snapshots import SessionSnapshots, TreeState
+    from helmsman.worktrees.turn_snapshots import SessionSnapshots, TreeState, TurnSnapshot
 
 RewindPart = Literal["both", "files", "conversation"]
 
 _MANY_TASKS: Final = 1000
+_NAMED_FILES: Final = 5
 _SHORT: Final = 10
 """So many characters of a commit's id tell it from others."""
 
@@ -95,12 +97,16 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """Where files are taken back, and to what; `after` is what the last turn, or the rewind, left there."""
+    """Where files are taken back, and to what; `after` is what the last turn, or the rewind, left there.
+
+    `others` are the turns of other sessions there since then.
+    """
 
     git: Git
     wanted: TreeState
     after: str | None
     leave_out: tuple[str, ...]
+    others: Mapping[str, Sequence[TurnSnapshot]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,9 +222,9 @@ class Rewinding:
         files = None
         if undo.before is not None:
             git = await self._git(session)
-            await self._refuse_others(session, git, undo.taken_at, ())
+            others = await self._turns_of_others(session, git, undo.taken_at, ())
             leave_out = leave_out_of(session)
-            files = _Files(git=git, wanted=undo.before, after=undo.wanted, leave_out=leave_out)
+            files = _Files(git=git, wanted=undo.before, after=undo.wanted, leave_out=leave_out, others=others)
         notes: tuple[str, ...] = ()
         if undo.conversation is not None:
             notes = (f"The conversation goes on as session {undo.conversation}. This one stays as it is.",)
@@ -233,8 +239,17 @@ class Rewinding:
     ) -> _Plan:
         if files is not None:
             plan = await anyio.to_thread.run_sync(
-                partial(plan_rewind, files.git, files.wanted, after=files.after, leave_out=files.leave_out)
+                partial(
+                    plan_rewind,
+                    files.git,
+                    files.wanted,
+                    after=files.after,
+                    leave_out=files.leave_out,
+                    others=files.others,
+                )
             )
+            if plan.lost:
+                raise _shared_tree(files.git.work_tree, {one: _some(paths) for one, paths in plan.lost.items()})
             shown = _with_files(shown, files, plan)
         return _Plan(session=session, shown=_named(shown), files=files, known=known)
 
@@ -258,13 +273,14 @@ class Rewinding:
                 turns=there,
             )
         ours = [one.turn_id for one in turns if one.turn_id is not None]
-        await self._refuse_others(session, git, found.taken_at, ours)
+        others = await self._turns_of_others(session, git, found.taken_at, ours)
         head = await anyio.to_thread.run_sync(git.commit, "HEAD")
         if head != found.head:
             was, now = (one[:_SHORT] if one else "no commit" for one in (found.head, head))
             notes.append(f"HEAD was at {was} and is at {now}. Commits stay; only the files are taken back.")
         last = known.turns[-1]
-        return _Files(git=git, wanted=found.before, after=last.after, leave_out=leave_out_of(session))
+        leave_out = leave_out_of(session)
+        return _Files(git=git, wanted=found.before, after=last.after, leave_out=leave_out, others=others)
 
     async def _git(self, session: Session) -> Git:
         directory = session.directory
@@ -297,40 +313,43 @@ class Rewinding:
             history = await self._helm.history(session.id)
         return _numbered(history, tasks)
 
-    async def _refuse_others(self, session: Session, git: Git, since: datetime, ours: Collection[str]) -> None:
-        """Make sure that nobody else's work is in the tree: no other session may have worked in it since."""
+    async def _turns_of_others(
+        self, session: Session, git: Git, since: datetime, ours: Collection[str]
+    ) -> dict[str, list[TurnSnapshot]]:
+        """Return the snapshots of other sessions' turns in the same tree since then, oldest first.
 
-        def look(registry: Registry) -> dict[str, Task]:
+        Raises:
+            CannotRewind: One of them is running, or there is no snapshot that tells what it changed.
+        """
+
+        def look(registry: Registry) -> list[Task]:
             tasks, _ = registry.list(origin="local", limit=_MANY_TASKS)
             later = (task for task in tasks if task.is_running or (task.completed_at or task.updated_at) > since)
-            writing = (task for task in later if task.turn_id not in ours and not self._only_read(task))
-            return {
-                task.session_id: task
-                for task in writing
-                if task.session_id not in (None, session.id) and _is_in(task.directory, git.work_tree)
-            }
+            return [
+                task
+                for task in later
+                if task.session_id not in (None, session.id)
+                and task.turn_id not in ours
+                and (task.is_running or task.asked_at is not None)  # else its agent never heard of it
+                and not _cannot_write(task)
+                and _is_in(task.directory, git.work_tree)
+            ]
 
-        others = await self._helm.ledger.registry(look)
-        if others:
-            named = "; ".join(f"{one} ({task.alias})" for one, task in others.items())
-            raise CannotRewind(
-                f"Another session has worked in {git.work_tree} since then, and taking the files back would lose its work: "
-                f"{named}. Nothing was touched. Take back the conversation alone, or the files by hand; sessions that "
-                "are started with a worktree of their own do not meet.",
-                reason="shared_tree",
-                sessions=list(others),
-            )
-
-    def _only_read(self, task: Task) -> bool:
-        """Whether a turn was read-only and has written nothing: what is approved may be written all the same."""
-        options = task.metadata.get("options")
-        if not isinstance(options, dict) or options.get("sandbox") != "read-only":
-            return False
-        if options.get("approval_policy") == "never":
-            return True
-        known = None if task.is_running else read_snapshots(self._helm.settings.state_dir, task.session_id or "")
-        turn = None if known is None else known.of_task(task.id)
-        return turn is not None and turn.after == turn.before.tree
+        found: dict[str, list[TurnSnapshot]] = {}
+        unknown: dict[str, str] = {}
+        for task in reversed(await self._helm.ledger.registry(look)):
+            assert task.session_id is not None
+            known = await anyio.to_thread.run_sync(read_snapshots, self._helm.settings.state_dir, task.session_id)
+            turn = None if known is None or known.git_dir != git.git_dir else known.of_task(task.id)
+            if task.is_running:
+                unknown[task.session_id] = f"{task.alias} is running"
+            elif turn is not None:
+                found.setdefault(task.session_id, []).append(turn)
+            elif task.metadata.get(TURN) != PLAN:  # a plan changes nothing, so there is no snapshot
+                unknown[task.session_id] = f"no snapshot tells what {task.alias} has changed"
+        if unknown:
+            raise _shared_tree(git.work_tree, unknown)
+        return found
 
     # --- done --------------------------------------------------------------------------------------------------------
 
@@ -460,6 +479,32 @@ def _of_task(number: int, task: Task) -> RewoundTurn:
 def _prompt(turn: PastTurn, task: Task | None) -> str:
     said = next((item.text for item in turn.items if isinstance(item, UserMessage)), "")
     return task.instruction if task is not None else said
+
+
+def _shared_tree(work_tree: Path, sessions: Mapping[str, str]) -> CannotRewind:
+    named = "; ".join(f"{session} ({why})" for session, why in sessions.items())
+    return CannotRewind(
+        f"Another session has worked in {work_tree} since then, and taking the files back would lose its work: {named}. "
+        "Nothing was touched. Take back the conversation alone, or restore the files yourself. To keep sessions apart, "
+        "start them in worktrees of their own.",
+        reason="shared_tree",
+        sessions=list(sessions),
+    )
+
+
+def _some(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED_FILES} more" if len(paths) > _NAMED_FILES else ""
+    return ", ".join(paths[:_NAMED_FILES]) + more
+
+
+def _cannot_write(task: Task) -> bool:
+    """Return whether a turn was read-only. One that may ask writes what is approved."""
+    options = task.metadata.get("options")
+    return (
+        isinstance(options, dict)
+        and options.get("sandbox") == "read-only"
+        and options.get("approval_policy") == "never"
+    )
 
 
 def _is_in(directory: str | None, work_tree: Path) -> bool:

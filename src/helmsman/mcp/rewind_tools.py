@@ -67,7 +67,7 @@ def _in_words(output: RewindOutput) -> str:
 async def codex_rewind(call: CallContext, args: RewindInput) -> RewindOutput:
     """Take files, conversation or both back to before a turn. Call it without digest to see what would be lost, show that
     to the user, then call it again with the digest. Ignored files, commits and the index stay. Refused while a turn is
-    running, outside of git, and where another session has worked in the same tree. It can be taken back: undo."""
+    running, outside of git, and where it would undo the work of another session. It can be taken back: undo."""
     rewinding = call.helm.extras.rewinding
     if args.digest is None:
         rewind = await rewinding.preview(args.session_id, to=args.to, part=args.part, undo=args.undo)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from helmsman.base.patches import SUBMODULE, exchange_trees, is_file, left_out_by_sparse_checkout, one_at_a_time, shown
@@ -20,10 +20,11 @@ from helmsman.worktrees.changes import TreeDiff, compare
 from helmsman.worktrees.turn_snapshots import LARGEST_FILE, TreeState, state_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.base.git import Git
+    from helmsman.worktrees.turn_snapshots import TurnSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class FilesRewind:
     """What taking files back comes to: `now` becomes `wanted`, and `diff` says how.
 
     `left` would be different too, and stays. `changed_since` are those of its files that somebody changed after the last
-    turn; None where that is not known.
+    turn; None where that is not known. `lost` are the files of other sessions whose work would be lost, by session.
     """
 
     now: TreeState
@@ -39,16 +40,50 @@ class FilesRewind:
     diff: TreeDiff
     left: tuple[str, ...]
     changed_since: tuple[str, ...] | None
+    lost: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
 
 
-def plan_rewind(git: Git, wanted: TreeState, *, after: str | None, leave_out: Collection[str] = ()) -> FilesRewind:
-    """What would change if a working tree were taken back. `after` is what was in it after the last turn.
+def plan_rewind(
+    git: Git,
+    wanted: TreeState,
+    *,
+    after: str | None,
+    leave_out: Collection[str] = (),
+    others: Mapping[str, Sequence[TurnSnapshot]] | None = None,
+) -> FilesRewind:
+    """Return what would change if a working tree were taken back.
+
+    Args:
+        git: The working tree.
+        wanted: What it is taken back to.
+        after: What was in it after the last turn.
+        leave_out: Files that are no work of the session.
+        others: The turns of other sessions in the same tree since then, oldest first.
 
     Raises:
         WorktreeError: Git cannot read it.
     """
-    with _planned(git, wanted, after, leave_out) as (plan, _):
-        return plan
+    with _planned(git, wanted, after, leave_out) as (plan, own):
+        lost = {session: _lost(own, turns, plan) for session, turns in (others or {}).items()}
+        return replace(plan, lost={session: tuple(map(shown, paths)) for session, paths in lost.items() if paths})
+
+
+def _lost(git: Git, turns: Sequence[TurnSnapshot], plan: FilesRewind) -> list[str]:
+    """Return the files whose changes by these turns are in the working tree now and would not be after the rewind.
+
+    Where the tree after a turn is not known, all that was changed from its beginning until now counts as its work.
+    """
+    begun_with: dict[str, str] = {}
+    left: dict[str, str] = {}
+    for turn in turns:
+        tree = turn.after or plan.now.tree
+        for path in _differing(git, turn.before.tree, tree):
+            begun_with.setdefault(path, turn.before.tree)
+            left[path] = tree
+    touched = _differing(git, plan.now.tree, plan.wanted).keys() & left.keys()
+    was_changed = {tree: _differing(git, tree, plan.now.tree) for tree in {*begun_with.values()}}
+    is_undone = {tree: _differing(git, tree, plan.wanted) for tree in {*left.values()}}
+    return sorted(path for path in touched if path in was_changed[begun_with[path]] and path in is_undone[left[path]])
 
 
 def rewind_files(
