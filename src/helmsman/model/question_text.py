@@ -167,6 +167,8 @@ def _patch(question: Question, details: dict[str, Any], diff: str) -> tuple[str,
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
     lines = list(_files(details, diff)) or [Line("Files", f"{question.asker} does not say which")]
     led, root = details.pop("leadsTo", None), details.pop("grantRoot", None)
+    if (unknown := details.pop("unknown", None)) is not None:
+        lines.append(Line("Not known", exact(str(unknown))))
     if isinstance(led, Mapping):
         lines += [Line("Changes", f"{named(real)}, where {named(path)} leads") for path, real in led.items()]
     if root is not None:

@@ -14,6 +14,7 @@ from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.errors import EngineStartFailed, QuestionNotOpen, SessionIdle
 from helmsman.model.events import EngineGone, Notice, QuestionAsked
 from helmsman.model.options import TurnInput
+from helmsman.model.question_text import describe
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates, waits
 from tests.agents.acp.test_acp_engine import Fake, Followed, begin, engine_of, fake, options
@@ -78,6 +79,35 @@ def test_a_change_names_every_file_and_a_file_that_is_there_is_not_new(tmp_path:
     unseen = {"patchText": "*** Update File: b.txt"}
     details = asked({"kind": "edit", "rawInput": unseen, "locations": [{"path": "/repo/b.txt"}]}).details
     assert details["input"] == unseen  # what no diff shows
+
+
+@pytest.mark.parametrize("content", [b"one one\r\n", "one one".encode("utf-16")])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"oldString": "one", "newString": "ONE", "replaceAll": True},  # OpenCode
+        {"old_string": "one", "new_string": "ONE", "expected_replacements": 2},  # Gemini, Qwen
+        {"old_string": "one", "new_string": "ONE", "allow_multiple": True},
+    ],
+)
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_piece_that_is_replaced_several_times_is_not_shown_as_one_change(
+    tmp_path: Path, content: bytes, given: Mapping[str, Any], is_told: bool
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(content)
+    piece = {"type": "diff", "path": str(file), "oldText": "one", "newText": "ONE"}
+    request = {"file_path": str(file), **given}
+    call = {"kind": "edit", "rawInput": request, "content": [piece] if is_told else []}
+    question = asked(call)
+    assert question.details["input"] == request
+    assert question.details["changes"] == [{"path": str(file), "kind": "update"}]
+    assert "diff" not in question.details
+    assert "Not known" in {line.label for line in describe(question).lines}
+    text = content.decode("utf-16" if content[:1] == b"\xff" else "utf-8")
+    if content.startswith(b"one"):  # the whole file is shown as it will be
+        whole = {**piece, "oldText": text, "newText": text.replace("one", "ONE")}
+        assert "+ONE ONE" in asked({**call, "content": [whole]}).details["diff"]
 
 
 def test_a_tool_says_what_it_is_beside_its_title() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ from helmsman.model.events import (
     UserMessage,
     WebSearch,
 )
+from helmsman.model.question_text import describe
 from helmsman.model.questions import Choice
 
 if TYPE_CHECKING:
@@ -212,7 +214,7 @@ def test_a_tool_that_nobody_knows_is_asked_about_with_all_that_it_was_given() ->
 def test_what_a_file_held_is_shown_as_known_only_where_it_is(tmp_path: Path) -> None:
     file, binary = tmp_path / "a.txt", tmp_path / "b"
     file.write_text("one\ntwo\n", encoding="utf-8")
-    binary.write_bytes(b"\xff\xfe")
+    binary.write_bytes(b"\xff\xfe\x00")
 
     def change(path: Path | str) -> dict[str, Any]:
         shown: dict[str, Any] = asked("Write", file_path=str(path), content="one\n").question.details
@@ -379,6 +381,61 @@ def test_a_name_of_which_half_is_written_is_not_taken(tmp_path: Path) -> None:
     info = kept(tmp_path, *lines).find(SESSION)
     assert info is not None
     assert info.name is None
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        codecs.BOM_UTF16_LE + "one\ntwo one\none\none\n".encode("utf-16-le"),
+        b"one\ntwo one\none\none\n",
+        codecs.BOM_UTF8 + b"one\ntwo one\none\none\n",
+        b"one\r\ntwo one\r\none\r\none\r\n",
+    ],
+)
+def test_a_change_of_all_occurrences_is_shown_at_each_of_them(tmp_path: Path, encoded: bytes) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(encoded)
+    given = {"old_string": "one", "new_string": "ONE", "replace_all": True}
+    shown = asked("Edit", file_path=str(file), **given).question.details
+    assert shown["changes"] == [{"path": str(file), "kind": "update", "added": 4, "removed": 4}]
+    assert shown["diff"].count("ONE") == 4
+    assert "unknown" not in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "given"),
+    [
+        (codecs.BOM_UTF16_BE + "one one".encode("utf-16-be"), {"replace_all": True}),
+        ("one one".encode("utf-16-le"), {"replace_all": True}),
+        (b"caf\xe9 one one", {"replace_all": True}),
+        (bytes(range(256)), {"replace_all": True}),
+        (b"one" * (2 * 1024 * 1024), {"replace_all": True}),
+        (b"another", {"replace_all": True}),
+        (b"one one", {}),
+        (b"two", {}),
+        (b"one\ntwo\n", {"new_string": ""}),
+        (b"one", {"old_string": ""}),
+        (b"one\xe2\x80\x99s", {"old_string": "one's"}),
+        (
+            b"one",
+            {
+                "old_string": None,
+                "edits": [{"old_string": "one", "new_string": "two"}, {"old_string": "one", "new_string": ""}],
+            },
+        ),
+    ],
+)
+def test_what_a_change_does_that_cannot_be_told_is_said_with_the_request_as_it_came(
+    tmp_path: Path, content: bytes, given: dict[str, Any]
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(content)
+    request = {"file_path": str(file), "old_string": "one", "new_string": "ONE"} | given
+    question = asked("MultiEdit" if "edits" in request else "Edit", **request).question
+    assert question.details["input"] == request
+    assert question.details["changes"] == [{"path": str(file), "kind": "update"}]
+    assert ("diff" in question.details) is not bool(given.get("replace_all"))
+    assert "Not known" in {line.label for line in describe(question).lines}
 
 
 def test_changes_are_shown_as_the_edits_say_and_as_they_came_to_be(tmp_path: Path) -> None:

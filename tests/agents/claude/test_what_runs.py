@@ -233,6 +233,23 @@ async def test_where_there_are_allowed_roots_nobody_does_without_the_sandbox(
 
 @pytest.mark.anyio
 @pytest.mark.rare
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8", "utf-8-sig", "crlf"])
+async def test_what_is_shown_of_an_edit_is_what_it_does(place: Place, model: ScriptedModel, encoding: str) -> None:
+    before = "one\ntwo one\none\nthree\none\n"
+    file, end = place.repo / "wide.txt", "\r\n" if encoding == "crlf" else "\n"
+    used = "utf-8" if encoding == "crlf" else encoding
+    file.write_bytes(before.replace("\n", end).encode(used))
+    edit = {"file_path": str(file), "old_string": "one", "new_string": "ONE", "replace_all": True}
+    model.on("change", call("Read", {"file_path": str(file)}), call("Edit", edit), say("done"))
+    async with opened(place) as helm:
+        session = await helm.start("change", cwd=place.repo, agent="claude", sandbox="workspace-write")
+        (shown,) = await answered(session, "approve")
+    assert shown.details["changes"][0]["added"] == 4
+    assert file.read_bytes().decode(used) == before.replace("one", "ONE").replace("\n", end)
+
+
+@pytest.mark.anyio
+@pytest.mark.rare
 async def test_a_change_says_all_that_it_does(place: Place, model: ScriptedModel) -> None:
     cell: dict[str, object] = {"cell_type": "code", "id": "c1", "source": "1", "metadata": {}, "outputs": []}
     notebook = {"cells": [{**cell, "execution_count": None}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}

@@ -12,7 +12,16 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.acp.updates import EDITS, PLACES, AgentCall, changes_of, command_of, place_of, words_of
+from helmsman.agents.acp.updates import (
+    EDITS,
+    PLACES,
+    AgentCall,
+    changes_of,
+    command_of,
+    is_piece_of_many,
+    place_of,
+    words_of,
+)
 from helmsman.agents.change_diff import file_change_diff
 from helmsman.base.json_values import mapping, optional_text, sequence, text
 from helmsman.model.questions import ABORT, APPROVE, APPROVE_SESSION, DENY, Prompt, Question
@@ -29,6 +38,7 @@ CANCELLED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 _ALLOW: Final = "allow_once"
 _REJECT: Final = "reject_once"
 _ACTS: Final = frozenset({"execute", *EDITS})
+_UNKNOWN: Final = "It replaces a text that may be in the file several times. How often, is not known."
 _SHOWN: Final = frozenset({"command", "description", *PLACES})
 _GRANTS_NOTHING: Final = frozenset({"timeout", "initial_wait"})
 
@@ -66,12 +76,18 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
         details = {**_command(call, directory), "sandbox": asking.sandbox}
         says, made = "run a command", "command_approval"
     elif kind in EDITS and (changes := changes_of(call)):
+        is_unknown = is_piece_of_many(call)
+        is_shown = any(change.diff for change in changes) and not is_unknown
         details = {
-            "diff": file_change_diff(changes, directory),
-            "changes": [_shown(change) for change in changes],
+            "diff": None if is_unknown else file_change_diff(changes, directory),
+            "changes": [
+                {"path": change.path, "kind": change.kind} if is_unknown else _shown(change) for change in changes
+            ],
             "paths": [change.path for change in changes],
             "sandbox": asking.sandbox,
-            "input": None if any(change.diff for change in changes) else dict(mapping(call.get("rawInput"))) or None,
+            "unknown": _UNKNOWN if is_unknown else None,
+            "input": None if is_shown else dict(mapping(call.get("rawInput"))) or None,
+            "says": sequence(call.get("content")) or None if is_unknown else None,
         }
         says, made = "change files", "patch_approval"
     else:

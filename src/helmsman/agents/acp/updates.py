@@ -280,6 +280,9 @@ def _steps(entries: object) -> tuple[PlanStep, ...]:
 # --- file changes ----------------------------------------------------------------------------------------------------
 
 
+_REPLACES_ALL: Final = ("replaceAll", "replace_all", "allow_multiple", "allowMultiple", "multiple")
+
+
 def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
     """The files that a call changes, wherever the agent says it: diffs, one unified diff, or what its tool was given."""
     shown = [mapping(part) for part in sequence(fields.get("content")) if mapping(part).get("type") == "diff"]
@@ -308,6 +311,29 @@ def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
         if new is not None:
             return (_change(path, old if old is not None else _content(path), new),)
     return tuple(PathChange(path=place, kind=kind) for place in ([path] if path else places) if place)
+
+
+def is_piece_of_many(fields: Mapping[str, Any]) -> bool:
+    """Whether a call replaces a piece of a file that it shows once, and perhaps in several places."""
+    given = mapping(fields.get("rawInput"))
+    expected = given.get("expected_replacements")
+    is_many = any(given.get(name) for name in _REPLACES_ALL) or (isinstance(expected, int) and expected != 1)
+    pieces = [
+        (text(part.get("path")), text(part.get("oldText")))
+        for part in map(mapping, sequence(fields.get("content")))
+        if part.get("type") == "diff"
+    ]
+    path = next((text(given[name]) for name in ("fileName", "filePath", "file_path", "path") if given.get(name)), "")
+    if not pieces and optional_text(given.get("diff")):
+        return False  # the agent has worked out what it will do
+    pieces = pieces or [(path, text(given.get("oldString")) or text(given.get("old_string")))]
+    for place, old in pieces:
+        before = _content(place)
+        now = None if before is None else before.replace("\r\n", "\n")
+        piece = old.replace("\r\n", "\n")
+        if piece and piece != now and (is_many or (now is not None and now.count(piece) > 1)):
+            return True
+    return False
 
 
 def _is_same_file(one: str, other: str) -> bool:

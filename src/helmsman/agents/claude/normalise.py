@@ -289,14 +289,33 @@ def change_of(tool: str, given: Mapping[str, Any], before: str | None = None) ->
     edits = [mapping(edit) for edit in sequence(given.get("edits"))] or [given]
     old = "".join(text(edit.get("old_string")) for edit in edits)
     new = "".join(text(edit.get("new_string", edit.get("new_source"))) for edit in edits)
-    if before is not None:
-        after = before
-        for edit in edits:
-            count = -1 if edit.get("replace_all") is True else 1
-            after = after.replace(text(edit.get("old_string")), text(edit.get("new_string")), count)
-        if after != before:
-            old, new = before, after
+    if before is not None and (after := edited(before, given)) is not None:
+        old, new = _as_edited(before), after
     return _with_diff(PathChange(path=path, kind="update"), old, new)
+
+
+def edited(before: str, given: Mapping[str, Any]) -> str | None:
+    """Return the text of a file after the edits of a call; None where Claude Code would do something else, or nothing.
+
+    It looks for a text in lines that end with a line feed, and takes one that is there once, unless it replaces all. One
+    that is not there as it is written may be found with other quotation marks: which, is not known here.
+    """
+    after = _as_edited(before)
+    for edit in [mapping(edit) for edit in sequence(given.get("edits"))] or [given]:
+        old, new = edit.get("old_string"), edit.get("new_string")
+        if not isinstance(old, str) or not isinstance(new, str) or (not old and after):
+            return None
+        is_all = edit.get("replace_all") is True
+        if old and after.count(old) != 1 and not (is_all and old in after):
+            return None
+        if not new and not old.endswith("\n") and f"{old}\n" in after:
+            return None  # a line that becomes empty may go with its end
+        after = after.replace(old, new) if old else new
+    return after
+
+
+def _as_edited(content: str) -> str:
+    return content.replace("\r\n", "\n")
 
 
 def _with_diff(change: PathChange, old: str, new: str) -> PathChange:

@@ -6,6 +6,7 @@ itself, with the very arguments that were shown; what holds longer is a rule of 
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.change_diff import file_change_diff
 from helmsman.agents.claude.binary import TITLE
-from helmsman.agents.claude.normalise import EDITS, change_of
+from helmsman.agents.claude.normalise import EDITS, change_of, edited
 from helmsman.base.json_values import mapping, optional_text, sequence, text
 from helmsman.model.questions import (
     ABORT,
@@ -100,10 +101,14 @@ def _read(
         return "command_approval", (Prompt(text=f"{TITLE} asks to run a command.", options=approval),), details
     if tool in EDITS:
         before, is_known = _before(text(given.get("file_path")))
-        change = change_of(tool, given, before)
-        counts = {"added": change.added, "removed": change.removed} if is_known else {}
+        unknown = _unknown(tool, given, before, is_known=is_known)
+        change = change_of(tool, given, before if is_known or tool == "Write" else None)
+        counts = {"added": change.added, "removed": change.removed} if unknown is None else {}
+        replaces_all = any(mapping(edit).get("replace_all") for edit in (given, *sequence(given.get("edits"))))
         details = {
-            "diff": file_change_diff((change,), directory),
+            "diff": None if unknown and replaces_all else file_change_diff((change,), directory),
+            "unknown": unknown,
+            "input": dict(given) if unknown and tool != "NotebookEdit" else None,
             "changes": [
                 {"path": change.path, "kind": change.kind, **{k: v for k, v in counts.items() if v is not None}}
             ],
@@ -126,6 +131,17 @@ def _read(
     return "permission_approval", (Prompt(text=f"{TITLE} asks to use {tool}.", options=(APPROVE, DENY)),), details
 
 
+def _unknown(tool: str, given: Mapping[str, Any], before: str | None, *, is_known: bool) -> str | None:
+    """Return why the diff of a change may not be all that it does; None where it is."""
+    if tool == "NotebookEdit":
+        return "What the cell holds now is not shown."
+    if not is_known:
+        return "The file cannot be read as text here, so what this replaces, and how often, is not known."
+    if tool != "Write" and edited(before or "", given) is None:
+        return "The text to be replaced is not in the file exactly once as it is written here, so what happens is not known."
+    return None
+
+
 def _prompt(asked: Mapping[str, Any]) -> Prompt:
     options = [mapping(option) for option in sequence(asked.get("options"))]
     labels = {text(option.get("label")): text(option.get("description")) for option in options}
@@ -146,9 +162,18 @@ def _before(path: str) -> tuple[str | None, bool]:
             return None, False
         if not file.is_file() or file.stat().st_size > _BEFORE_BYTES:  # a pipe or a device would be read for ever
             return ("", False) if os.path.lexists(file) else (None, True)
-        return file.read_text(encoding="utf-8"), True
+        return _decoded(file.read_bytes()), True
     except (OSError, ValueError):
         return "", False
+
+
+def _decoded(content: bytes) -> str:
+    """Decode a file as Claude Code does, which takes all but little-endian UTF-16 for UTF-8.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    return content.decode("utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-8")
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
