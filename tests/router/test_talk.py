@@ -113,6 +113,8 @@ ASKED = phrases("""
     go on / continue
     apply the changes / undo the last change / retry the last task / resume the task / restart the session
     commit everything
+    hör auf / lass es / beende die Aufgabe / laisse tomber / arrête tout / olvídalo / detén todo / aprueba el comando / 算了
+    停下来 / 重启任务 / 显示更改 / nein danke / non merci / 不用了 / 好的，继续 / brich den Job ab / approuve la commande
     push it to origin / merge it into main / apply it to main / undo it, it broke / fix it / test it / deploy it
     explain that
     mach weiter / weitermachen / mach es rückgängig / wiederhole das / versuche es nochmal / nochmal / setze es fort
@@ -259,6 +261,25 @@ def test_a_request_that_names_a_task_is_about_it_or_asked_back(request_: str) ->
         found = routed(request_.format(TASK), asking=asking)
         assert found.action != "run", found.trace
         assert {*[task.id for task in found.choices], found.task_id} <= {TASK, None}
+
+
+def test_a_short_request_that_names_an_unknown_task_is_an_error() -> None:
+    for request in NAMES_A_TASK:
+        found = routed(request.format("T-local-000000000000"))
+        assert found.action != "run" or found.error is not None, request
+
+
+def test_a_text_that_is_nearly_talk_is_read_at_once() -> None:
+    began = time.process_time()
+    for text in (
+        "\u597d\u4e86\u597d\u7684" * 29 + "x",
+        "\u4e0d\u884c\u4e0d\u8981" * 29 + "x",
+        "the " * 29 + "x",
+        "a-" * 59 + "!",
+    ):
+        routed(text, asking=True)
+        routed(f"approve {text}", asking=True)
+    assert time.process_time() - began < 0.1
 
 
 def test_work_in_any_language_runs() -> None:

@@ -202,6 +202,8 @@ def _read_words(request: str, called: Sequence[str]) -> Intent:
         return replace(ahead, instruction=request, may_answer=True)
     if is_plain_question(words):
         return _of_task("check", words, "The request asks how something is, and speaks of nothing but tasks.")
+    if is_yes_or_no(request):
+        return Intent(action="none", may_answer=True, trace=("The request is a mere yes or no.",))
     if not words.ids and (is_talk(request) or is_talk(" ".join(words.words))):
         return _talk(words, request)
     if may_be_about_tasks(words):

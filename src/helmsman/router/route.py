@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from helmsman.router.intent import Reference
 from helmsman.router.markers import may_take_long
+from helmsman.router.words import is_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from helmsman.router.intent import Action, Intent, PlainAnswer, Reference
+    from helmsman.router.intent import Action, Intent, PlainAnswer
     from helmsman.router.markers import Mode
     from helmsman.tasks.model import Task
 
@@ -26,6 +28,8 @@ MOST_CHOICES: Final = 3
 MOST_SHOWN: Final = 20
 _NONE_YET: Final = "There is no {} yet. Say what is to be done to start one."
 _ALIKE: Final = 0.75
+_FEW_WORDS: Final = 6
+"""A request of so few words that names a task that is not there is no work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ def route(
                 return _ask(replace(planned, action="choose"), asking, why)
             if intent.reference is None and (named := _mentioned(intent, tasks)):
                 return _ask(replace(planned, action="choose"), named, "The request names a task.")
+            if intent.mentions and is_task_id(intent.mentions[0]) and len(planned.instruction.split()) <= _FEW_WORDS:
+                return _unknown(planned, Reference("id", intent.mentions[0]), tasks)
             work = _with_named_task(planned, intent, tasks)
             return work if work.choices else _place_work(work, intent, place)
         case "choose":

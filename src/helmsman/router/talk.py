@@ -81,13 +81,17 @@ def reason_of_refusal(request: str) -> str | None:
     return None if found is None else _BECAUSE.sub("", found[1].strip(), count=1)
 
 
-_YES_OR_NO: Final = word_set("yes yep yeah y sure ok okay fine no nope nah n lgtm ja nein oui non si please thanks")
+_YES_OR_NO: Final = word_set(
+    "yes yep yeah y sure ok okay fine no nope nah n lgtm ja nein oui non si please thanks danke merci gracias"
+)
 
 
 def is_yes_or_no(request: str) -> bool:
     """Whether a request is a mere yes or no. That grants nothing, but it may be meant for a question."""
     said = _words(request[:_LONGEST])
-    return bool(said) and _YES_OR_NO.issuperset(said) and said[0] not in ("please", "thanks")
+    return (
+        bool(said) and _YES_OR_NO.issuperset(said) and said[0] not in ("please", "thanks", "danke", "merci", "gracias")
+    )
 
 
 # --- commands in other languages -------------------------------------------------------------------------------------
@@ -144,17 +148,18 @@ _VERBS: Final = word_set(
     weitermachen mach weiter fortsetzen setze fort fahre wiederhole wiederholen versuche versuchs nochmal starte neu
     neustarten mache ruckgangig zuruck zurucknehmen nimm wende anwenden ubernimm ubernehmen committe pushe pausiere pausieren
     warte brich abbrechen stopp stoppe stoppen beende beenden halte genehmige genehmigen erlaube erlauben zustimmen lehne
-    lehn ablehnen verbiete los
+    lehn ablehnen verbiete los hor lass vergiss
 
     continue continuer poursuis reprends reprendre relance relancer recommence recommencer reessaie reessayer refais refaire
     annule annuler annulez arrete arreter arretez stoppe applique appliquer defais defaire commite pousse fusionne attends
     attendre attendez approuve approuver approuvez accepte accepter autorise refuse refuser rejette vas va suspends fais
+    laisse tomber oublie
 
     continua continuar sigue seguir reanuda reanudar reintenta reintentar reintentalo repite repetir repitelo
     reinicia reiniciar deshaz deshacer deshazlo aplica aplicar aplicalo confirma confirmar fusiona fusionalo sube subelo
     pausa pausalo espera esperar cancela cancelar cancelalo cancele deten detente detenlo para paralo aborta abortar
     aprueba aprobar apruebalo acepta aceptar aceptalo permite permitir permitelo rechaza rechazar rechazalo deniega
-    adelante hazlo hagas apruebes intentalo intentarlo hacerlo vuelve""",
+    adelante hazlo hagas apruebes intentalo intentarlo hacerlo vuelve olvidalo dejalo""",
 )
 """Verbs with which people speak of running work. Without an object they are about that."""
 _PRONOUNS: Final = word_set(
@@ -183,7 +188,8 @@ _REFERS: Final = (
 
     esta este estos tarea tareas trabajo ultima ultimo actual mi sesion cambio cambios resultado resultados orden
     peticion otra vez ahora si de acuerdo por favor porfa gracias ya el como va vas termino terminado listo estado cuanto
-    falta tiempo que esta estan haciendo en y a desde cero muestra muestrame con ello"""
+    falta tiempo que esta estan haciendo en y a desde cero muestra muestrame con ello todo
+        comando comandos"""
     )
 )
 """Words that name no object: pronouns, particles, and the words for tasks and for what they made."""
@@ -194,11 +200,12 @@ _CHINESE_WORDS: Final = word_set(
     批准 同意 允许 可以 接受 拒绝 不行 不要 不 别 好的 好 是的 是 行 任务 工作 会话 它们 它 这个 那个 这 那 上一个 最后
     的 把 掉 了 吗 吧 呢 啊 请 谢谢 一下 现在 马上 先 都 全部 所有 结果 进度 进展 状态 怎么样 怎样 如何 怎么 完成 做完
     好了 还要 还在 多久 多长 时间 运行 执行 进行 什么 时候 为什么 这么 慢 等待 等 看看 看 给我 我 你 让 就 这样 做 干
-    更改 修改 改动 命令 问题 重做 啦 下去"""
+    更改 修改 改动 命令 问题 重做 啦 下去 下来 停下来 算了 不用 不用了 重启 显示 得"""
 )
 _CHINESE: Final = re.compile(
-    rf"(?:{'|'.join(sorted(_CHINESE_WORDS, key=len, reverse=True))}|[\s,.!?:;。、…~]|it|them)+"
+    rf"(?>{'|'.join(sorted(_CHINESE_WORDS, key=len, reverse=True))}|[\s,.!?:;。、…~]|it|them)+"
 )
+"""Each word as long as it can be, and no second try: else some texts take for ever."""
 
 
 _CODE: Final = re.compile(r"\w[(=/{\[]|\w_\w|\w\.\w")
