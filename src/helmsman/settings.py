@@ -581,7 +581,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "shell_snapshots": _Setting(
         "HELMSMAN_SHELL_SNAPSHOTS",
         "auto",
-        "whether Codex keeps a snapshot of the login shell for its commands; auto where the profile is not quick",
+        "whether Codex keeps a snapshot of the login shell for its commands; auto is off unless Codex is configured so",
         one_of(*get_args(SnapshotChoice)),
         only_yours,
     ),

@@ -197,10 +197,9 @@ def test_engines_that_nobody_would_end_are_named_with_the_way_to_stop_them() -> 
 @pytest.mark.parametrize(
     ("seconds", "env", "status", "said"),
     [
-        (0.004, {}, "ok", "no session makes a snapshot"),
-        (0.2, {}, "ok", "its commands use a snapshot"),
+        (0.2, {}, "ok", "each command runs it"),
         (0.2, {"HELMSMAN_SHELL_SNAPSHOTS": "off"}, "ok", "snapshots of it are off"),
-        (3.0, {}, "warning", "every new session waits for it"),
+        (3.0, {}, "warning", "for every command"),
         (None, {}, "warning", "does not end within 10 s"),
     ],
 )

@@ -8,7 +8,7 @@ import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.codex.access.shell_profile import QUICK, SLOWEST, login_shell, measure_profile
+from helmsman.agents.codex.access.shell_profile import SLOWEST, login_shell, measure_profile
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.registry import engine_overviews
 from helmsman.approvals.rule_book import RuleBook
@@ -179,7 +179,7 @@ def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
 
 
 def check_login_shell(settings: Settings, binary: CodexBinary | None, env: Mapping[str, str]) -> Check | None:
-    """What the user's profile costs: Codex runs a login shell for every session. None where there is no such shell."""
+    """Check what the user's profile costs: Codex runs commands in a login shell. None if there is no such shell."""
     shell = login_shell(env)
     return None if shell is None else login_shell_line(shell, measure_profile(shell, env), settings, binary)
 
@@ -187,24 +187,22 @@ def check_login_shell(settings: Settings, binary: CodexBinary | None, env: Mappi
 def login_shell_line(shell: str, seconds: float | None, settings: Settings, binary: CodexBinary | None) -> Check:
     name, look = "Login shell", f"See where its time goes: `time {shell} -lc :`."
     if seconds is None:
-        detail = f"{shell} cannot be run or does not end within {SLOWEST:g} s, and Codex starts one for every session."
+        detail = f"{shell} cannot be run or does not end within {SLOWEST:g} s, and Codex runs every command in one."
         return Check(name, "warning", detail, look)
     taken = f"{shell} takes {seconds * 1000:.0f} ms"
     if seconds >= _SLOW:
-        detail = f"{taken}, and every new session waits for it."
+        detail = f'{taken}, and Codex runs it for every command, or with shell_snapshots = "on" for every session.'
         fix = f"{look} What only people need (pyenv, nvm, conda, prompts) belongs into the file for interactive shells."
         return Check(name, "warning", detail, fix)
-    return Check(name, "ok", f"{taken}; {_snapshots(seconds, settings, binary)}")
+    return Check(name, "ok", f"{taken}; {_snapshots(settings, binary)}")
 
 
-def _snapshots(seconds: float, settings: Settings, binary: CodexBinary | None) -> str:
+def _snapshots(settings: Settings, binary: CodexBinary | None) -> str:
     if binary is not None and not binary.can(Feature.SHELL_SNAPSHOT):
         return "this Codex runs it for every command"
     if settings.shell_snapshots != "auto":
         return f"snapshots of it are {settings.shell_snapshots} (HELMSMAN_SHELL_SNAPSHOTS)"
-    if seconds <= QUICK:
-        return "that is quick, so each command runs it and no session makes a snapshot"
-    return "each session runs it once and its commands use a snapshot"
+    return "each command runs it, unless Codex is configured to take snapshots of it"
 
 
 def check_clients(settings: Settings) -> list[Check]:

@@ -275,8 +275,6 @@ async def _open_app_server(
         settings.shell_snapshots,
         binary,
         codex_home=home,
-        state_dir=settings.state_dir,
-        env=environment() if env is None else env,
     )
     roots = settings.session_roots
     if owner is not None and _detaches(settings, binary):
