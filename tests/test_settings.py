@@ -54,7 +54,7 @@ def test_with_nothing_set_the_defaults_of_the_specification_hold(place: Place) -
     assert settings.codex_path is None
     assert settings.codex_home == place.home / ".codex"
     assert (settings.claude_path, settings.claude_home) == (None, place.home / ".claude")
-    assert settings.approval_timeout == 300.0
+    assert settings.approval_timeout is None
     assert (settings.max_sessions, settings.event_buffer_size) == (10, 500)
     assert (settings.log_level, settings.engine, settings.tools) == ("info", "auto", ("sessions",))
     assert settings.detach is True

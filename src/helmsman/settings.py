@@ -75,6 +75,8 @@ configuration."""
 
 TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
 _CONFIG_LIMIT: Final = 1024 * 1024
+MCP_ANSWER_SECONDS: Final = 300.0
+"""How long a question of a session that an MCP client opened waits, unless that is configured."""
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hub_idle", "inactivity_timeout")
 """What people set in milliseconds and Helmsman counts in seconds."""
@@ -102,7 +104,8 @@ class Settings:
     default_config: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     codex_path: Path | None
     codex_home: Path
-    approval_timeout: float
+    approval_timeout: float | None
+    """Seconds; None where it is not configured. Then `MCP_ANSWER_SECONDS` holds for sessions of MCP clients."""
     max_sessions: int
     event_buffer_size: int
     log_level: LogLevel
@@ -199,7 +202,8 @@ def load_settings(
     for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)
-    seconds = {name: values.pop(f"{name}_ms") / 1000 for name in _SECONDS}
+    milliseconds = {name: values.pop(f"{name}_ms") for name in _SECONDS}
+    seconds: dict[str, Any] = {name: value and value / 1000 for name, value in milliseconds.items()}
     token = env.get(REMOTE_TOKEN) or None
     values |= {"files": files, "user_file": user_file, "ignored": tuple(ignored)}
     return Settings(**seconds, codex_remote_token=token, **values)
@@ -404,6 +408,12 @@ def _smaller(own: int, asked: int) -> int:
     return min(own, asked)
 
 
+def _denied_sooner(own: int | None, asked: int) -> int | None:
+    """Of two times after which a question is denied; None is the default."""
+    usual = int(MCP_ANSWER_SECONDS * 1000)
+    return asked if asked < (usual if own is None else own) else own
+
+
 def _sooner(own: int, asked: int) -> int:
     """Of two deadlines of which 0 is never."""
     return min(own or asked, asked or own)
@@ -429,6 +439,7 @@ _Narrowing = Callable[[Any, Any], Any]
 _IN_WORDS: Final[Mapping[_Narrowing, str]] = {
     only_yours: "nothing",
     _smaller: "make it smaller",
+    _denied_sooner: "make it smaller",
     _sooner: "make it smaller, or set it where it is 0",
     _fewer: "take some away",
     _off: "switch it off",
@@ -492,10 +503,11 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     ),
     "approval_timeout_ms": _Setting(
         "APPROVAL_TIMEOUT_MS",
-        300_000,
-        "a question without an answer is denied after this",
+        None,
+        "a question without an answer is denied after this; if it is not set, after 300000 in sessions that an MCP client "
+        "opened, and never in sessions that a person opened",
         whole_number(1, 30 * _DAY_MS),
-        _smaller,
+        _denied_sooner,
     ),
     "max_sessions": _Setting("MAX_SESSIONS", 10, "turns running at once", whole_number(1, 1000), _smaller),
     "event_buffer_size": _Setting(

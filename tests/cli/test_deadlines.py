@@ -131,7 +131,7 @@ async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
 async def test_status_counts_down_and_an_answer_in_a_shell_is_said_to_be_just_that(
     detached_cli: Cli, left_behind: LeaveBehind
 ) -> None:
-    session_id = await left_behind.asking()
+    session_id = await left_behind.asking(approval_timeout=300.0)
     status = await detached_cli.run("status", session_id)
     assert "Denied in 5 min unless answered." in status.stdout or "Denied in 4 min" in status.stdout
     shown: dict[str, Any] = (await detached_cli.run("status", session_id, "--json")).json[0]

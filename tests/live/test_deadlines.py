@@ -12,9 +12,10 @@ import pytest
 from helmsman import Helmsman
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
 from helmsman.model.events import Decision, QuestionClosed
+from helmsman.settings import MCP_ANSWER_SECONDS
 from helmsman.shapes.session_status import session_status
 from helmsman.shapes.transcript import transcript
-from helmsman.testing import run, say
+from helmsman.testing import ask_user, question, run, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,3 +151,58 @@ async def test_a_question_that_another_program_shows_is_not_denied_and_all_of_th
     for seen in (session, looked_at):
         assert [(event.by, event.door) for event in closings(seen)] == [("person", "dashboard"), ("deadline", None)]
     assert [entry["by"] for entry in audit(in_hub)] == ["person", "deadline"]
+
+
+async def test_a_question_of_a_persons_session_waits_until_somebody_answers(
+    in_hub: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
+) -> None:
+    """Unless a time is configured. A person who is only away denies nothing."""
+    async with Helmsman(in_hub, env=codex_home.env) as helm:
+        session = await helm.start("touch", **asks)
+        question_id = await asked(session)
+        deadline = session.deadlines[question_id]
+        assert not deadline.has_end
+        status = session_status(session)
+        assert status.pending_question is not None
+        assert status.pending_question.deadline is None
+        await session.respond(question_id, "approve")
+        await finished(session)
+    assert (folder / "made.txt").exists()
+
+
+async def test_a_question_that_nobody_can_answer_later_keeps_its_deadline(
+    settings: Settings, codex_home: CodexHome, asks: dict[str, Any]
+) -> None:
+    """Without a hub and without a handler, no person ever sees it."""
+
+    async def think(_session: Any, _question: Any) -> None:
+        await anyio.sleep_forever()
+
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        session = await helm.start("touch", **asks)
+        left = session.deadlines[await asked(session)].seconds
+        assert 290 < left <= MCP_ANSWER_SECONDS
+        await session.interrupt()
+        session = await helm.start("touch", on_question=think, **asks)
+        assert not session.deadlines[await asked(session)].has_end
+        await session.interrupt()
+
+
+async def test_what_asks_for_words_is_not_denied_and_the_agent_learns_that_nobody_answered(
+    settings: Settings, codex_home: CodexHome, asks: dict[str, Any], model: ScriptedModel
+) -> None:
+    model.on("which", ask_user(question("Which one?", "A", "B")), say("I took neither"))
+    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+        plan = {**asks, "config": {"features": {"default_mode_request_user_input": True}}}
+        session = await finished(await helm.start("which", **plan))
+        status = session_status(session)
+        assert status.status == "done"
+        assert str(status.note).startswith("A question timed out and was not answered: ")
+        (closed,) = closings(session)
+        assert (closed.answer, closed.by) == ("unanswered", "deadline")
+        assert "not answered: nobody answered in" in transcript(session, await helm.history(session.id))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert session_status(await helm.session(session.id)).note == status.note
+    assert "The user did not answer in time" in model.requests[-1].tool_output
+    (entry,) = audit(settings)
+    assert (entry["decision"], entry["by"]) == ("unanswered", "deadline")

@@ -2,7 +2,7 @@
 
 The clock stands still while the question is on screen: in a foreground prompt, on a visible page, in an open form. Who shows
 it says so with a lease that is soon over, so that a killed tab or a closed laptop stops counting by itself. However often it
-is shown, it ends 24 hours after it was asked.
+is shown, it ends 24 hours after it was asked. A question that waits until somebody answers has a clock without an end.
 
 Whoever has the service keeps the clock. A program's copy of a session has a copy of it, and passes on what it shows. The
 next hub counts from when the question was asked. For how long it was on screen is not written down, so there is a minute
@@ -11,6 +11,7 @@ left at least.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from contextlib import asynccontextmanager
@@ -50,9 +51,10 @@ class TimeLeft:
 
     @classmethod
     def new(cls, timeout: float, now: float, asked_ago: float = 0.0) -> TimeLeft:
-        """What is left for a question that was asked so many seconds ago, of another hub."""
+        """What is left for a question that was asked so many seconds ago, of another hub. `math.inf` waits for ever."""
         left = max(timeout - asked_ago, min(timeout, _LEAST_SECONDS))
-        return cls(left=left, at=now, end=now - asked_ago + LONGEST_SECONDS, leases={}, timeout=timeout)
+        end = now - asked_ago + LONGEST_SECONDS if timeout < math.inf else math.inf
+        return cls(left=left, at=now, end=end, leases={}, timeout=timeout)
 
     @property
     def _shown_until(self) -> float:
@@ -129,9 +131,14 @@ class Deadline:
     def is_paused(self) -> bool:
         return self.time_left.is_paused(self.clock())
 
-    def as_dict(self) -> dict[str, Any]:
-        """What is left of it, as every door shows it."""
-        return {"secondsLeft": round(self.seconds), "paused": self.is_paused}
+    @property
+    def has_end(self) -> bool:
+        """Whether the question is denied some day; else it waits until somebody answers."""
+        return self.time_left.end < math.inf
+
+    def as_dict(self) -> dict[str, Any] | None:
+        """What is left of it, as every door shows it; None where it waits until somebody answers."""
+        return {"secondsLeft": round(self.seconds), "paused": self.is_paused} if self.has_end else None
 
     def why_over(self) -> str:
         """Why the time is up, in words."""
@@ -192,6 +199,8 @@ class Deadline:
 
 def countdown(seconds: float, *, paused: bool) -> str:
     """The time left as a sentence for people."""
+    if seconds == math.inf:
+        return "Waits until it is answered."
     left = in_words(seconds)
     return f"{left} left to answer, paused while it is on screen." if paused else f"Denied in {left} unless answered."
 

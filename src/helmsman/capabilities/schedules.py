@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Unpack, get_ar
 
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.surroundings import asking_client
-from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.errors import InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
 from helmsman.model.options import TurnLimits
@@ -125,8 +124,8 @@ class Schedules:
         return schedule
 
     async def _terms(self, _options: SessionOptions) -> dict[str, Any]:
-        """What holds for its runs is what holds for the door that adds it, but for the time that questions may wait."""
-        settings = replace(self._helm.settings, approval_timeout=ANSWERED_WITHIN.total_seconds())
+        """What holds for its runs is what holds for the door that adds it. What they ask waits until somebody answers."""
+        settings = self._helm.settings
         limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
         terms = Terms.of(settings, limits, surroundings_of_hub(settings))
         return replace(terms, client=None).as_dict()  # what its runs ask is for people

@@ -73,6 +73,8 @@ def _clock(seconds: float) -> str:
 def _activity(session: Session) -> str:
     if session.deadlines and session.state.questions:
         soonest = min(session.deadlines.values(), key=lambda deadline: deadline.seconds)
+        if not soonest.has_end:
+            return "waits for an answer"
         left = countdown(soonest.seconds, paused=soonest.is_paused)
         return f"waits for an answer: {left[0].lower()}{left[1:]}"
     if session.state.note:

@@ -366,7 +366,7 @@ class FleetLink:
                 scope.cancel()
         for question in opened.values():
             if question.id not in session.deadlines:
-                left = TimeLeft.new(self._settings.approval_timeout, time.monotonic())
+                left = TimeLeft.new(self._settings.approval_timeout or LONGEST_SECONDS, time.monotonic())
                 session.deadlines[question.id] = Deadline(left)
             if session.on_question is not None and question.id not in known.asking:
                 known.asking[question.id] = anyio.CancelScope()

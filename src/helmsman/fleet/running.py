@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.approvals.deadline import LONGEST_SECONDS
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.values import decoded
 from helmsman.capabilities.local_tasks import cancelled
@@ -279,7 +280,7 @@ class TaskRun:
         wanted = "continue" if row["is_handed_over"] else on_loss(row, spec, self._helm.agents)
         if wanted != "ask":
             return wanted == "continue"
-        question, seconds = question_of(row), self._helm.settings.approval_timeout
+        question, seconds = question_of(row), self._helm.settings.approval_timeout or LONGEST_SECONDS
         self._own_question = question.id
         await self._keep(partial(self._owned.ask, question, seconds), "a question")
         with anyio.move_on_after(seconds):
@@ -451,7 +452,7 @@ class TaskRun:
         self._items += isinstance(event, ItemEnded)
         if isinstance(event, QuestionAsked):
             deadline = session.deadlines.get(event.question.id)
-            self._asked[event.question.id] = None if deadline is None else deadline.seconds
+            self._asked[event.question.id] = None if deadline is None or not deadline.has_end else deadline.seconds
             self._news.set()
         elif isinstance(event, QuestionClosed):
             self._closed.append(event.question_id)

@@ -558,7 +558,7 @@ class HubClient:
         for question in opened.values():
             if question.id in session.deadlines:
                 continue
-            usual = TimeLeft.new(self._settings.approval_timeout, time.monotonic())
+            usual = TimeLeft.new(self._settings.approval_timeout or math.inf, time.monotonic())
             left = copied.time_left.get(question.id, usual)
             session.deadlines[question.id] = Deadline(left, pass_on=partial(self._send_shown, question))
             copied.asking[question.id] = anyio.CancelScope()

@@ -1,7 +1,8 @@
 """Begins what is due: the hub's part of schedules.
 
 A run that is due becomes a task that waits, and `Recovery` begins it like any other that waits. It runs in the environment
-of the hub, since whoever made the schedule may be long gone. Its questions wait a day for a person; then it has failed.
+of the hub, since whoever made the schedule may be long gone. Its questions wait until somebody answers. Where a time for
+answers is configured, a run has failed when that is over.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _with_who_answers(call: CallContext, session: Session, status: contract.Stat
 @tool("Answer what Codex asks", ACTS, state_in_words)
 async def codex_respond(call: CallContext, args: contract.RespondInput) -> contract.StateOutput:
     """Answer a pendingQuestion, by its sessionId and id: approve or deny a command or a change, or give the input it asks
-    for. Then codex_wait. A question nobody answers is denied after some minutes."""
+    for. Then codex_wait. A question nobody answers is denied when its deadline is over."""
     session = await call.doors.respond(call.helm, call.context, args.session_id, args.id, args.answers)
     return contract.StateOutput(session_id=session.id, status=session.status)
 

@@ -20,6 +20,7 @@ from helmsman.model.questions import (
     DECLINE,
     DENY,
     STOP,
+    UNANSWERED,
     WAIT,
 )
 
@@ -42,6 +43,7 @@ _VERDICTS: Final = {
     CANCEL: "cancelled",
     STOP: "stopped",
     WAIT: "told to wait",
+    UNANSWERED: "not answered",
 }
 _BY: Final = {
     "command line": "at the command line",

@@ -33,6 +33,8 @@ CANCEL: Final = "cancel"
 REVISE: Final = "revise"
 STOP: Final = "stop"
 WAIT: Final = "wait"
+UNANSWERED: Final = "unanswered"
+"""No option: how a question ends that asks for words and that nobody answered."""
 
 BUDGET_ASKED: Final = "budget"
 """The key of the prompt by which Helmsman itself asks whether more may be spent."""

@@ -8,6 +8,7 @@ the audit log with who took it.
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 import time
 from dataclasses import dataclass, replace
@@ -45,9 +46,11 @@ from helmsman.model.questions import (
     APPROVE_SESSION,
     DENY,
     REFUSALS,
+    UNANSWERED,
     Choice,
     read_answers,
 )
+from helmsman.settings import MCP_ANSWER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -61,6 +64,8 @@ log = logging.getLogger(__name__)
 
 _ROOTS: Final = AnsweredBy("rule", "allowed roots")
 
+_NOT_ANSWERED: Final = "The user did not answer in time. Nobody has decided this."
+"""What an agent reads that has asked for words."""
 _PROPOSED: Final = "this once; it proposed a rule, which does nothing until a person confirms it (helmsman rules)"
 
 _HANDLER_ATTEMPTS: Final = 3
@@ -90,15 +95,19 @@ class Desk:
         rules: RuleBook,
         audit: AuditLog,
         *,
-        timeout: float,
+        timeout: float | None,
         handler: QuestionHandler | None,
         allowed_roots: Sequence[Path] = (),
         write_answer: WriteAnswer,
+        can_wait: bool = False,
     ) -> None:
-        """`write_answer` writes down an answer before it is given, for the next hub."""
+        """`timeout` is what is configured, if that is. `write_answer` writes down an answer before it is given, for the next
+        hub. `can_wait` says that people can answer whenever they come back: this is a hub.
+        """
         self._rules = rules
         self._audit = audit
         self._timeout = timeout
+        self._can_wait = can_wait
         self._handler = handler
         self._offered: dict[str, _Rules] = {}
         self._allowed_roots = allowed_roots
@@ -114,11 +123,18 @@ class Desk:
         where that is not what all may.
         """
         try:
-            rest = self._decided(session, asked, timeout or self._timeout)
+            rest = self._decided(session, asked, self._seconds(session) if timeout is None else timeout)
         except Exception:
             log.exception("question %s of session %s is refused", asked.question.id, session.id)
             rest = partial(self._refuse, session, asked.question, TROUBLE)
         return partial(self._finish, session, asked.question, rest)
+
+    def _seconds(self, session: Session) -> float:
+        """Return how long a question of a session waits: until somebody answers, if a person opened it and can be asked."""
+        if self._timeout is not None:
+            return self._timeout
+        is_asked = self._can_wait or session.on_question is not None or self._handler is not None
+        return math.inf if session.opened_by is None and is_asked else MCP_ANSWER_SECONDS
 
     def _decided(
         self, session: Session, asked: QuestionAsked, timeout: float
@@ -187,7 +203,22 @@ class Desk:
             with anyio.move_on_after(_OWN_SECONDS) as waiting:
                 await cancel_when_closed(session, question, waiting)
         if question.id in session.state.questions:
+            await self._leave_unanswered(session, question, reason)
+
+    async def _leave_unanswered(self, session: Session, question: Question, reason: str) -> None:
+        """Deny a question at its deadline. What asks for words is not denied: its agent learns that nobody answered."""
+        is_own = session.own_question is not None and session.own_question[0] == question.id
+        if question.type != "user_input" or is_own:
             await self._refuse(session, question, DEADLINE, reason)
+            return
+        takes_words = all(prompt.free_text or not prompt.options for prompt in question.prompts)
+        choices = tuple(Choice(_NOT_ANSWERED) for _ in question.prompts) if takes_words else None
+        try:
+            await session.answer(question, choices)
+        except HelmsmanError as error:
+            log.debug("question %s could not be left unanswered: %s", question.id, error)
+        if question.id in session.state.questions:
+            await self._closed(session, question, UNANSWERED, DEADLINE, reason)
 
     async def answer(
         self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path] = ()

@@ -45,6 +45,7 @@ from helmsman.model.events import (
 from helmsman.model.handover_text import own_words
 from helmsman.model.options import WRITES
 from helmsman.model.question_text import in_a_line
+from helmsman.model.questions import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,6 +62,8 @@ _STATUS_AFTER: Final[dict[TurnOutcome, SessionStatus]] = {
 }
 _LIVE_OUTPUT_CHARS: Final = 64 * 1024
 """How much of a running command's output is kept; the item's end brings the whole."""
+_NOT_ANSWERED: Final = " (not answered)"
+"""Marks what asked for words among `timed_out`: it was not denied, its agent learned that nobody answered."""
 _TIMED_OUT_SHOWN: Final = 3
 _PAST_TURNS_KEPT: Final = 100
 """Of how many earlier turns it is known what became of their questions."""
@@ -140,7 +143,7 @@ class StateView(Protocol):
 
     @property
     def timed_out_note(self) -> str | None:
-        """That the deadline denied something, in a sentence."""
+        """What nobody answered in time, in a sentence."""
 
     @property
     def items(self) -> list[Item]:
@@ -287,9 +290,9 @@ class SessionState:
         if not self.timed_out:
             return None
         number = len(self.timed_out)
-        which = (
-            "A question timed out and was denied" if number == 1 else f"{number} questions timed out and were denied"
-        )
+        which = "A question timed out and was" if number == 1 else f"{number} questions timed out and were"
+        ends = {"not answered" if about.endswith(_NOT_ANSWERED) else "denied" for about in self.timed_out}
+        which = f"{which} {' or '.join(sorted(ends))}"
         shown = [*self.timed_out[:_TIMED_OUT_SHOWN], *(["…"] if number > _TIMED_OUT_SHOWN else [])]
         return f"{which}: {'; '.join(shown)}"
 
@@ -491,7 +494,8 @@ class SessionState:
         if event.question_id in self._decisions:
             return  # told twice
         if event.by == str(DEADLINE):
-            self.timed_out.append(about)
+            is_new = event.answer == UNANSWERED and not about.endswith(_NOT_ANSWERED)
+            self.timed_out.append(about + _NOT_ANSWERED if is_new else about)
         decision = Decision(
             id=f"decision_{event.question_id}",
             question=about,

@@ -309,7 +309,7 @@ class QuestionPart(Output):
 
 
 class DeadlineOutput(Output):
-    seconds_left: int = Field(description="After that it is denied.")
+    seconds_left: int = Field(description="After that it is denied; a question for words stays unanswered.")
     paused: bool = Field(description="It is on somebody's screen.")
 
 
@@ -409,7 +409,7 @@ class StatusOutput(Output, Waits):
     progress: ProgressOutput | None = None
     note: str | None = Field(None, description="What holds it up, or what nobody answered.")
     timed_out: list[str] | None = Field(
-        None, description="Questions of this turn that were denied because nobody answered."
+        None, description="Questions of this turn that nobody answered in time, so that nothing was granted."
     )
     cursor: int
     recommended_poll_ms: int

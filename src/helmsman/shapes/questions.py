@@ -26,7 +26,7 @@ _DIFF_CHARS: Final = 2 * 1024 * 1024
 def pending_question(session: Session, question: Question) -> PendingQuestion:
     """What is asked, bounded: what is cut says so. The deadline is no detail, since details are what a yes covers."""
     shown = question_as_dict(question)
-    deadline = session.deadlines.get(question.id)
+    left = _time_left(session, question)
     return PendingQuestion(
         id=question.id,
         type=question.type,
@@ -34,8 +34,14 @@ def pending_question(session: Session, question: Question) -> PendingQuestion:
             QuestionPart(question=_bounded(part["question"]), options=part["options"]) for part in shown["questions"]
         ],
         details=within(shown["details"], _DETAILS_CHARS),
-        deadline=None if deadline is None else DeadlineOutput.model_validate(deadline.as_dict()),
+        deadline=None if left is None else DeadlineOutput.model_validate(left),
     )
+
+
+def _time_left(session: Session, question: Question) -> dict[str, Any] | None:
+    """How long a question may still be answered; None where it waits until somebody answers."""
+    deadline = session.deadlines.get(question.id)
+    return None if deadline is None else deadline.as_dict()
 
 
 def question_in_words(question: PendingQuestion) -> list[str]:
@@ -60,7 +66,6 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
     if missing:  # no yes to what the page does not show
         told = f"{missing} characters of the diff. It can only be refused here; helmsman watch shows all of it."
         lines.append({"label": "Not shown", "text": told})
-    deadline = session.deadlines.get(question.id)
     more = {
         "sessionId": session.id,
         "asker": question.asker,
@@ -80,7 +85,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
         ],
         "details": shortened(shown["details"], _DETAILS_CHARS)[0],
         "alwaysRule": visible(str(question.details.get("alwaysRule") or "")) or None,
-        "deadline": None if deadline is None else deadline.as_dict(),
+        "deadline": _time_left(session, question),
         "directory": session.directory,
         "summary": one_line(session.state.about),
         "agentId": question.agent_id,

@@ -49,6 +49,7 @@ class Answering:
             handler=self._on_question,
             allowed_roots=self.allowed_roots,
             write_answer=self._shared.ledger.write_answer,
+            can_wait=self._shared.fence is not None,
         )
 
     def ask_first(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Terms:
     """What holds for a turn beside its options."""
 
-    approval_timeout: float
+    approval_timeout: float | None
     allowed_roots: tuple[Path, ...]
     limits: TurnLimits
     home: str = ""
@@ -95,7 +95,7 @@ class Terms:
             path = str(kept.get("path", ""))
             claude = str(kept.get("claudeHome", "")), str(kept.get("claudePath", ""))
             client = McpClient.kept(kept.get("client"))
-            timeout = float(kept["approvalTimeoutSec"])
+            timeout = None if kept["approvalTimeoutSec"] is None else float(kept["approvalTimeoutSec"])
             return cls(timeout, roots, limits, home, surroundings, most, path, *claude, client)
         except (LookupError, TypeError, ValueError):
             return None

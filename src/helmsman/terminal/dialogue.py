@@ -105,7 +105,7 @@ class _Dialogue:
 
         lines, left_out = question_lines(self._console, self._question, directory=self._directory)
         self._console.print(*lines, sep="\n")
-        if self._deadline is not None:
+        if self._deadline is not None and self._deadline.has_end:
             self._console.print(f"  {countdown(self._deadline.seconds, paused=True)}", style="dim")
         answers: list[str] = []
         for number, prompt in enumerate(self._question.prompts):
