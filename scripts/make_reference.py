@@ -160,7 +160,8 @@ def _settings() -> Iterator[str]:
 
 def _default(settings: object, key: str) -> str:
     if key.endswith("_ms"):
-        return f"{getattr(settings, key.removesuffix('_ms')) * 1000:.0f}"
+        seconds = getattr(settings, key.removesuffix("_ms"))
+        return "" if seconds is None else f"{seconds * 1000:.0f}"
     value = getattr(settings, key)
     if isinstance(value, bool):
         return str(int(value))
