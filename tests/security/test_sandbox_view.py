@@ -350,12 +350,15 @@ def test_a_bubblewrap_of_the_system_is_used_if_only_root_can_replace_it(
     assert bubblewrap.choose_bubblewrap(codex) == bundled
     directory = bubblewrap.bubblewrap_directory(codex, tmp_path / "state")
     assert directory is not None
-    assert (directory / "bwrap").readlink() == bundled
+    own = directory / "bwrap"
+    assert own.read_bytes() == bundled.read_bytes()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    (directory / "bwrap").unlink()
-    (directory / "bwrap").symlink_to(system)  # as something that could write the state directory would have it
-    assert bubblewrap.bubblewrap_directory(codex, tmp_path / "state") == directory
-    assert (directory / "bwrap").readlink() == bundled
+    for planted in (lambda: own.symlink_to(bundled), lambda: own.write_text("#!/bin/sh\n", encoding="utf-8")):
+        own.unlink()
+        planted()  # as something that could write the state directory would have it
+        assert bubblewrap.bubblewrap_directory(codex, tmp_path / "state") == directory
+        assert not own.is_symlink()
+        assert own.read_bytes() == bundled.read_bytes()
     bundled.unlink()
     assert bubblewrap.choose_bubblewrap(codex) is None
 
@@ -373,6 +376,16 @@ async def test_the_scratch_directory_cannot_be_taken_by_others(machine: Machine)
     scratch.mkdir(mode=0o777)
     sandbox.around(["true"], machine.env, machine.confined())
     assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others than root cannot write them anyway")
+@pytest.mark.skipif(sandbox_launcher.landlock_version() < 2, reason="needs Landlock")
+async def test_root_in_a_sandbox_cannot_write_the_settings_of_the_kernel(machine: Machine) -> None:
+    # The kernel runs the program that core_pattern names, as root and outside. One of no consequence is tried.
+    setting = Path("/proc/sys/kernel/core_pipe_limit")
+    seen = await machine.look(await machine.sandbox(), read=[str(setting)], write=[str(setting), "/proc/self/comm"])
+    assert [*seen["read"].values()] == ["read"]
+    assert [*seen["write"].values()] == ["no", "no"]
 
 
 async def test_without_landlock_all_else_holds(machine: Machine) -> None:

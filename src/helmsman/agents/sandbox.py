@@ -116,7 +116,7 @@ class Sandbox:
             directory=confined.directory,
             writable=(*confined.writable, scratch),
             kept=confined.kept,
-            needed=(*confined.needs, self.codex),
+            needed=(*confined.needs, self.codex, *(_PYTHON if _is_root() else ())),
         )
         profile = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in table.items())
         if self.guarded:
@@ -131,16 +131,13 @@ class Sandbox:
         restored = [word for name in changed for word in ([f"{name}={inner[name]}"] if name in inner else ["-u", name])]
         restored.sort(key=lambda word: "=" in word)  # options of env come first
         return [
-            *self._launcher(),
+            *(_launcher("around") if self.scoped else ()),
             *(str(self.codex), "sandbox", "-c", f'default_permissions="{_PROFILE}"'),
             *("-c", f"permissions.{_PROFILE}.filesystem={{{profile}}}"),
             *("-c", f"permissions.{_PROFILE}.network.enabled={str(confined.network).lower()}"),
-            *("--", *self._closing(table), "/usr/bin/env", *restored, *argv),
+            *("--", *self._closing(table), *(_launcher("inside") if _is_root() else ())),
+            *("/usr/bin/env", *restored, *argv),
         ], {**inner, "PATH": str(self.bubblewrap or self.home), "CODEX_HOME": str(self.home)}
-
-    def _launcher(self) -> tuple[str, ...]:
-        """Return what starts Codex: Landlock has to be set up by the process itself."""
-        return (sys.executable, "-I", "-S", sandbox_launcher.__file__) if self.scoped else ()
 
     def _closing(self, table: Iterable[str]) -> tuple[str, ...]:
         """Return what makes a `/tmp` and closes the other directories that exist only in the sandbox for writing."""
@@ -148,6 +145,19 @@ class Sandbox:
         closed, temporary = (" ".join(map(shlex.quote, places)) for places in (made, TEMPORARY))
         script = f'/bin/mkdir -p -m 700 {temporary}; /bin/chmod a-w {closed}; exec "$@"'
         return ("/bin/sh", "-c", script, "sh") if made else ()
+
+
+_PYTHON: Final = (Path(os.path.realpath(sys.executable)), Path(sys.base_prefix), Path(sandbox_launcher.__file__))
+"""What the launcher needs inside."""
+
+
+def _launcher(place: str) -> tuple[str, ...]:
+    """Return what starts a program under Landlock, which a process has to set up for itself."""
+    return (str(_PYTHON[0]), "-I", "-S", sandbox_launcher.__file__, place)
+
+
+def _is_root() -> bool:
+    return LISTS and os.geteuid() == 0
 
 
 def spellings(path: Path) -> list[Path]:

@@ -1,20 +1,34 @@
-"""Start a program that cannot connect to abstract Unix sockets of processes outside.
+"""Start a program under Landlock, for what mounts cannot close.
 
-No mount hides an abstract socket (X11, D-Bus and others have some). Landlock does since version 6 of its interface (Linux
-6.12): what is started here, and all that it starts, connects only to those of its own. On older kernels nothing is closed.
+Around a sandbox: no mount hides an abstract socket (X11, D-Bus and others have some). Landlock does since version 6 of its
+interface (Linux 6.12): what is started here, and all that it starts, connects only to those of its own.
 
-Run by its file, with an absolute path and arguments, and nothing else imported: `python -I -S FILE PROGRAM ARGUMENT…`.
+Inside a sandbox of root: the kernel lets root write its settings in `/proc/sys` without any capability, and one of them
+names a program that it runs outside (`core_pattern`). There nothing in `/proc` and `/sys` can be written (Linux 5.19).
+
+On older kernels nothing is closed. Run by its file, with an absolute path and arguments, and nothing else imported:
+`python -I -S FILE around|inside PROGRAM ARGUMENT…`.
 """
 
 import ctypes
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _SCOPES_SINCE = 6
 _ABSTRACT_SOCKETS = 1
-_CREATE_RULESET, _RESTRICT_SELF = 444, 446
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """The same numbers on every architecture."""
 _VERSION = 1
+_PATH_BENEATH = 1
+_WRITE_FILE, _MOVE, _TRUNCATE = 1 << 1, 1 << 13, 1 << 14
+_MOVE_SINCE, _TRUNCATE_SINCE = 2, 3
+"""Before version 2 nothing could be moved between directories."""
+_FILES_ONLY = 8
+"""The size of a ruleset that older kernels know."""
 _NO_NEW_PRIVILEGES = 38
 
 
@@ -22,33 +36,67 @@ class _Ruleset(ctypes.Structure):
     _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
 
 
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("allowed", ctypes.c_uint64), ("directory", ctypes.c_int32)]
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock's interface that the kernel has; less than 1 if none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION))
+
+
 def can_scope() -> bool:
     """Return whether this kernel can close abstract sockets."""
-    if not sys.platform.startswith("linux"):
-        return False
-    return int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION)) >= _SCOPES_SINCE
+    return landlock_version() >= _SCOPES_SINCE
 
 
-def scope() -> None:
+def close_abstract_sockets() -> None:
     """Close the abstract sockets of others for this process and what it starts.
 
     Raises:
         OSError: The kernel refuses.
     """
+    _restrict(_Ruleset(0, 0, _ABSTRACT_SOCKETS), ctypes.sizeof(_Ruleset), ())
+
+
+def close_kernel_files() -> None:
+    """Close `/proc` and `/sys` for writing, for this process and what it starts.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    rights = _WRITE_FILE | _MOVE | (_TRUNCATE if landlock_version() >= _TRUNCATE_SINCE else 0)
+    others = [f"/{name}" for name in os.listdir("/") if name not in ("proc", "sys")]  # noqa: PTH208
+    _restrict(_Ruleset(rights, 0, 0), _FILES_ONLY, [place for place in others if os.path.isdir(place)])  # noqa: PTH112
+
+
+def _restrict(rules: _Ruleset, size: int, directories: "Iterable[str]") -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    rules = _Ruleset(0, 0, _ABSTRACT_SOCKETS)
-    descriptor = libc.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.sizeof(rules), 0)
-    if (
-        descriptor < 0
-        or libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0
-        or libc.syscall(_RESTRICT_SELF, descriptor, 0) != 0
-    ):
-        raise OSError(ctypes.get_errno(), "Landlock refused")
-    os.close(descriptor)
+
+    def call(number: int, *arguments: object) -> int:
+        done = int(libc.syscall(number, *arguments))
+        if done < 0:
+            raise OSError(ctypes.get_errno(), "Landlock refused")
+        return done
+
+    ruleset = call(_CREATE_RULESET, ctypes.byref(rules), size, 0)
+    for place in directories:
+        directory = os.open(place, os.O_PATH | os.O_CLOEXEC)
+        call(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(_Beneath(rules.files, directory)), 0)
+        os.close(directory)
+    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no_new_privs refused")
+    call(_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
 
 
 if __name__ == "__main__":
     os.closerange(3, 1 << 20)  # whatever was inherited is not for what runs inside
-    if can_scope():
-        scope()
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606
+    if sys.argv[1] == "around" and can_scope():
+        close_abstract_sockets()
+    if sys.argv[1] == "inside" and landlock_version() >= _MOVE_SINCE:
+        close_kernel_files()
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606

@@ -347,6 +347,11 @@ class Copilot(Profile):
                 "`copilot --version` by hand to see why."
             ) from error
 
+    def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+        return (
+            Path(env.get("XDG_CACHE_HOME") or _home(env) / ".cache") / "copilot",
+        )  # its code, as it has unpacked it
+
     def dangerous_files(self, directory: Path) -> list[Path]:
         return [path for above in _with_all_above(directory) for path in _files(above / ".github" / "hooks")]
 

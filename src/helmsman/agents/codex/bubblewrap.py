@@ -3,18 +3,19 @@
 Codex runs the first `bwrap` on its PATH that is not below the working directory, outside of any sandbox, and its bundled
 one if there is none. A session that can write a directory of PATH could put its own there. And before 0.9 bubblewrap has no
 `--argv0`: Codex then looks for its helper in its home, which a sandbox of ours hides, and nothing starts. So Codex gets a
-PATH that begins with a directory of ours, which has one link to a bubblewrap that was chosen here.
+PATH that begins with a directory of ours with the bubblewrap that was chosen here: a link to the system's, or a copy of the
+bundled one, which may itself be below the working directory.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -32,7 +33,7 @@ _ANSWER_SECONDS: Final = 10.0
 
 
 def bubblewrap_directory(codex: Path, state_dir: Path) -> Path | None:
-    """Return a directory with a link to the bubblewrap that this Codex is to use; None if it needs none. Blocks, briefly.
+    """Return a directory with the bubblewrap that this Codex is to use; None if it needs none. Blocks, briefly.
 
     Raises:
         InvalidSetting: The directory cannot be made in the state directory.
@@ -43,7 +44,7 @@ def bubblewrap_directory(codex: Path, state_dir: Path) -> Path | None:
     if chosen is None:  # a Codex from before 0.130: it has no use for one
         return None
     try:
-        return _linked(ensure_state_dir(state_dir).resolve() / _PLACE, chosen)
+        return _placed(ensure_state_dir(state_dir).resolve() / _PLACE, chosen)
     except OSError as error:
         raise InvalidSetting(
             f"{state_dir} has no place for the bubblewrap of Codex: {error}. Set HELMSMAN_STATE_DIR to "
@@ -51,17 +52,29 @@ def bubblewrap_directory(codex: Path, state_dir: Path) -> Path | None:
         ) from error
 
 
-def _linked(place: Path, chosen: Path) -> Path:
+def _placed(place: Path, chosen: Path) -> Path:
     directory = private_directory(private_directory(place) / hashlib.sha256(os.fsencode(chosen)).hexdigest()[:12])
-    link = directory / _NAME
-    with suppress(OSError):
-        if os.readlink(link) == str(chosen):  # noqa: PTH115 - as text
-            return directory
-    made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
-    made.unlink(missing_ok=True)
-    made.symlink_to(chosen)
-    made.replace(link)
+    own = directory / _NAME
+    if not _is_same(own, chosen):
+        made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
+        made.unlink(missing_ok=True)
+        if chosen == _SYSTEM:
+            made.symlink_to(chosen)
+        else:
+            shutil.copyfile(chosen, made)
+            made.chmod(0o500)
+        made.replace(own)
     return directory
+
+
+def _is_same(own: Path, chosen: Path) -> bool:
+    """Return whether the program in our directory is the one that was chosen, by its content."""
+    try:
+        if chosen == _SYSTEM:
+            return os.readlink(own) == str(chosen)  # noqa: PTH115 - as text
+        return stat.S_ISREG(own.lstat().st_mode) and own.read_bytes() == chosen.read_bytes() and os.access(own, os.X_OK)
+    except OSError:
+        return False
 
 
 def choose_bubblewrap(codex: Path) -> Path | None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.agents.child_process import open_child
+from helmsman.agents.codex.starting import codex_environment
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.surroundings import environment
 from helmsman.errors import EngineStartFailed
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def check_sandbox(binary: CodexBinary, env: Mapping[str, str] | None = Non
         return SandboxCheck(works=None, detail=f"not checked on {sys.platform}")
     with tempfile.TemporaryDirectory(prefix="helmsman-sandbox-", ignore_cleanup_errors=True) as scratch:
         # Codex's sandbox leaves small directories wherever temporary files go.
-        child_env = {**(environment() if env is None else env), "CODEX_HOME": scratch, "TMPDIR": scratch}
+        child_env = codex_environment(binary, Path(scratch), env) | {"TMPDIR": scratch}
         try:
             # Up to 0.130 the platform is a subcommand, afterwards only the command follows.
             _, about, _ = await _output([binary.path, "sandbox", "--help"], child_env, Path(scratch))
