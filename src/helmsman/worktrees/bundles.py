@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import tempfile
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
@@ -39,6 +40,11 @@ _OLD_SLIPS: Final = (
 """What old tools got wrong in many a repository, and harms nobody."""
 _STRICTLY: Final = "--strict=" + ",".join(f"{slip}=ignore" for slip in _OLD_SLIPS)
 _PIECE: Final = 1024 * 1024
+_SIZE: Final = re.compile(rb"(?:^|\0)\d+ blob [0-9a-f]+ +(\d+)\t")
+_MOST_LISTED: Final = 128 * 1024 * 1024
+"""The names of more than a million files."""
+_LARGEST_FILE: Final = 1024 * 1024 * 1024
+_MOST_BYTES: Final = 16 * _LARGEST_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ def take_bundle(git: Git, path: Path, commit: str) -> None:
             )
         own.run("index-pack", "--stdin", "--fix-thin", _STRICTLY, stdin=file)
         check_whole(own, commit)
+        _refuse_bombs(own, commit)
         _move_packs(own, git.common_dir)
 
 
@@ -105,6 +112,22 @@ def check_whole(git: Git, commit: str) -> None:
     all_of_it = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
     if git.run(*all_of_it, stdin=f"{commit}\n".encode(), accept=range(256)).code:
         raise WorkspaceIncomplete(f"Not all that commit {commit} needs is here. Send all of it.", missing=[commit])
+
+
+def _refuse_bombs(git: Git, commit: str) -> None:
+    """Refuse a commit that is small in a bundle and far too much as files: a few objects can name each other many times.
+
+    Raises:
+        WorktreeError: It is.
+    """
+    bad = WorktreeError(f"The files of commit {commit} are more than any tree that is worked on. It is not taken.")
+    with tempfile.TemporaryFile() as listed:
+        if not git.write("ls-tree", "-r", "-l", "-z", "--full-tree", commit, stdin=b"", into=listed, most=_MOST_LISTED):
+            raise bad
+        listed.seek(0)
+        sizes = [int(found[1]) for found in _SIZE.finditer(listed.read())]
+    if max(sizes, default=0) > _LARGEST_FILE or sum(sizes) > _MOST_BYTES:
+        raise bad
 
 
 def digest_of(path: Path) -> str:

@@ -1,0 +1,60 @@
+"""A bundle that becomes far too many files, or far too large ones, is not taken."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.base.git import find_git
+from helmsman.errors import WorktreeError
+from helmsman.testing.repository import make_repository
+from helmsman.worktrees import bundles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.needs_git, pytest.mark.timeout(100)]
+
+
+def git(place: Path, *words: str, given: str = "") -> str:
+    return subprocess.run(
+        ["git", *words], cwd=place, input=given, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def bundled(place: Path, tree: str, into: Path) -> str:
+    """A commit of a tree, in a bundle that builds on nothing."""
+    named = ("-c", "user.name=x", "-c", "user.email=x@x")
+    commit = git(place, *named, "commit-tree", "-m", "bomb", tree)
+    found = find_git(place, into.parent)
+    assert found is not None
+    assert bundles.write_bundle(found, commit, [], into, 1024 * 1024)
+    return commit
+
+
+@pytest.mark.parametrize("kind", ["files", "size", "total"])
+def test_a_bundle_that_becomes_far_more_than_it_is_is_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = make_repository(tmp_path / "here"), make_repository(tmp_path / "there")
+    content = "x" * (200_000 if kind != "files" else 1)
+    tree = git(here, "mktree", given=f"100644 blob {git(here, 'hash-object', '-w', '--stdin', given=content)}\tx\n")
+    for _ in range(9 if kind == "files" else 1):  # 10 ** 9 files in ten objects
+        tree = git(here, "mktree", given="".join(f"040000 tree {tree}\tf{number}\n" for number in range(10)))
+    if kind == "size":
+        monkeypatch.setattr(bundles, "_LARGEST_FILE", 100_000)
+    if kind == "total":
+        monkeypatch.setattr(bundles, "_MOST_BYTES", 1_000_000)
+    if kind == "files":
+        monkeypatch.setattr(bundles, "_MOST_LISTED", 4 * 1024 * 1024)
+    bundle = tmp_path / "bundle"
+    commit = bundled(here, tree, bundle)
+    assert bundle.stat().st_size < 10_000
+    (tmp_path / "state").mkdir()
+    found = find_git(there, tmp_path / "state")
+    assert found is not None
+    with pytest.raises(WorktreeError, match="not taken"):
+        bundles.take_bundle(found, bundle, commit)
+    assert not found.has(f"{commit}^{{commit}}")
