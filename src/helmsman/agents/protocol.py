@@ -274,6 +274,11 @@ class Engine(ABC):
         return None
 
     @property
+    def program(self) -> Path | None:
+        """The file on this machine that it starts for its sessions; None of one that starts nothing here."""
+        return None
+
+    @property
     def is_of_a_person(self) -> bool:
         """Whether a person works in it, with the agent's own program: what they begin there is theirs to answer."""
         return False

@@ -38,23 +38,26 @@ _CHECKED_SECONDS = 5.0
 _MOST_LINKS = 40
 _SHIMS = "shims"
 """What pyenv, rbenv, nodenv, asdf and mise call the directory of programs that choose by the working directory."""
+_CHOOSERS = frozenset({"volta-shim"})
+_IS_SHIM = "it is a shim, which chooses a program by files of the working directory"
 _SYSTEM_PLACES = frozenset({"/", "/etc", "/usr", "/usr/local", "/opt/homebrew", "/home/linuxbrew/.linuxbrew"})
 """Repositories of a system's own tools (etckeeper, Homebrew), which are not where people work."""
 _ADMINISTRATORS = frozenset({0, 80} if sys.platform == "darwin" else {0})
 """Groups whose members can become root anyway. Homebrew's directories are writable for `admin`."""
 
 
-def find_program(name: str, env: Mapping[str, str] | None = None) -> str | None:
+def find_program(name: str, env: Mapping[str, str] | None = None, *, is_agent: bool = False) -> str | None:
     """Return the absolute path of a program on the PATH of `env` (by default the caller's), or None if it has none.
 
-    The answer is kept for as long as it is safe.
+    The answer is kept for as long as it is safe. For an agent a session in the home, or above it, does not count: agents
+    are installed in the home, and such a session could change what a login shell runs as well.
 
     Raises:
         ProgramRefused: PATH has the program only where a session or another user could have put it.
     """
     used = _environment(env)
     key = (name, used.get("PATH", os.defpath), home_directory(used))
-    places = Places.of(used)
+    places = Places.of(used, is_agent=is_agent)
     known = _FOUND.get(key)
     if known is not None and os.access(known, os.X_OK) and places.reason_against(known) is None:
         return known
@@ -93,7 +96,7 @@ def check_program(path: str | os.PathLike[str], env: Mapping[str, str] | None = 
         ProgramRefused: A known session may write it.
     """
     path = os.path.abspath(path)  # noqa: PTH100
-    if (reason := Places.of(_environment(env)).reason_of_sessions(path)) is not None:
+    if (reason := Places.of(_environment(env), is_agent=True).reason_of_sessions(path)) is not None:
         _refuse(os.path.basename(path), path, reason)  # noqa: PTH119
     return path
 
@@ -118,9 +121,35 @@ def check_program_words(command: str, env: Mapping[str, str] | None = None) -> N
         _refuse(os.path.basename(path), path, reason)  # noqa: PTH119
 
 
+def reason_of_sessions(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> str | None:
+    """Return which known sessions could replace a program, as a clause; None if none could."""
+    return Places.of(_environment(env)).reason_of_sessions(os.fspath(path))
+
+
 def is_out_of_reach(path: str, env: Mapping[str, str] | None = None) -> bool:
     """Return whether a file that a variable names is outside of repositories and of what known sessions may write."""
     return Places.of(_environment(env)).reason_of_sessions_or_repositories(path) is None
+
+
+def with_interpreter(path: str, env: Mapping[str, str] | None = None) -> list[str]:
+    """Return the words that start a program: a script for `/usr/bin/env` gets the interpreter that is safe to start.
+
+    Raises:
+        ProgramRefused: PATH has the interpreter only where a session or another user could have put it.
+    """
+    try:
+        with open(path, "rb") as opened:  # noqa: PTH123
+            first = opened.readline(256)
+    except OSError:
+        return [path]
+    words = os.fsdecode(first).split()
+    if not words or words[0] not in ("#!/usr/bin/env", "#!/bin/env"):
+        return [path]
+    asked = [word for word in words[1:] if word != "-S"]
+    if not asked or "=" in asked[0] or asked[0].startswith("-"):
+        return [path]
+    found = find_program(asked[0], env)
+    return [path] if found is None else [found, *asked[1:], path]
 
 
 def safe_path(env: Mapping[str, str] | None = None) -> str:
@@ -145,20 +174,24 @@ def environment_for(env: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**used, "PATH": safe_path(used)}
 
 
-def remember_writable(state_dir: str | os.PathLike[str], roots: Iterable[str | os.PathLike[str]]) -> None:
-    """Record directories that a session may write, before it begins. No program is taken from them from now on."""
+def remember_writable(state_dir: str | os.PathLike[str], roots: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Record directories that a session may write, before it begins. No program is taken from them from now on.
+
+    Return the real paths of those that were not known.
+    """
     file = os.path.join(state_dir, ROOTS_FILE)  # noqa: PTH118
     _FILES.add(file)
     known = _roots_in(file)
     fresh = [real for real in map(os.path.realpath, roots) if real not in known]
     if not fresh:
-        return
+        return []
     lines = "".join(f"{real}\0" for real in dict.fromkeys(fresh))
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
         os.write(descriptor, os.fsencode(lines))
     finally:
         os.close(descriptor)
+    return fresh
 
 
 class Places:
@@ -171,12 +204,14 @@ class Places:
         self.roots = roots
 
     @classmethod
-    def of(cls, env: Mapping[str, str]) -> Places:
-        """Return the places for a user by their environment."""
+    def of(cls, env: Mapping[str, str], *, is_agent: bool = False) -> Places:
+        """Return the places for a user by their environment. For an agent, roots around the home do not count."""
         named = env.get("HELMSMAN_STATE_DIR", "")
         usual = named if os.path.isabs(named) else usual_state_directory(env)  # noqa: PTH117
         files = _FILES | {os.path.join(usual, ROOTS_FILE)}  # noqa: PTH118
-        return cls(home_directory(env), frozenset().union(*map(_roots_in, files)))
+        home = home_directory(env)
+        roots: frozenset[str] = frozenset().union(*map(_roots_in, files))
+        return cls(home, roots.difference(upwards(os.path.realpath(home))) if is_agent else roots)
 
     def reason_against_entry(self, entry: str) -> str | None:
         """Return why nothing may be taken from an entry of PATH, as a clause; None if it is safe."""
@@ -184,12 +219,14 @@ class Places:
             return "PATH names its directory relative to the working directory"
         real = os.path.realpath(entry)
         if os.path.basename(real) == _SHIMS:  # noqa: PTH119
-            return "it is a shim, which chooses a program by files of the working directory"
+            return _IS_SHIM
         return self._reason_of_place(real) or _reason_of_others(real, is_place=True)
 
     def reason_against(self, path: str) -> str | None:
         """Return why a program may not be started, as a clause; None if it may. Every link on the way to it counts."""
         for place in _links_and_target(path):
+            if os.path.basename(place) in _CHOOSERS:  # noqa: PTH119
+                return _IS_SHIM
             if (reason := self._reason_of_place(place) or _reason_of_others(place)) is not None:
                 return reason
         return None
@@ -228,6 +265,7 @@ class Places:
 
 
 _FOUND: dict[tuple[str, str, str], str] = {}
+"""By name, PATH and home. What is found is checked again each time, so whether it is an agent makes no difference."""
 _SAFE_PATHS: dict[tuple[str, str, frozenset[str]], tuple[float, str]] = {}
 _FILES: set[str] = set()
 _ROOTS: dict[str, tuple[tuple[int, int, int], frozenset[str]]] = {}

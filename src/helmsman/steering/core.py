@@ -231,6 +231,7 @@ class Steering(Turns):
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
+            self.remember_writable(options, options.cwd)
             engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
             waits = turn is not None and await self._waits(options, engine, task_id, in_worktree=in_worktree)
             opening = partial(self._open, open_session, None if waits else turn, task_id, limits)

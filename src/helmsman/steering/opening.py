@@ -12,6 +12,7 @@ from helmsman import worktrees
 from helmsman.agents.protocol import Capability, Engine, NothingBegun, Opened
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.pinned_directory import refuse_moved
+from helmsman.base.programs import reason_of_sessions
 from helmsman.errors import EngineLost, InvalidInput
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def start_session(
     async def start(engine: Engine) -> Fresh:
         async def begin(options: SessionOptions) -> Opened:
             await anyio.to_thread.run_sync(refuse_moved, "this session", writable_places(options))
+            _refuse_replaceable(engine)
             if carried.session_id is not None:
                 return await engine.resume(carried.session_id, options)
             try:
@@ -133,6 +135,16 @@ def start_session(
         return Fresh(opened, inside, str(inside.cwd), on_question, tree, made, tools or {})
 
     return start
+
+
+def _refuse_replaceable(engine: Engine) -> None:
+    """Begin nothing in an engine whose program the new session could replace: another engine runs a copy of it.
+
+    Raises:
+        NothingBegun: The session could.
+    """
+    if engine.program is not None and (reason := reason_of_sessions(engine.program)) is not None:
+        raise NothingBegun(f"{engine.program} is not used for new sessions: {reason}. Try again.")
 
 
 def fork_session(

@@ -7,6 +7,7 @@ task. The verbs that callers use are in `helmsman.steering.core`.
 from __future__ import annotations
 
 import logging
+import os
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -20,6 +21,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
+from helmsman.base.programs import remember_writable
 from helmsman.base.surroundings import asking_client, current
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.model.events import (
@@ -38,7 +40,7 @@ from helmsman.model.options import DEFAULT_AGENT, TurnLimits
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
-from helmsman.settings import Settings, load_settings
+from helmsman.settings import Settings, ensure_state_dir, load_settings
 from helmsman.steering.answering import Answering
 from helmsman.steering.hooks import Hooks
 from helmsman.steering.known import KnownSessions
@@ -60,6 +62,7 @@ from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
     from helmsman.agents.registry import EngineHolder
@@ -356,6 +359,22 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         session.begun.set()
         self.make_room()
 
+    def remember_writable(self, options: SessionOptions, directory: Path | str | None) -> None:
+        """Record what a session may write, before its engine is found: no program is taken from there from now on."""
+        if options.writes == "nothing":
+            return
+        roots = [root for root in (directory, *options.writable_roots) if root is not None]
+        state_dir = ensure_state_dir(self.settings.state_dir)
+        fresh = remember_writable(state_dir, roots)
+        own = os.path.realpath(__file__)
+        for root in fresh:
+            if own.startswith(f"{root}/"):
+                log.warning(
+                    "Helmsman itself is installed inside %s, where this session may write. It could change the code of "
+                    "Helmsman, which runs outside the sandbox: install Helmsman elsewhere (pipx install codex-helmsman).",
+                    root,
+                )
+
     async def load(self, session_id: str, *needed: Capability) -> tuple[Session, Engine]:
         """An idle session and the engine, which has it loaded.
 
@@ -381,6 +400,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             return session.engine, None  # from one that is ending, no other can take it over
         self.agents.require(engine, Capability.RESUME)
         await self._refuse_moved(session)
+        self.remember_writable(session.options, session.directory)
         engine, opened = await self._engines.resume(engine, session.id, session.options)
         self._note_opened(session, opened)
         if opened.turn_id is not None and session.state.is_running:

@@ -15,8 +15,8 @@ A project's file counts for nothing here: it came with a repository, and would s
 
 from __future__ import annotations
 
-import shutil
-from contextlib import asynccontextmanager
+import os
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,8 +31,9 @@ from helmsman.agents.protocol import Capability
 from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.json_values import mapping
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.programs import check_program, find_program, with_interpreter
 from helmsman.base.surroundings import environment, expand_home
-from helmsman.errors import AgentNotFound, InvalidSetting
+from helmsman.errors import AgentNotFound, InvalidSetting, ProgramRefused
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
@@ -107,17 +108,16 @@ class AcpAgent(KeptAgent):
         given = _env(env)
 
         def look() -> Installed:
-            path = self.find(given)[0]
+            path = self._program(given)
             variables, files = self._profile.logins(given)
             return Installed(version=packaged_version(path), path=path, login=login_in(given, variables, files))
 
         return await anyio.to_thread.run_sync(look)
 
     def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
-        try:
+        with suppress(AgentNotFound, ProgramRefused):
             return bool(self.find(_env(env)))
-        except AgentNotFound:
-            return False
+        return False
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         return self._profile.capabilities
@@ -213,13 +213,22 @@ class AcpAgent(KeptAgent):
         return self._profile.transcripts(_env(env))
 
     def find(self, env: Mapping[str, str]) -> list[str]:
-        """The command that starts it.
+        """Return the command that starts it.
 
         Raises:
             AgentNotFound: It is not there.
+            ProgramRefused: It is only where a session could have put it.
         """
-        program, *arguments = self._command or (self._profile.program, *self._profile.arguments)
-        path = shutil.which(str(expand_home(program)) if program.startswith("~") else program, path=env.get("PATH"))
+        arguments = self._command[1:] if self._command else self._profile.arguments
+        return [*with_interpreter(self._program(env), env), *arguments]
+
+    def _program(self, env: Mapping[str, str]) -> str:
+        program = self._command[0] if self._command else self._profile.program
+        named = str(expand_home(program)) if program.startswith("~") else program
+        if Path(named).name == named:
+            path = find_program(named, env, is_agent=True)
+        else:
+            path = check_program(named, env) if os.access(named, os.X_OK) and Path(named).is_file() else None
         if path is None:
             how = f"Install it: {self._profile.install}" if self._profile.install else "Check the command"
             raise AgentNotFound(
@@ -227,7 +236,7 @@ class AcpAgent(KeptAgent):
                 f"`command` under [agents.{self.name}] in helmsman.toml.",
                 agent=self.name,
             )
-        return [path, *arguments]
+        return path
 
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
         from helmsman.agents.acp.storage.index import AgentSessions

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.programs import check_program, environment_for, find_program, with_interpreter
 from helmsman.base.surroundings import environment
-from helmsman.errors import AgentNotFound
+from helmsman.errors import AgentNotFound, ProgramRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,11 +77,14 @@ def find_claude(settings: Settings, env: Mapping[str, str] | None) -> ClaudeBina
 
     Raises:
         AgentNotFound: There is none, or it is too old, or what is there is not Claude Code.
+        ProgramRefused: It is only where a session could have put it.
     """
-    found = settings.claude_path or _on_path(environment() if env is None else env)
+    used = environment() if env is None else env
+    found = settings.claude_path or _on_path(used)
     if found is None:
         raise AgentNotFound(f"There is no claude on PATH. {INSTALL_ADVICE}", agent=CLAUDE)
     program = _program(found)
+    check_program(program, used)
     try:
         status = program.stat()
     except OSError as error:
@@ -100,14 +103,14 @@ def find_claude(settings: Settings, env: Mapping[str, str] | None) -> ClaudeBina
 
 def claude_is_here(settings: Settings, env: Mapping[str, str] | None) -> bool:
     """Whether there is one, of whatever version: it is not asked."""
-    found = settings.claude_path or _on_path(environment() if env is None else env)
-    return found is not None and found.is_file()
+    with suppress(ProgramRefused):
+        found = settings.claude_path or _on_path(environment() if env is None else env)
+        return found is not None and found.is_file()
+    return False
 
 
 def _on_path(env: Mapping[str, str]) -> Path | None:
-    # Only absolute entries: with "." in PATH the repository one happens to stand in would choose the binary.
-    entries = [entry for entry in env.get("PATH", "").split(os.pathsep) if Path(entry).is_absolute()]
-    found = shutil.which(CLAUDE, path=os.pathsep.join(entries))
+    found = find_program(CLAUDE, {**env, "PATH": env.get("PATH", "")}, is_agent=True)
     return None if found is None else Path(found)
 
 
@@ -129,7 +132,7 @@ def _program(found: Path) -> Path:
 def _version(path: str, _size: int, _changed_ns: int) -> str:
     try:
         answer = subprocess.run(
-            [path, "--version"],
+            [*with_interpreter(path), "--version"],
             capture_output=True,
             encoding="utf-8",
             errors="replace",
@@ -137,6 +140,7 @@ def _version(path: str, _size: int, _changed_ns: int) -> str:
             check=False,
             stdin=subprocess.DEVNULL,
             cwd="/",
+            env=environment_for(),
         )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)

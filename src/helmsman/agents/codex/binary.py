@@ -16,7 +16,6 @@ import logging
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,13 +28,15 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.private_copy import private_copy
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.files import replace_file
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.process_ending import end_group
+from helmsman.base.programs import Places, find_program
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
-from helmsman.errors import CodexNotFound, Unsupported
+from helmsman.errors import CodexNotFound, ProgramRefused, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,15 +131,26 @@ async def find_codex(
 
     Raises:
         CodexNotFound: There is none, or what is there is not Codex or does not run.
+        ProgramRefused: It is only where a session could have put it.
     """
     env = environment() if env is None else env
     reasons: list[str] = []
-    for candidate in await anyio.to_thread.run_sync(_candidates, explicit, env):
+    refused: ProgramRefused | None = None
+    try:
+        candidates = await anyio.to_thread.run_sync(_candidates, explicit, env)
+    except ProgramRefused as error:
+        candidates, refused = [path for path in (_in_wheel(),) if path is not None and explicit is None], error
+    for candidate in candidates:
         try:
-            return await _learn(candidate, env, state_dir)
+            safe = await anyio.to_thread.run_sync(_out_of_reach, candidate, explicit is not None, env, state_dir)
+            return await _learn(safe, env, state_dir)
+        except ProgramRefused as error:
+            refused = refused or error
         except _NotUsableError as error:
             logger.warning("%s %s", candidate, error)
             reasons.append(f"{candidate} {error}.")
+    if refused is not None:
+        raise refused
     if explicit is not None:
         reasons = reasons or [f"There is no program {explicit} on PATH."]
     else:
@@ -149,7 +161,10 @@ async def find_codex(
 
 def codex_is_here(explicit: Path | None, env: Mapping[str, str] | None) -> bool:
     """Whether there is a Codex where `find_codex` looks. It is not asked what it is. Blocks, briefly."""
-    return any(path.is_file() for path in _candidates(explicit, environment() if env is None else env))
+    try:
+        return any(path.is_file() for path in _candidates(explicit, environment() if env is None else env))
+    except ProgramRefused:
+        return _in_wheel() is not None and explicit is None
 
 
 class _NotUsableError(Exception):
@@ -169,10 +184,32 @@ def _candidates(explicit: Path | None, env: Mapping[str, str]) -> list[Path]:
 
 
 def _on_path(name: str, env: Mapping[str, str]) -> Path | None:
-    # Only absolute entries: with "." in PATH the repository one happens to stand in would choose the binary.
-    entries = [entry for entry in env.get("PATH", "").split(os.pathsep) if Path(entry).is_absolute()]
-    found = shutil.which(name, path=os.pathsep.join(entries))
+    found = find_program(name, {**env, "PATH": env.get("PATH", "")}, is_agent=True)
     return None if found is None else Path(found)
+
+
+def _out_of_reach(found: Path, is_named: bool, env: Mapping[str, str], state_dir: Path | None) -> Path:
+    """Return a Codex that no session can replace: the one that was found, or a copy in the state directory.
+
+    A path that the user has named may be in a repository as long as no session writes there.
+    """
+    program, is_launcher = _program(found)
+    places = Places.of(env)
+    of_sessions = places.reason_of_sessions if is_named else places.reason_of_sessions_or_repositories
+    reason = of_sessions(str(program)) or (of_sessions(str(found.absolute())) if is_launcher else None)
+    if reason is None or state_dir is None:
+        return found
+    if is_launcher:
+        raise ProgramRefused(
+            f"Helmsman does not start {found}: {reason}, and it is a script that starts Codex, so a copy would not be "
+            "safe. Install Codex in a directory that only you or the system writes.",
+            program="codex",
+            path=str(found),
+        )
+    try:
+        return private_copy(program, state_dir, reason)
+    except OSError as error:
+        raise _NotUsableError(f"cannot be copied out of the reach of sessions ({error})") from error
 
 
 def _in_wheel() -> Path | None:

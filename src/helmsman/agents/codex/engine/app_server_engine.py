@@ -161,6 +161,10 @@ class AppServerEngine(AppServerUpkeep):
         return self._binary
 
     @property
+    def program(self) -> Path | None:
+        return self._binary.path if self._binary.remote is None else None
+
+    @property
     def version(self) -> Version | None:
         """Which Codex it is, by what it said in the handshake."""
         return self._version
