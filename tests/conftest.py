@@ -19,6 +19,8 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from mcp.client.session import ClientSession
 
+from helmsman.agents.codex import binary
+from helmsman.agents.codex.private_copy import private_copy
 from helmsman.testing import codex_versions
 from helmsman.testing.hubs import end_hub
 from tests import warm
@@ -154,6 +156,20 @@ def _longest_first(item: pytest.Item) -> float:
     """Those that may take long say so. Begun first, they are not what all wait for in the end."""
     mark = item.get_closest_marker("timeout")
     return -max(mark.args[0], 120) if mark is not None and mark.args else -120
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_copy_of_codex(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The wheel's Codex lies in this repository, so Helmsman copies it into each state directory: 300 MB for every test.
+
+    Tests in this process share one copy.
+    """
+    shared = tmp_path_factory.getbasetemp().parent / "programs-of-tests"
+
+    def copy_once(program: Path, _state_dir: Path, reason: str) -> Path:
+        return private_copy(program, shared, reason)
+
+    setattr(binary, "private_copy", copy_once)  # noqa: B010 - it is imported there, for no other module
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from helmsman.base.unknown_names import nearest
 from helmsman.cli import place_checks
 from helmsman.cli.check_report import Check, Report
 from helmsman.cli.codex_checks import check_codex
-from helmsman.errors import AgentNotFound, HelmsmanError
+from helmsman.errors import AgentNotFound, HelmsmanError, ProgramRefused
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.service import Helmsman
 
@@ -40,6 +40,9 @@ async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
             installed = await helm.installed(agent.name)
         except AgentNotFound as error:  # nobody has to have them all
             checks.append(Check(agent.title, "failed" if is_default else "ok", error.message))
+            continue
+        except ProgramRefused as error:
+            checks.append(Check(agent.title, "failed" if is_default else "warning", error.message))
             continue
         if installed is None:
             continue
@@ -79,5 +82,5 @@ async def examine(settings: Settings) -> Report:
     checks += place_checks.check_state(settings)
     if (shell := place_checks.check_login_shell(settings, binary, os.environ)) is not None:
         checks.append(shell)
-    checks += [place_checks.check_git(), *place_checks.check_clients(settings)]
+    checks += [place_checks.check_git(), *place_checks.check_installation(), *place_checks.check_clients(settings)]
     return Report(binary=binary, checks=tuple(checks), capabilities=capabilities)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
+import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from helmsman.agents.codex.access.shell_profile import SLOWEST, login_shell, mea
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.registry import engine_overviews
 from helmsman.approvals.rule_book import RuleBook
-from helmsman.base.programs import environment_for, find_program
+from helmsman.base.programs import environment_for, find_program, reason_of_sessions
 from helmsman.capabilities.notices import way_statuses
 from helmsman.cli.check_report import Check
 from helmsman.cli.client_files import surroundings
@@ -215,6 +216,17 @@ def check_clients(settings: Settings) -> list[Check]:
         Check(f"Client {finding.client.title}", "warning" if finding.fix else "ok", finding.detail, finding.fix)
         for finding in found
     ]
+
+
+def check_installation() -> list[Check]:
+    """Warn where sessions may write the code of Helmsman itself, which runs outside any sandbox."""
+    reason = reason_of_sessions(__file__)
+    if reason is None:
+        return []
+    detail = (
+        f"Helmsman is installed in {sys.prefix}, and {reason}: such a session could change the code that runs here."
+    )
+    return [Check("Installation", "warning", detail, "Install it elsewhere: pipx install codex-helmsman")]
 
 
 def check_git() -> Check:

@@ -13,7 +13,7 @@ import pytest
 from helmsman.agents.codex import binary as binary_module
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.errors import CodexNotFound, Unsupported
+from helmsman.errors import CodexNotFound, ProgramRefused, Unsupported
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +94,7 @@ async def test_the_directory_one_stands_in_never_chooses_the_binary(
     fake_codex(tmp_path / "codex")
     monkeypatch.chdir(tmp_path)
     without_wheel(monkeypatch)
-    with pytest.raises(CodexNotFound):
+    with pytest.raises(ProgramRefused, match="relative to the working directory"):
         await find_codex(env=os.environ | {"PATH": f".{os.pathsep}{os.pathsep}bin"})
 
 

@@ -45,10 +45,10 @@ def private_copy(program: Path, state_dir: Path, reason: str) -> Path:
     place = copies / hashlib.sha256(os.fsencode(program)).hexdigest()[:16]
     copied = place / program.parent.name / program.name
     with file_lock(copies / f"{place.name}.lock", timeout=_LOCK_SECONDS):
-        record = json_object_in(place / _RECORD)
+        record, now = json_object_in(place / _RECORD), _identity(program)
         if record is None:
             _copy(program, place)
-        elif record.get("identity") != _identity(program):
+        elif record.get("identity") != now:
             if _digest(program) != record.get("sha256"):
                 raise ProgramRefused(
                     f"{program} was changed since Helmsman first used it, and {reason}, so it need not be your Codex. If "
@@ -57,7 +57,7 @@ def private_copy(program: Path, state_dir: Path, reason: str) -> Path:
                     program=program.name,
                     path=str(program),
                 )
-            _write_record(place, program, _identity(program), str(record["sha256"]))
+            _write_record(place, program, now, str(record["sha256"]))
     return copied
 
 

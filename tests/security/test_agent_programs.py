@@ -1,0 +1,143 @@
+"""No session chooses the program of an agent: neither by planting one on PATH nor by replacing the one in use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.agents.acp.agent import known_agents
+from helmsman.agents.claude.binary import find_claude
+from helmsman.agents.codex import binary as codex_binary_module
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.private_copy import COPIES, private_copy
+from helmsman.base.programs import remember_writable, with_interpreter
+from helmsman.errors import ProgramRefused
+from helmsman.testing import say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="programs are POSIX scripts")]
+
+
+@pytest.fixture(autouse=True)
+def _real_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codex_binary_module, "private_copy", private_copy)
+
+
+def program(path: Path, text: str = "#!/bin/sh\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def project_with(codex: Path, directory: Path) -> Path:
+    """Return a Codex in the virtual environment of a project that is no repository."""
+    target = directory / "project" / ".venv" / "bin" / "codex"
+    target.parent.mkdir(parents=True)
+    try:
+        os.link(codex, target)
+    except OSError:
+        shutil.copy2(codex, target)
+    return target
+
+
+async def test_no_agent_is_taken_from_a_repository_on_path(
+    git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codex_binary_module, "_in_wheel", lambda: None)
+    for name in ("codex", "claude", "gemini"):
+        program(git_repo / "node_modules" / ".bin" / name)
+    env = {"HOME": str(tmp_path), "PATH": f"{git_repo}/node_modules/.bin{os.pathsep}/nowhere"}
+    with pytest.raises(ProgramRefused, match=r"node_modules/\.bin/codex"):
+        await find_codex(env=env, state_dir=tmp_path / "state")
+    with pytest.raises(ProgramRefused, match=r"node_modules/\.bin/claude"):
+        find_claude(load_settings({}, env, tmp_path), env)
+    gemini = next(agent for agent in known_agents() if agent.name == "gemini")
+    with pytest.raises(ProgramRefused, match=r"node_modules/\.bin/gemini"):
+        gemini.find(env)
+    own = program(tmp_path / "own" / "gemini")
+    assert gemini.find({**env, "PATH": f"{env['PATH']}{os.pathsep}{own.parent}"})[0] == str(own)
+
+
+async def test_an_agent_that_a_session_may_write_is_refused_although_it_was_named(tmp_path: Path) -> None:
+    named = program(tmp_path / "project" / "claude")
+    env = {"HOME": str(tmp_path), "PATH": os.defpath}
+    settings = load_settings({"claude_path": str(named)}, env, tmp_path)
+    remember_writable(tmp_path, [tmp_path / "project"])
+    with pytest.raises(ProgramRefused, match="sessions may write in"):
+        find_claude(settings, env)
+
+
+async def test_a_codex_that_sessions_may_write_is_copied_once_and_a_replaced_one_is_refused(
+    codex_binary: Path, tmp_path: Path
+) -> None:
+    state, named = tmp_path / "state", project_with(codex_binary, tmp_path)
+    state.mkdir(mode=0o700)
+    assert (await find_codex(explicit=named, state_dir=state)).path == named
+    remember_writable(state, [tmp_path / "project"])
+    copied = (await find_codex(explicit=named, state_dir=state)).path
+    assert copied.is_relative_to(state / COPIES)
+    assert not copied.samefile(named)
+    os.utime(named)  # the same content
+    assert (await find_codex(explicit=named, state_dir=state)).path == copied
+    named.unlink()
+    shutil.copy2("/bin/true", named)
+    with pytest.raises(ProgramRefused, match="was changed since Helmsman first used it") as refused:
+        await find_codex(explicit=named, state_dir=state)
+    assert str(named) in refused.value.message
+    assert f"remove {copied.parent.parent}" in refused.value.message
+
+
+async def test_a_wheel_in_a_repository_is_copied_with_what_comes_with_it(git_repo: Path, tmp_path: Path) -> None:
+    package = git_repo / ".venv" / "codex_cli_bin"
+    shutil.copytree("/bin", package / "bin", ignore=lambda _, names: [name for name in names if name != "true"])
+    shutil.move(package / "bin" / "true", package / "bin" / "codex")
+    program(package / "codex-path" / "rg")
+    (package / "codex-resources").mkdir()
+    (package / "codex-resources" / "link").symlink_to("/etc/passwd")
+    copied = codex_binary_module._out_of_reach(package / "bin" / "codex", False, dict(os.environ), tmp_path / "state")
+    assert copied.is_relative_to(tmp_path / "state")
+    assert (copied.parent.parent / "codex-path" / "rg").is_file()
+    assert not os.path.lexists(copied.parent.parent / "codex-resources" / "link")
+
+
+async def test_a_session_in_the_project_of_its_codex_runs_on_a_copy(
+    codex_binary: Path, codex_home: CodexHome, settings: Settings, model: ScriptedModel, tmp_path: Path
+) -> None:
+    """Also where an engine of the original is open already."""
+    named = project_with(codex_binary, tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    settings = replace(settings, codex_path=named, detach=False)
+    model.on("hello", say("Hello."))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        first = await helm.start("hello", cwd=elsewhere, sandbox="workspace-write")
+        await first.wait()
+        assert first.engine is not None
+        assert first.engine.program == named
+        second = await helm.start("hello", cwd=tmp_path / "project", sandbox="workspace-write")
+        await second.wait()
+        assert second.engine is not None
+        assert second.engine.program is not None
+        assert second.engine.program.is_relative_to(settings.state_dir / COPIES)
+
+
+def test_a_script_gets_an_interpreter_that_no_session_planted(git_repo: Path, tmp_path: Path) -> None:
+    planted, own = program(git_repo / "bin" / "node"), program(tmp_path / "own" / "node")
+    script = program(tmp_path / "agent", "#!/usr/bin/env -S node --quiet\n")
+    env = {"HOME": str(tmp_path), "PATH": f"{planted.parent}{os.pathsep}{own.parent}"}
+    assert with_interpreter(str(script), env) == [str(own), "--quiet", str(script)]
+    with pytest.raises(ProgramRefused):
+        with_interpreter(str(script), {**env, "PATH": str(planted.parent)})
+    assert with_interpreter("/bin/true", env) == ["/bin/true"]
