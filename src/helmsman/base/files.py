@@ -182,13 +182,14 @@ def is_inside(path: str | os.PathLike[str], roots: Sequence[Path]) -> bool:
 
 
 def refuse_outside(path: str | os.PathLike[str], roots: Sequence[Path], parameter: str) -> None:
-    """Without any roots every place will do.
+    """Make sure that a place is inside the allowed roots, where there are some.
+
+    Where `parameter` is an id, the caller did not name the place, and the error does not reveal it.
 
     Raises:
         InvalidInput: It is outside.
     """
     if roots and not is_inside(path, roots):
         allowed = ", ".join(map(str, roots))
-        raise InvalidInput(
-            f"{os.fspath(path)} is outside the allowed roots. Choose one inside: {allowed}.", parameter=parameter
-        )
+        named = "What this id names" if parameter.endswith("_id") else os.fspath(path)
+        raise InvalidInput(f"{named} is outside the allowed roots. Choose one inside: {allowed}.", parameter=parameter)

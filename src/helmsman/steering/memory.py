@@ -135,6 +135,8 @@ class Memory:
         if info is None and not tasks:
             return None
         directory = _directory(info, tasks)
+        if directory is not None:
+            refuse_outside(directory, self._allowed_roots, "session_id")
         last = next(filter(_was_a_turn, tasks), None)
         if last is not None and last.is_running:
             last = await self._ledger.now(last)

@@ -89,6 +89,7 @@ class Outcomes:
         if idempotency_key is not None:
             known = await self._helm.ledger.with_key(idempotency_key, *wanted.agents)
             if known is not None:
+                await self._tasks.local.refuse_outside(known)
                 return known
         if wanted.kind == "review" and "diff" not in wanted.more:
             target_of(wanted.more)
