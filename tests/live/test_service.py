@@ -24,10 +24,20 @@ from helmsman.errors import (
     SessionNotFound,
     TooManySessions,
 )
-from helmsman.model.events import AgentMessage, ItemDelta, ItemEnded, QuestionClosed, TurnEnded, TurnRequested, Usage
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    ItemDelta,
+    ItemEnded,
+    QuestionClosed,
+    TurnEnded,
+    TurnRequested,
+    Usage,
+)
 from helmsman.model.inputs import turn_input
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.session import QueuedTurn
+from helmsman.shapes.session_status import session_status
 from helmsman.tasks.drafts import draft_task
 from helmsman.testing import always, fail, hang, run, say
 from helmsman.testing.script import Call
@@ -538,3 +548,39 @@ async def test_another_model_holds_from_the_next_turn_on_and_what_codex_would_ig
     with pytest.raises(InvalidInput, match="There is no agent 'other'"):
         await helm.say(session.id, "three", agent="other")
     await finished(await helm.say(session.id, "four", model="gpt-5.4"))
+
+
+async def test_a_command_that_outlives_its_turn_is_shown_as_running_and_not_as_failed(
+    helm: Helmsman, model: ScriptedModel, folder: Path
+) -> None:
+    """Codex stops waiting for a command after some seconds, for example in a slow login shell, and the turn may end."""
+    waiting = f"until test -e {folder / 'go'}; do sleep 0.05; done"
+    model.on("work", run(waiting, yield_ms=300), say("started it"))
+    session = await finished(
+        await helm.start("work", cwd=folder, sandbox="danger-full-access", approval_policy="never")
+    )
+    assert session.status == "done"
+    (command,) = [item for item in session.items if isinstance(item, CommandExecution)]
+    assert (command.status, command.exit_code) == ("in_progress", None)
+    assert "a command of it still runs" in (session_status(session).note or "")
+    (folder / "go").touch()
+    with anyio.fail_after(SECONDS):
+        while session.state.left_running_note is not None:
+            await session.feed.changed()
+    (command,) = [item for item in session.items if isinstance(item, CommandExecution)]
+    assert (command.status, command.exit_code) == ("completed", 0)
+    assert session.status == "done"
+
+
+async def test_an_interrupt_ends_a_command_that_outlives_its_turn(
+    helm: Helmsman, model: ScriptedModel, folder: Path
+) -> None:
+    model.on("work", run("sleep 600", yield_ms=300), say("started it"))
+    session = await finished(
+        await helm.start("work", cwd=folder, sandbox="danger-full-access", approval_policy="never")
+    )
+    assert session.state.left_running_note is not None
+    await session.interrupt()
+    with anyio.fail_after(SECONDS):
+        while session.state.left_running_note is not None:
+            await session.feed.changed()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-import tomlkit
 
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import hang, run, say
@@ -179,41 +178,6 @@ async def test_what_a_client_leaves_goes_on_and_the_next_client_has_it(
             while registered(serving, queued).status != "completed":
                 await pipe.call("codex_wait", sessionId=work["sessionId"], until="change", timeoutSec=1)
     assert registered(serving, work).result == "done"
-
-
-async def test_nobody_who_closes_the_pipe_waits_for_a_slow_login_shell(
-    serving: Serving, model: ScriptedModel, codex_home: CodexHome, tmp_path: Path
-) -> None:
-    """The profile is measured when an engine is opened; clients kill a server that takes longer than two seconds to end."""
-    config = codex_home.config
-    config.pop("features", None)
-    codex_home.config_path.write_text(tomlkit.dumps(config), encoding="utf-8")  # or nobody would measure it
-    begun, go, ended = tmp_path / "begun", tmp_path / "go", tmp_path / "ended"
-    profile = f"touch {begun}\nuntil [ -e {go} ]; do sleep 0.05; done\ntouch {ended}\n"
-    (codex_home.home / ".bash_profile").write_text(profile, encoding="utf-8")
-    (codex_home.home / ".profile").write_text(profile, encoding="utf-8")
-    model.on("slow", say("done"))
-    try:
-        async with serving.started(env={"HELMSMAN_SHELL_SNAPSHOTS": "auto"}) as server:
-            pipe = Pipe(server)
-            await pipe.initialize()
-            arguments = {"prompt": "slow", "workingDirectory": str(serving.directory)}
-            await pipe.send("tools/call", {"name": "codex_start", "arguments": arguments}, id=7)
-            with anyio.fail_after(SECONDS):
-                while not begun.exists():
-                    await anyio.sleep(0.01)
-            await pipe.close()
-            with anyio.fail_after(2):
-                assert await server.ended() == 0
-    finally:
-        go.touch()
-    with anyio.fail_after(SECONDS):
-        while not ended.exists():  # or it would look for a file in a directory that is gone, for ever
-            await anyio.sleep(0.01)
-    (line,) = server.errors
-    assert line.endswith(
-        "(slow-task), canceled: Helmsman was closed before it began. Start it again if it is still wanted."
-    )
 
 
 async def test_a_client_that_dies_while_a_form_is_open_ends_the_server_quietly(

@@ -284,8 +284,9 @@ class HumanDisplay(Display):
                 ("✓ Done", "green") if missed is None else ("! Done, but not everything was answered", "yellow")
             )
             lines += [Text(), Text(f"{mark}{took}", style)]
-            if missed is not None:
-                lines += fold(self._console, Text(visible(missed), "yellow"))
+            left = outcome.session.state.left_running_note if outcome.session is not None else None
+            for note in (missed, left):
+                lines += [] if note is None else fold(self._console, Text(visible(note), "yellow"))
         if outcome.session is not None:
             lines += self._closing(outcome.session, error)
         self._screen.print(lines)

@@ -146,6 +146,10 @@ class StateView(Protocol):
         """What nobody answered in time, in a sentence."""
 
     @property
+    def left_running_note(self) -> str | None:
+        """Which commands still run although the turn has ended, in a sentence."""
+
+    @property
     def items(self) -> list[Item]:
         """The items of the current (or last) turn, with what has been streamed of them so far."""
 
@@ -285,6 +289,21 @@ class SessionState:
         return self._past_decisions.get(turn_id or "", ())
 
     @property
+    def left_running_note(self) -> str | None:
+        """Which commands still run although the turn has ended, in a sentence."""
+        left = [
+            item for item in self._items.values() if isinstance(item, CommandExecution) and item.status == "in_progress"
+        ]
+        if self.is_running or not left:
+            return None
+        commands = ", ".join(f"`{item.summary()}`" for item in left)
+        return (
+            f"The turn has ended, and {'a command of it still runs' if len(left) == 1 else 'commands of it still run'}: "
+            f"{commands}. Interrupt the session to end {'it' if len(left) == 1 else 'them'}; before changes are checked, "
+            "applied or discarded this happens by itself."
+        )
+
+    @property
     def timed_out_note(self) -> str | None:
         """That the deadline denied something, in a sentence."""
         if not self.timed_out:
@@ -395,7 +414,11 @@ class SessionState:
         final_message: str | None = None,
     ) -> None:
         for item in self.items:
-            self._items[item.id] = item if item.status in ("completed", "failed") else replace(item, status="failed")
+            # Codex ends a turn while a command of it still runs, and tells of the command's end when that comes.
+            goes_on = outcome == "completed" and isinstance(item, CommandExecution) and not item.announced
+            if item.status not in ("completed", "failed"):
+                item = replace(item, status="in_progress" if goes_on else "failed")
+            self._items[item.id] = item
         self._written.clear()
         self.questions.clear()
         self.note = None

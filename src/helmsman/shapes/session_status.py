@@ -189,7 +189,8 @@ def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]
 
 
 def _note(session: Session, missed: int, left_out: int) -> str | None:
-    notes = [cut(note, MESSAGE_CHARS) for note in (session.state.note, session.state.timed_out_note) if note]
+    state = session.state
+    notes = [cut(note, MESSAGE_CHARS) for note in (state.note, state.timed_out_note, state.left_running_note) if note]
     if left_out:
         notes.append(f"{left_out} older items of this turn are left out of itemEvents.")
     if missed:

@@ -48,8 +48,9 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
             for text in (_section(item, agent) for item in items)
             if text
         ]
-    if session.state.timed_out_note is not None:
-        parts.append(f"**{session.state.timed_out_note}**")
+    for note in (session.state.timed_out_note, session.state.left_running_note):
+        if note is not None:
+            parts.append(f"**{note}**")
     for question in session.questions:
         asked = "\n".join([describe(question).text(diff_chars=TEXT_CHARS), *part_texts(question)[1:]])
         parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
