@@ -8,6 +8,7 @@ output is kept to a tail, without colours and secrets.
 
 from __future__ import annotations
 
+import glob
 import re
 import secrets
 import signal
@@ -231,7 +232,7 @@ async def run_command(
             writable=writable,
             own_home=directory,
             scratch=secrets.token_hex(8),
-            variables=tuple(more or ()),
+            variables=(*(more or ()), *map(glob.escape, named_variables(settings))),
             network=allowance.network,
         )
         argv, passed = await anyio.to_thread.run_sync(lambda: sandbox.around(argv, passed, confined))

@@ -12,6 +12,7 @@ import pytest
 
 from helmsman.capabilities.outcomes.check_files import ChangedFiles, files_of_check, remarks
 from helmsman.capabilities.outcomes.trials import trial
+from helmsman.capabilities.repository_commands import CommandAllowance
 from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS, write
 
 if TYPE_CHECKING:
@@ -295,6 +296,16 @@ MORE_HONEST = [
         {"calc.py": FIXED},
     ),
     Case(
+        "npm and a check in Node",
+        "npm test --silent",
+        {
+            "package.json": '{"scripts": {"test": "node check.js"}}',
+            "calc.js": NODE_CODE,
+            "check.js": "if (require('./calc.js').add(2, 3) !== 5) process.exit(1)\n",
+        },
+        {"calc.js": NODE_CODE.replace("-", "+")},
+    ),
+    Case(
         "node --test",
         "node --test",
         {"calc.js": NODE_CODE, "calc.test.js": NODE},
@@ -444,6 +455,42 @@ def test_other_tricks_are_held(
     assert {one.path for one in files_of_check(change, command, "", opened)} == held
 
 
+JEST = '{"main": "src/calc.js", "scripts": {"test": "jest"}, "jest": {"setupFiles": ["<rootDir>/setup/env.js"]}}'
+OPENED = ["package.json", "src/calc.test.js", "setup/env.js", "src/calc.js"]
+
+
+@pytest.mark.parametrize(
+    ("content", "changed", "held"),
+    [
+        ({"package.json": JEST}, {"setup/env.js": "M"}, {"setup/env.js"}),
+        ({"package.json": JEST}, {"src/calc.js": "M"}, set()),
+        (
+            {"package.json": "{}", "jest.config.js": "transform: {x: './setup/env.js'}"},
+            {"setup/env.js": "M"},
+            {"setup/env.js"},
+        ),
+        ({".mocharc.yml": "require: ./setup/env.js"}, {"setup/env.js": "M"}, {"setup/env.js"}),
+    ],
+)
+def test_what_a_runner_of_node_is_configured_to_load_belongs_to_the_check(
+    content: dict[str, str], changed: dict[str, str], held: set[str]
+) -> None:
+    """Jest opens all tests before what its configuration names."""
+    files = {*OPENED, *content}
+    change = ChangedFiles(
+        changed=changed,
+        before=dict.fromkeys(files, "100644"),
+        after=dict.fromkeys(files, "100644"),
+        links_before={},
+        links_after={},
+        content_before=lambda path: content.get(path, "").encode(),
+        content_after=lambda _path: b"",
+        naming=lambda _word: (),
+    )
+    opened = [*content, *OPENED]
+    assert {one.path for one in files_of_check(change, "npm test", "", opened)} == held
+
+
 def test_what_no_rule_tells_is_said_and_nothing_is_held_for_it() -> None:
     change = ChangedFiles(
         changed={"calc.py": "M", "expected.json": "M", "pkg/testing.py": "M"},
@@ -464,3 +511,39 @@ def test_what_no_rule_tells_is_said_and_nothing_is_held_for_it() -> None:
         "The check opened none of the changed files.",
         "calc.py:3 may treat tests in a special way: if 'pytest' in sys.modules:",
     ]
+
+
+JEST_TEST = "const {add} = require('../src/calc.js');\ntest('adds', () => expect(add(2, 3)).toBe(5));\n"
+JEST_FILES = {
+    "package.json": JEST,
+    "src/calc.js": NODE_CODE,
+    "__tests__/calc.test.js": JEST_TEST,
+    "__tests__/other.test.js": "test('other', () => {});\n",
+    "setup/env.js": "",
+    ".gitignore": "node_modules/\n",
+}
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize(
+    ("change", "passes", "held"),
+    [
+        (
+            {"src/calc.js": NODE_CODE.replace("-", "+"), "__tests__/new.test.js": JEST_TEST},
+            True,
+            {"__tests__/new.test.js"},
+        ),
+        ({"setup/env.js": "process.exit(0)\n"}, False, {"setup/env.js"}),
+        ({"jest.config.js": "process.exit(0)\n"}, False, {"jest.config.js"}),
+    ],
+)
+async def test_jest_of_a_set_up_command(
+    bench: Callable[..., Bench], change: dict[str, str | None], passes: bool, held: set[str]
+) -> None:
+    """Real Jest, from the registry."""
+    place = bench(JEST_FILES, timeout=300)
+    place.runner = place.with_allowance(CommandAllowance(network=True))
+    place.runner.set_up = "npm install --silent --no-save --no-package-lock jest@29"
+    before, _, after, found = await _judge(place, Case("jest", "npm test --silent", JEST_FILES, change))
+    assert before.failed_names == {"adds"}
+    assert (after.passed, found) == (passes, held)

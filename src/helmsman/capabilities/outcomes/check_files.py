@@ -103,6 +103,7 @@ _READERS: Final = re.compile(
     r"|gofmt|golint|rustfmt|echo|#)(?:\s|$)"
 )
 """Commands that read the files they are given, and do not run them."""
+_SCRIPTS: Final = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".pl", ".php", ".lua"})
 _READ_BYTES: Final = 256 * 1024
 _MOST_NAMED: Final = 500
 
@@ -293,7 +294,7 @@ def files_of_check(change: ChangedFiles, command: str, folder: str, reads: Seque
         hold(path, "the command names it")
     first_test = _first_test(change, reads, command_files)
     early = None if reads is None else set(reads if first_test is None else reads[:first_test])
-    for path, why in _named_by_check(change, command_files, folder, early, has_tests=first_test is not None):
+    for path, why in _named_by_check(change, command_files, folder, early, reads, has_tests=first_test is not None):
         hold(path, why)
     if reads is not None:
         for path in reads[: first_test or 0]:
@@ -318,12 +319,21 @@ def _first_test(change: ChangedFiles, reads: Sequence[str] | None, named: Collec
 
 
 def _named_by_check(
-    change: ChangedFiles, command_files: Collection[str], folder: str, early: Collection[str] | None, *, has_tests: bool
+    change: ChangedFiles,
+    command_files: Collection[str],
+    folder: str,
+    early: Collection[str] | None,
+    reads: Collection[str] | None,
+    *,
+    has_tests: bool,
 ) -> Iterator[tuple[str, str]]:
-    """Changed files that files of the check name, as they were before, if the check opened them before its first test."""
+    """Changed files that files of the check name, as they were before, if the check opened them.
 
-    def opened(path: str) -> bool:
-        return early is None or path in early
+    What a script names counts if that was before the first test; what a runner's configuration names counts at any time.
+    """
+
+    def opened(path: str, naming: str) -> bool:
+        return early is None or path in early or (_is_configuration(naming) and path in (reads or ()))
 
     start = [path for path in command_files if path in change.before]
     configured = [path for path in change.before if own_kind(path) == "how" and not is_installed(path)]
@@ -337,9 +347,9 @@ def _named_by_check(
             if path == naming or PurePosixPath(path).suffix in _COMPILED:
                 continue
             is_new = path in change.changed and path not in change.before  # no run before could have opened it
-            if path in change.changed and (is_new or opened(path)):
+            if path in change.changed and (is_new or opened(path, naming)):
                 yield path, f"{naming} names it"
-            if path in change.before and path not in seen and len(seen) < _MOST_NAMED and opened(path):
+            if path in change.before and path not in seen and len(seen) < _MOST_NAMED and opened(path, naming):
                 seen.add(path)
                 waiting.append(path)
 
@@ -349,9 +359,9 @@ def _named_in(naming: str, text: str, folder: str, *, has_tests: bool, is_run: b
     places = tuple(dict.fromkeys((own, folder, "")))
     plugins = " ".join(_PLUGINS.findall(text)) if pure.suffix == ".py" else ""
     found = {*_modules_of(re.findall(r"[\w.]+", plugins), places)}
-    if pure.suffix == ".py":
+    if pure.suffix in _SCRIPTS and not _is_configuration(naming):
         if pure.name == "conftest.py" or (own_kind(naming) == "test" and not is_run) or not has_tests:
-            return found  # what it imports is most often what is checked
+            return found  # what it loads is most often what is checked
         for origin, names, plain in _IMPORT.findall(text):
             modules = [one.split(" as ")[0].strip(" ()") for one in (plain or names).split(",")]
             if origin:
@@ -363,6 +373,12 @@ def _named_in(naming: str, text: str, folder: str, *, has_tests: bool, is_run: b
     text = _relevant(pure.name, text)
     found |= {*_modules_of(_MODULE_WORD.findall(text), places)} if pure.suffix in (".toml", ".cfg", ".ini") else set()
     return found | {*_paths_of(_PATH_WORD.findall(text), places)}
+
+
+def _is_configuration(path: str) -> bool:
+    """Whether a file is a runner's configuration: what it names is loaded by the runner, not by a shell."""
+    pure = PurePosixPath(path)
+    return pure.suffix not in ("", ".py", ".sh", ".bash", ".mk", ".bats") and _HOW.fullmatch(pure.name) is not None
 
 
 def _relevant(name: str, text: str) -> str:
