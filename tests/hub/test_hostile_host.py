@@ -125,3 +125,13 @@ async def test_an_answer_that_makes_no_sense_is_an_error_of_one_line(
     assert result.code == 1
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("answer", [b"[]", b'{"agents": 7}', b'{"agents": [7, {"agent": []}]}', b"null"])
+async def test_a_check_of_a_host_that_lies_is_an_answer_and_no_crash(
+    bare_place: Place, liar: Liar, answer: bytes
+) -> None:
+    liar.answers(frame("o", answer), b"x0\n")
+    result = await done(whole("hosts", "check", "--json"), bare_place, liar.env)
+    assert "Traceback" not in result.stderr
+    assert result.stdout.startswith("{")

@@ -155,10 +155,10 @@ def _checked(host: OtherHost) -> dict[str, Any]:
     way = HostWay(host, environment())
     try:
         code, said = ask_elsewhere(way, ["agents", "--json"])
-        agents = json.loads(said)["agents"]
+        agents = [one for one in json.loads(said)["agents"] if isinstance(one, dict) and isinstance(one["agent"], str)]
     except HubFailed as error:
         return about | {"ok": False, "error": HostUnreachable(str(error)).as_dict()}
-    except (OwnProcess, ValueError, KeyError) as error:
+    except (OwnProcess, ValueError, LookupError, TypeError) as error:
         why = getattr(error, "refused", "") or "its hub gives no answer that can be read"
         failed = HostUnreachable(f"{host.name} does nothing for us: {why}. Look there: helmsman doctor")
         return about | {"ok": False, "error": failed.as_dict()}
@@ -167,7 +167,7 @@ def _checked(host: OtherHost) -> dict[str, Any]:
         where = "here" if is_newer(way.version, __version__) else f"on {host.name}"
         update = f"Update it {where}: pipx upgrade codex-helmsman"
         notes.append(f"Helmsman is {way.version} there and {__version__} here. {update}")
-    there = [one for one in agents if one["installed"]]
+    there = [one for one in agents if one.get("installed")]
     if not there:
         notes.append("No agent is installed there. Install one there, for example: npm install -g @openai/codex")
     unknown = [one["agent"] for one in there if "login" not in one]
