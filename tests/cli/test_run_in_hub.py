@@ -149,6 +149,17 @@ async def test_the_newest_session_of_the_directory_goes_on(detached_cli: Cli, mo
     assert (await detached_cli.run("run", "--last", "Second")).stdout == "Two.\n"
     assert len((await detached_cli.run("list", "--json")).json[0]["sessions"]) == 1
     assert "First" in str(model.requests[-1].body["input"])
+    model.on("In a worktree", say("Three."))
+    model.on("Go on", say("Four."))
+    await detached_cli.run("run", "--worktree", "In a worktree")
+    assert len((await detached_cli.run("list", "--directory", ".", "--json")).json[0]["sessions"]) == 2
+    await detached_cli.run("run", "--continue", "Go on")
+    assert "In a worktree" in str(model.requests[-1].body["input"])
+    newest = (await detached_cli.run("list", "--json")).json[0]["sessions"][0]["sessionId"]
+    await detached_cli.run("discard", newest, "--yes")
+    model.on("Back here", say("Five."))
+    await detached_cli.run("run", "--continue", "Back here")
+    assert "Second" in str(model.requests[-1].body["input"]), "the worktree is gone"
 
 
 async def test_in_a_worktree_it_changes_nothing_here_until_it_is_applied(

@@ -161,7 +161,7 @@ def test_lists_are_filtered(registry: Registry) -> None:
     assert listed(origin="cloud") == [cloud.id]
     assert listed(agent="codex") == [new.id, old.id]
     assert listed(agent="other", origin="local") == []
-    assert listed(directory="/b", origin="local") == [new.id]
+    assert listed(directories=["/b", "/c"], origin="local") == [new.id]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_name_that_is_no_text_is_that_of_no_task(registry: Registry) -> None:
     assert registry.find("fix-\udcff") is None
     assert registry.get("\ud800") is None
     assert registry.tasks_of_session("\ud800") == ()
-    assert registry.list(directory="/src/\udcff") == ((), None)
+    assert registry.list(directories=["/src/\udcff"]) == ((), None)
 
 
 def test_a_list_may_ask_for_more_than_there_can_be(registry: Registry) -> None:

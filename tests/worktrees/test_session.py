@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import Helmsman, worktrees
+from helmsman.base.surroundings import Whereabouts
 from helmsman.testing import run, say
 from helmsman.testing.repository import git
 
@@ -66,3 +67,34 @@ async def test_the_next_process_finds_the_worktree_of_a_session(
         assert found.worktree == session.worktree
         assert found.worktree is not None
         assert [file.path for file in worktrees.diff(found.worktree).files] == ["made.txt"]
+
+
+@pytest.mark.parametrize("directory", [".", "sub", "~/repo", "absolute", "link"])
+async def test_sessions_in_worktrees_are_listed_for_the_directory_that_the_caller_names(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, directory: str
+) -> None:
+    """Relative to the caller's directory, which is not the hub's; also when the worktree is gone."""
+    model.otherwise(say("done"))
+    place = git_repo / "sub" if directory == "sub" else git_repo
+    place.mkdir(exist_ok=True)
+    (place / "kept").touch()
+    git(git_repo, "add", "--all")
+    git(git_repo, "commit", "--quiet", "--message=All")
+    (tmp_path / "link").symlink_to(git_repo)
+    named = {"absolute": str(git_repo), "link": str(tmp_path / "link")}.get(directory, directory)
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("work", cwd=place, worktree=True)
+        assert await session.wait(until="end", timeout=SECONDS)
+        other = await helm.start("work", cwd=tmp_path)
+        assert await other.wait(until="end", timeout=SECONDS)
+        caller = Whereabouts({"HOME": str(git_repo.parent)}, git_repo)
+        for is_there in (True, False):
+            with caller.entered():
+                found, _ = await helm.list(directory=named)
+                tasks, _ = await helm.tasks.list(directory=named)
+                texts = await helm.extras.search.find("work", directory=named)
+            assert [info.session_id for info in found] == [session.id]
+            assert [task.session_id for task in tasks] == [session.id]
+            assert [one.session.session_id for one in texts.found] == [session.id]
+            if is_there:
+                await helm.extras.changes.discard(session.id)

@@ -468,13 +468,16 @@ class SessionIndex(Protocol):
     def list(
         self,
         *,
-        directory: str | Path | None = None,
+        directories: Collection[str] | None = None,
         query: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
         include_archived: bool = False,
     ) -> tuple[Sequence[SessionInfo], str | None]:
-        """One page, the session that last changed first, and the cursor of the next page if there is one."""
+        """Return one page, the session that last changed first, and the cursor of the next page if there is one.
+
+        With `directories`, only sessions that work in one of these; symbolic links are resolved.
+        """
         ...
 
     def find(self, session_id: str) -> SessionInfo | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 _CREATE_SECONDS: Final = 10.0
 """How long whoever creates a file may take before the others give up: it is a few bytes, on a disk that may be slow."""
@@ -152,6 +152,16 @@ def size_and_time(path: Path | os.DirEntry[str]) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return status.st_size, status.st_mtime_ns
+
+
+def is_one_of(directory: str | None, places: Collection[str] | None) -> bool:
+    """Return whether a directory is one of these, also by a symbolic link. Without places, every directory is."""
+    if places is None or directory in places:
+        return True
+    try:
+        return directory is not None and os.path.realpath(directory) in places
+    except (OSError, ValueError):
+        return False
 
 
 def changed_at(path: Path) -> datetime:

@@ -9,15 +9,18 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import CloudError, CloudTaskNotFound, HelmsmanError, RegistryUnavailable, TaskNotFound
+from helmsman.model.inputs import searched_directory
 from helmsman.tasks.outcome import TaskOutcome, changed_files, outcome_of
 from helmsman.tasks.prices import Prices
 from helmsman.tasks.registry import REGISTRY_NAME
+from helmsman.worktrees.places import directories_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -97,9 +100,13 @@ class Tasks:
         if status is not None:  # by what is true, not by what was last written down
             for task in await self._helm.ledger.registry(lambda registry: registry.running()):
                 await self._helm.ledger.now(task)
+        directories = None
+        if directory is not None:
+            state_dir = self._helm.settings.state_dir
+            directories = await anyio.to_thread.run_sync(directories_of, searched_directory(directory), state_dir)
         page, following = await self._helm.ledger.registry(
             lambda registry: registry.list(
-                status=status, origin=origin, agent=agent, directory=directory, limit=limit, cursor=cursor
+                status=status, origin=origin, agent=agent, directories=directories, limit=limit, cursor=cursor
             )
         )
         seen = await self.local.inside(page)

@@ -24,6 +24,7 @@ from helmsman.base.shortening import cut
 from helmsman.capabilities.search_index import IndexedSession, SearchIndex, has_full_text, match_of
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import CommandExecution, FileChange
+from helmsman.model.inputs import searched_directory
 from helmsman.settings import ensure_state_dir
 from helmsman.steering.listing import page_of_all
 from helmsman.worktrees.places import places
@@ -113,6 +114,7 @@ class TranscriptSearch:
         """
         wanted = _words(words)
         agent = None if agent is None else self._helm.agents[agent].name
+        inside = None if directory is None else searched_directory(directory)
         place = await anyio.to_thread.run_sync(places, self._helm.settings.state_dir)
         roots = self._helm.allowed_roots
 
@@ -120,7 +122,7 @@ class TranscriptSearch:
             if agent not in (None, info.agent) or (info.archived and not include_archived):
                 return False
             where = place(info.directory)
-            is_there = directory is None or (where is not None and f"{where}/".startswith(f"{directory}/"))
+            is_there = inside is None or (where is not None and f"{where}/".startswith(f"{inside}/"))
             return is_there and (not roots or (where is not None and is_inside(where, roots)))
 
         if has_full_text():

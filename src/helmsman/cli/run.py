@@ -233,9 +233,15 @@ def _check_away(session_id: str | None, *, go_on: bool, bound: bool, engine: str
         raise click.UsageError("--bound and --engine are for work on this machine.")
 
 
+def _is_there(directory: str | None) -> bool:
+    """Return whether a session can go on in its directory: its worktree may have been discarded."""
+    return directory is not None and Path(directory).is_dir()
+
+
 async def _newest(helm: Helmsman, place: Path) -> str:
     """The session of this directory in which something happened last."""
-    found, _ = await helm.list(directory=place, limit=1)
+    found, _ = await helm.list(directory=place)
+    found = [info for info in found if host().is_elsewhere or _is_there(info.directory)]
     if not found:
         raise SessionNotFound(f"There is no session in {place} yet. Leave out --continue to start one.")
     return found[0].session_id

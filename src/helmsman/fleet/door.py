@@ -29,7 +29,7 @@ from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
 from helmsman.model.handover_text import own_words
-from helmsman.model.inputs import changed_options, session_options, turn_input
+from helmsman.model.inputs import changed_options, searched_directory, session_options, turn_input
 from helmsman.model.options import LIST_LIMIT, Placement
 from helmsman.service import Helmsman
 from helmsman.steering.opening import image_roots
@@ -403,7 +403,7 @@ class FleetDoor:
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
         """Sessions of the fleet and of this machine, newest first, and the cursor of the next page."""
-        place = None if directory is None else str(directory)
+        place = None if directory is None else searched_directory(directory)
 
         async def fleets(count: int, at: str | None) -> tuple[list[SessionInfo], str | None]:
             found, after = await self.link.lanes.sessions(

@@ -24,6 +24,7 @@ from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
 from helmsman.fleet.rows import FLEET
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
+from helmsman.model.inputs import searched_directory
 from helmsman.steering.ownership import refuse_foreign
 from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
@@ -131,7 +132,7 @@ class FleetTasks(Tasks):
         limit: int = CANDIDATES,
         cursor: str | None = None,
     ) -> tuple[list[Task], str | None]:
-        place = None if directory is None else str(directory)
+        place = None if directory is None else searched_directory(directory)
         here = super().list
 
         async def fleets(count: int, at: str | None) -> tuple[list[Task], str | None]:

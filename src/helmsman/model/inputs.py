@@ -226,6 +226,16 @@ def turn_input(
     )
 
 
+def searched_directory(path: PathLike, parameter: str = "directory") -> str:
+    """Return the directory that a list is about, absolute and with links resolved. It need not exist any more."""
+    if not os.fspath(path):
+        raise InvalidInput("The name of a directory is empty. Name one, or leave it out.", parameter=parameter)
+    try:
+        return os.path.realpath(from_here(path))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{os.fspath(path)!r:.200} is no directory: {error}.", parameter=parameter) from error
+
+
 def directory(parameter: str, path: PathLike) -> Path:
     """An existing directory, absolute and with its symbolic links resolved."""
     if not os.fspath(path):  # which `Path` takes for the directory we happen to be in

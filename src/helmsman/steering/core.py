@@ -23,7 +23,14 @@ from helmsman.base.surroundings import asking_client
 from helmsman.errors import HelmsmanError, InvalidInput, NotYours, OutcomeUnknown, QuestionNotOpen, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.client_tools import definitions_of
-from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
+from helmsman.model.inputs import (
+    changed_options,
+    require_place,
+    searched_directory,
+    session_options,
+    takes_start_options,
+    turn_input,
+)
 from helmsman.model.options import LIST_LIMIT, TurnLimits
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
@@ -39,7 +46,7 @@ from helmsman.tasks.calls import done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OPENED, TERMS
 from helmsman.tasks.registry import set_owner
-from helmsman.worktrees.places import places
+from helmsman.worktrees.places import directories_of, places
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -625,6 +632,7 @@ class Steering(Turns):
     ) -> tuple[list[SessionInfo], str | None]:
         """Sessions on disk, of an agent or of all, newest first, and the cursor of the next page.
 
+        A session in a worktree of Helmsman counts for the directory of the repository that the worktree was made for.
         With allowed roots, only those inside: a page may have fewer than `limit` then.
         """
         if limit < 1:
@@ -636,7 +644,7 @@ class Steering(Turns):
         page = partial(
             page_of_all,
             indexes,
-            directory=str(directory) if directory is not None else None,
+            directories=await self._directories(directory),
             query=query,
             limit=limit,
             include_archived=include_archived,
@@ -646,6 +654,11 @@ class Steering(Turns):
         place = await anyio.to_thread.run_sync(places, self.settings.state_dir)
         is_shown = self._memory.is_place_inside
         return await anyio.to_thread.run_sync(first_shown, page, cursor, lambda info: is_shown(place(info.directory)))
+
+    async def _directories(self, directory: PathLike | None) -> frozenset[str] | None:
+        if directory is None:
+            return None
+        return await anyio.to_thread.run_sync(directories_of, searched_directory(directory), self.settings.state_dir)
 
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
         """How the last turn of listed sessions ended, of those that were not looked up here; each with its tasks."""

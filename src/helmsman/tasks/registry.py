@@ -354,7 +354,7 @@ class Registry:
         status: Collection[TaskStatus] | None = None,
         origin: TaskOrigin | None = None,
         agent: str | None = None,
-        directory: str | Path | None = None,
+        directories: Collection[str] | None = None,
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
     ) -> tuple[_Tasks, str | None]:
@@ -364,7 +364,7 @@ class Registry:
             status: Only tasks in one of these.
             origin: Only local ones, or those in the cloud.
             agent: Only those of this agent.
-            directory: Only those that work in this directory.
+            directories: Only those that work in one of these directories.
             limit: How many at most.
             cursor: Where the page before ended.
 
@@ -377,7 +377,10 @@ class Registry:
         conditions: dict[str, tuple[Any, ...]] = {}
         if status is not None:
             conditions[f"status IN ({', '.join('?' * len(status))})"] = tuple(status)
-        for name, value in (("origin", origin), ("agent", agent), ("directory", directory)):
+        if directories is not None:
+            wanted = tuple(map(encodable, sorted(directories)))
+            conditions[f"directory IN ({', '.join('?' * len(wanted))})"] = wanted
+        for name, value in (("origin", origin), ("agent", agent)):
             if value is not None:
                 conditions[f"{name} = ?"] = (encodable(str(value)),)
         if cursor is not None:

@@ -37,10 +37,7 @@ def remember_place(tree: Worktree) -> None:
 
 def places(state_dir: Path) -> Callable[[str | None], str | None]:
     """Where the work in a directory belongs: in a worktree's repository, else where it is. Reads files; blocks."""
-    repositories = dict(_past(state_dir / PAST_WORKTREES)) | {
-        tree.name: str(tree.repository) for tree in read_records(state_dir)
-    }
-    roots = {str(state_dir / WORKTREES), str(state_dir.resolve() / WORKTREES)}
+    repositories, roots = _repositories(state_dir), _roots(state_dir)
 
     def place(directory: str | None) -> str | None:
         for root in roots:
@@ -51,6 +48,28 @@ def places(state_dir: Path) -> Callable[[str | None], str | None]:
         return directory
 
     return place
+
+
+def directories_of(directory: str, state_dir: Path) -> frozenset[str]:
+    """Return every directory whose work counts for this one: itself, and the same place in worktrees of its repository,
+    also in those that were discarded. Reads files; blocks.
+    """
+    real = os.path.realpath(directory)
+    found = {directory, real}
+    for name, repository in _repositories(state_dir).items():
+        if real == repository or real.startswith(repository + os.sep):
+            found |= {f"{root}/{name}{real[len(repository) :]}" for root in _roots(state_dir)}
+    return frozenset(found)
+
+
+def _repositories(state_dir: Path) -> dict[str, str]:
+    """Return the repository of each worktree, by its name."""
+    live = {tree.name: str(tree.repository) for tree in read_records(state_dir)}
+    return dict(_past(state_dir / PAST_WORKTREES)) | live
+
+
+def _roots(state_dir: Path) -> set[str]:
+    return {str(state_dir / WORKTREES), str(state_dir.resolve() / WORKTREES)}
 
 
 def projects(state_dir: Path) -> Callable[[str | None], str | None]:

@@ -126,10 +126,10 @@ def test_a_session_on_disk_is_listed_and_read_and_counted_once(write: Callable[[
     index = AgentSessions(reader)
     assert (index.list(), index.find(ID), reader.history(ID)) == (([], None), None, None)
     write(tmp_path)
-    (info,), cursor = index.list(directory=PLACE)
+    (info,), cursor = index.list(directories=[PLACE])
     assert (info.session_id, info.agent, info.directory, cursor) == (ID, name, PLACE, None)
     assert index.find(ID) == info
-    assert index.list(directory="/elsewhere") == ([], None)
+    assert index.list(directories=["/elsewhere"]) == ([], None)
     assert index.list(query="MAK")[0] == [info]
     assert index.list(cursor=f"{AT.format(0)[:19]}")[0] == []
     (turn,) = index.turns(ID)

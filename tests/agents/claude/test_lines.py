@@ -335,7 +335,7 @@ def test_sessions_are_listed_by_what_was_last_said_in_pages_and_found_by_words(t
     rest, end = sessions.list(limit=2, cursor=cursor)
     assert ([info.session_id for info in rest], end) == ([ids[0]], None)
     assert [info.session_id for info in sessions.list(query="HOLE 1")[0]] == [ids[1]]
-    assert sessions.list(directory=tmp_path)[0] == []
+    assert sessions.list(directories=[str(tmp_path)])[0] == []
     with pytest.raises(InvalidInput, match="is not a cursor"):
         sessions.list(cursor="later")
     for unknown in ("../../etc/passwd", f"9{SESSION[1:]}"):

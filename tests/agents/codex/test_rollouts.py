@@ -375,8 +375,8 @@ def test_sessions_of_one_directory(home: Home, tmp_path: Path) -> None:
     home.session(cwd=str(real / "below"))
     home.session(cwd="bad\0path")
     home.session(cwd=None)
-    assert home.ids(directory=real) == home.ids(directory=str(link)) == [through_link, direct]
-    assert home.ids(directory="\0") == []
+    assert home.ids(directories=[str(real)]) == [through_link, direct]
+    assert home.ids(directories=["\0"]) == []
 
 
 def test_a_query_matches_name_prompt_directory_and_id(home: Home) -> None:

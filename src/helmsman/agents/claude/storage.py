@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.claude.binary import CLAUDE, PROJECTS, spelled
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
 from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
-from helmsman.base.files import changed_at
+from helmsman.base.files import changed_at, is_one_of
 from helmsman.base.json_values import amount, integer, json_object, mapping, optional_text, sequence, text, timestamp
 from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, ProposedPlan, Usage, UserMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     from helmsman.model.events import Failure, Item, TurnOutcome
 
@@ -49,7 +49,7 @@ class ClaudeSessions:
     def list(
         self,
         *,
-        directory: str | Path | None = None,
+        directories: Collection[str] | None = None,
         query: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
@@ -62,14 +62,13 @@ class ClaudeSessions:
             raise InvalidInput(
                 f"{cursor!r:.80} is not a cursor. Use one that a list gave.", parameter="cursor"
             ) from None
-        place = None if directory is None else str(Path(directory).resolve())
         opened = self._open()
         found: list[SessionInfo] = []
         for position, (path, updated) in enumerate(self._files()):
             if position < start:
                 continue
             info = read_info(path, updated, open_elsewhere=path.stem in opened)
-            if info is None or (place is not None and info.directory != place) or not _matches(info, query):
+            if info is None or not is_one_of(info.directory, directories) or not _matches(info, query):
                 continue
             if len(found) == limit:
                 return found, str(position)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from helmsman.agents.protocol import RecordedTurn
 from helmsman.agents.spending import SessionSpending, TurnSpending
+from helmsman.base.files import is_one_of
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Sequence
 
     from helmsman.agents.acp.storage.reader import SessionReader, StoredTurn
     from helmsman.agents.protocol import PastTurn, SessionInfo
@@ -27,7 +26,7 @@ class AgentSessions:
     def list(
         self,
         *,
-        directory: str | Path | None = None,
+        directories: Collection[str] | None = None,
         query: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
@@ -37,7 +36,7 @@ class AgentSessions:
             info
             for info in self._reader.sessions()
             if info.parent_id is None  # sub-agents have sessions of their own
-            and (directory is None or info.directory == os.fspath(directory))
+            and is_one_of(info.directory, directories)
             and (include_archived or not info.archived)
             and (query is None or query.lower() in _words(info))
         ]

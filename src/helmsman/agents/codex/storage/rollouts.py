@@ -15,18 +15,19 @@ import stat
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, TypeVar, cast
 
 from helmsman.agents.codex.storage.rollout_head import Head, read_head, readable
 from helmsman.agents.protocol import SessionInfo
+from helmsman.base.files import is_one_of
 from helmsman.base.json_values import json_object
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 
 _Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
@@ -64,7 +65,7 @@ class RolloutIndex:
     def list(
         self,
         *,
-        directory: str | Path | None = None,
+        directories: Collection[str] | None = None,
         query: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
@@ -77,7 +78,7 @@ class RolloutIndex:
         or shown twice.
 
         Args:
-            directory: Only sessions that were started in this directory.
+            directories: Only sessions that were started in one of these directories.
             query: Only sessions with these words in their name, first prompt, directory or id.
             limit: How many at most.
             cursor: Where the page before ended.
@@ -90,7 +91,7 @@ class RolloutIndex:
         if limit < 1:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.")
         after = _read_cursor(cursor)
-        matches = _Filter(directory, query)
+        matches = _Filter(directories, query)
         rows: list[tuple[_File, SessionInfo]] = []
         with self._lock:
             files = self._files(SESSIONS, ARCHIVED) if include_archived else self._files(SESSIONS)
@@ -356,26 +357,16 @@ def _read_cursor(cursor: str | None) -> tuple[int, str] | None:
 
 
 class _Filter:
-    def __init__(self, directory: str | Path | None, query: str | None) -> None:
-        self._directory = None if directory is None else str(directory)
-        self._resolve = cache(_resolved)
+    def __init__(self, directories: Collection[str] | None, query: str | None) -> None:
+        self._is_there = cache(partial(is_one_of, places=directories))
         self._words = (query or "").casefold().split()
 
     def __call__(self, info: SessionInfo) -> bool:
-        if self._directory is not None and info.directory != self._directory:
-            wanted = self._resolve(self._directory)
-            if wanted is None or info.directory is None or wanted != self._resolve(info.directory):
-                return False
+        if not self._is_there(info.directory):
+            return False
         texts = (info.name, info.first_prompt, info.directory, info.session_id)
         text = "\n".join(text for text in texts if text).casefold() if self._words else ""
         return all(word in text for word in self._words)
-
-
-def _resolved(directory: str) -> Path | None:
-    try:
-        return Path(directory).resolve()
-    except (OSError, ValueError, RuntimeError):
-        return None
 
 
 # --- what is known of them -------------------------------------------------------------------------------------------
