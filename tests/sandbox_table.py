@@ -49,6 +49,14 @@ _LOGINS: Final = {
 }
 _COPIED: Final = {"gemini": "", "qwen": ".qwen/", "copilot": ".copilot/"}
 """What of the path of a login is not in the home that the agent has in its sandbox."""
+_SESSIONS: Final = {
+    "claude": ".claude/projects/-other/x.jsonl",
+    "gemini": ".gemini/tmp/other/chats/x.jsonl",
+    "qwen": ".qwen/projects/-other/chats/x.jsonl",
+    "copilot": ".copilot/session-state/x/events.jsonl",
+    "codex": ".codex/sessions/x.jsonl",
+}
+"""Sessions of other directories."""
 _SOCKET_VARIABLES: Final = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "DISPLAY", "TMUX")
 _SECRET_VARIABLES: Final = ("GH_PAT", "DATABASE_URL", "AWS_SECRET_ACCESS_KEY")
 
@@ -71,6 +79,7 @@ class Stage:
             self.home / name: "x" for name in ("notes.txt", ".ssh/id", ".aws/credentials", ".mozilla/logins.json")
         }
         files |= {self.home / name: "{}" for name, _ in _LOGINS.values()} | {self.state / "tasks.sqlite3": "x"}
+        files |= {self.home / name: "x" for name in _SESSIONS.values()}
         files |= {self.home / "src" / "other" / "file": "x", self.others: "x", self.repo / "file": "x"}
         for path, text in files.items():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -104,6 +113,7 @@ class Stage:
         read += [self.home / name for name in ("notes.txt", ".ssh/id", ".aws/credentials", ".mozilla/logins.json")]
         read += [self.home / name for name in (".pyenv/bin/tool", ".gitconfig", "src/other/file")]
         read += [state, config, self.secret, self.others, self.repo / "file"]
+        read += [self.home / name for name in _SESSIONS.values()]
         read += [self.copy_of(name) for name in _COPIED]
         return {
             "read": [*map(str, read), "/run"],
@@ -169,6 +179,7 @@ class Stage:
             "its own settings and login": "a copy"
             if agent in ("gemini", "qwen", "copilot")
             else shown(read, [logins[agent]]),
+            "its sessions in other directories": shown(read, [str(self.home / _SESSIONS[agent])]),
             "settings and logins of other agents": shown(read, others),
             "`~/.ssh`, `~/.aws`, browser profiles": shown(
                 read, [f"{home}/{one}" for one in (".ssh/id", ".aws/credentials", ".mozilla/logins.json")]

@@ -62,9 +62,9 @@ class Confined:
     """What a program may write: these directories and what is below, but for `kept`, which need not be there.
 
     Directories of its `own_home` are made. It reads what `SandboxView` shows, its working `directory`, and what it `needs`
-    although that may be hidden from others. Of variables with secrets it gets those that match `variables`. Its temporary
-    files are in a directory of the name `scratch`, which no other sandbox sees. An agent has to reach its model; a program
-    that is none need not have the `network`.
+    although that may be hidden from others, but for what it `hides`. Of variables with secrets it gets those that match
+    `variables`. Its temporary files are in a directory of the name `scratch`, which no other sandbox sees. An agent has to
+    reach its model; a program that is none need not have the `network`.
     """
 
     writable: tuple[Path, ...]
@@ -73,6 +73,7 @@ class Confined:
     kept: tuple[Path, ...] = ()
     directory: Path | None = None
     needs: tuple[Path, ...] = ()
+    hides: tuple[Path, ...] = ()
     variables: tuple[str, ...] = ()
     network: bool = True
 
@@ -116,6 +117,7 @@ class Sandbox:
             directory=confined.directory,
             writable=(*confined.writable, scratch),
             kept=confined.kept,
+            hides=confined.hides,
             needed=(*confined.needs, self.codex, *(_PYTHON if _is_root() else ())),
         )
         profile = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in table.items())
@@ -143,7 +145,7 @@ class Sandbox:
         """Return what makes a `/tmp` and closes the other directories that exist only in the sandbox for writing."""
         made = self.view.made_directories(table) if LISTS else []
         closed, temporary = (" ".join(map(shlex.quote, places)) for places in (made, TEMPORARY))
-        script = f'/bin/mkdir -p -m 700 {temporary}; /bin/chmod a-w {closed}; exec "$@"'
+        script = f'/bin/mkdir -p -m 700 {temporary}; /bin/chmod a-w {closed} 2>/dev/null; exec "$@"'
         return ("/bin/sh", "-c", script, "sh") if made else ()
 
 

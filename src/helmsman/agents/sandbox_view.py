@@ -174,10 +174,12 @@ class SandboxView:
         writable: Sequence[Path],
         kept: Sequence[Path],
         needed: Sequence[Path],
+        hides: Sequence[Path] = (),
     ) -> dict[str, str]:
         """Return access by path, as a permission profile of Codex has it. Blocks, briefly.
 
-        `writable` may be written but for `kept`; `needed` is what the program reads of its own.
+        `writable` may be written but for `kept`; `needed` is what the program reads of its own, but for what it
+        `hides`.
         """
         needs, at = _real(needed), () if directory is None else (directory,)
         secret = [place for place in self.secret if not _is_named(place, needs, (*self.readable, *writable, *at))]
@@ -199,6 +201,7 @@ class SandboxView:
         hidden = [place for place in hiding if not LISTS or _inside(place, visible)]
         denied = [one for place in hidden for one in ([place] if place in self.own else _denied(place, shown))]
         outer = [place for place in denied if place.exists() and not _inside(place.parent, denied)]
+        outer += [place for place in hides if place.exists() and place not in writable]
         return files | {str(place): "deny" for place in outer}
 
     def made_directories(self, table: Iterable[str]) -> list[str]:

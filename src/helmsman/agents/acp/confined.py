@@ -132,6 +132,8 @@ def _around(
         project = profile.own_project(home.path, directory)
         if project is not None and not project.is_symlink():  # then the sessions of others cannot be written
             project.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not home.kept:  # below what is hidden nothing can be shown for reading
+                confined = replace(confined, hides=shared)
             shared = (project.resolve(),)
             kept += () if home.mark is None else (shared[0] / home.mark,)
         needs = (*confined.needs, *(link.resolve() for link in (made / home.below).iterdir() if link.is_symlink()))

@@ -164,6 +164,7 @@ def plan_launch(
             scratch=session_id,
             directory=directory.resolve(),
             needs=(binary.home, binary.home.with_name(f"{binary.home.name}.json")),
+            hides=(binary.home / PROJECTS,),  # what was said in other directories
             variables=_VARIABLES,
         )
     return Launch(arguments=tuple(arguments), directory=directory, confined=confined, access=access)
