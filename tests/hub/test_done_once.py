@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import mcp_types as types
 import pytest
 
 from helmsman.hub.launch import Way
@@ -21,7 +22,7 @@ from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import git, run, say
 from mcp import Client
 from tests.base.test_patches import KILLED
-from tests.mcp.caller import Caller
+from tests.mcp.caller import Caller, error_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,7 +122,8 @@ async def killed(place: Place, stuck: Stuck, client: Client, tool: str, **argume
 
     async def call() -> None:
         result = await client.call_tool(tool, arguments)
-        given.update(result.structured_content or {})
+        assert isinstance(result, types.CallToolResult)
+        given.update(error_of(result) if result.is_error else result.structured_content or {})
 
     stuck.arm()
     with anyio.fail_after(SECONDS):
