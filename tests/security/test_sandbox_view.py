@@ -273,6 +273,28 @@ async def test_a_worktree_in_the_state_directory_finds_its_repository(machine: M
     assert (done.stdout, done.returncode) == (b"a x\n", 0), done.stderr
 
 
+async def test_nothing_that_a_session_plants_makes_more_visible(machine: Machine) -> None:
+    private = machine.home / "private"
+    (private / ".git").mkdir(parents=True)
+    (private / ".git" / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
+    (private / "file").write_text("x", encoding="utf-8")
+    (machine.repo / ".git").mkdir()
+    (machine.repo / ".git" / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
+    (machine.repo / "bin").symlink_to(private)  # on the PATH
+    machine.env["PATH"] += f":{machine.repo}/bin"
+    machine.env["VIRTUAL_ENV"] = f"{machine.repo}/bin"
+    sub = machine.repo / "sub"
+    (sub / "git").mkdir(parents=True)
+    (sub / ".git").write_text("gitdir: git\n", encoding="utf-8")
+    (sub / "git" / "commondir").write_text(f"{private}/.git\n", encoding="utf-8")
+    (sub / "git" / "gitdir").write_text(f"{sub}/.git\n", encoding="utf-8")
+    sandbox = await machine.sandbox()
+    for directory in (machine.repo, sub):
+        confined = machine.confined(writable=(directory,), own_home=directory, directory=directory)
+        seen = await machine.look(sandbox, confined, read=[str(private / "file"), f"{machine.repo}/bin/file"])
+        assert [*seen["read"].values()] == ["no", "no"]
+
+
 def test_a_configuration_names_its_files_and_no_programs(tmp_path: Path) -> None:
     token, key, program = tmp_path / "token", tmp_path / "key.pem", tmp_path / "run"
     for path in (token, key, program):

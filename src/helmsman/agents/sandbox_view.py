@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.git_view import repository_root
+from helmsman.base.programs import Places
 from helmsman.base.surroundings import expand_home
 from helmsman.base.user_directories import config_directory
 
@@ -232,7 +233,12 @@ class SandboxView:
         named = [Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
         named += [Path(env[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR") if env.get(name)]
         named += [place for word in argv for place in _installation(word)]
-        yield from self._without_bases(named)
+        places = Places.of(env)
+        # A session could put a link there to whatever it wants to see.
+        kept = [
+            one for one in named if one.resolve() == one.absolute() or not places.reason_against(str(one.absolute()))
+        ]
+        yield from self._without_bases(kept)
 
     def _repositories(self, writable: Sequence[Path]) -> Iterator[Path]:
         """Yield the repositories of what may be written: also a worktree in the state directory, and what it is of."""
@@ -319,8 +325,10 @@ def _repository(directory: Path) -> Iterator[Path]:
     with suppress(OSError, ValueError):
         if (mark := root / ".git").is_file():
             git = (root / mark.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")).resolve()
-            common = (git / (git / "commondir").read_text(encoding="utf-8").strip()).resolve()
-            if common.name == ".git" and (common / "HEAD").exists():
+            common = git.parent.parent
+            back = Path((git / "gitdir").read_text(encoding="utf-8").strip())
+            # Both sides must say so: a session can write a `.git` below its directory, but not into another repository.
+            if common.name == ".git" and git.parent.name == "worktrees" and back.resolve() == mark.resolve():
                 yield common.parent
 
 
