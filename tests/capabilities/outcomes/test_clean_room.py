@@ -12,7 +12,6 @@ import pytest
 
 from helmsman.capabilities.outcomes.check_files import ChangedFiles, files_of_check, remarks
 from helmsman.capabilities.outcomes.trials import trial
-from helmsman.capabilities.repository_commands import CommandAllowance
 from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS, write
 
 if TYPE_CHECKING:
@@ -511,39 +510,3 @@ def test_what_no_rule_tells_is_said_and_nothing_is_held_for_it() -> None:
         "The check opened none of the changed files.",
         "calc.py:3 may treat tests in a special way: if 'pytest' in sys.modules:",
     ]
-
-
-JEST_TEST = "const {add} = require('../src/calc.js');\ntest('adds', () => expect(add(2, 3)).toBe(5));\n"
-JEST_FILES = {
-    "package.json": JEST,
-    "src/calc.js": NODE_CODE,
-    "__tests__/calc.test.js": JEST_TEST,
-    "__tests__/other.test.js": "test('other', () => {});\n",
-    "setup/env.js": "",
-    ".gitignore": "node_modules/\n",
-}
-
-
-@pytest.mark.rare
-@pytest.mark.parametrize(
-    ("change", "passes", "held"),
-    [
-        (
-            {"src/calc.js": NODE_CODE.replace("-", "+"), "__tests__/new.test.js": JEST_TEST},
-            True,
-            {"__tests__/new.test.js"},
-        ),
-        ({"setup/env.js": "process.exit(0)\n"}, False, {"setup/env.js"}),
-        ({"jest.config.js": "process.exit(0)\n"}, False, {"jest.config.js"}),
-    ],
-)
-async def test_jest_of_a_set_up_command(
-    bench: Callable[..., Bench], change: dict[str, str | None], passes: bool, held: set[str]
-) -> None:
-    """Real Jest, from the registry."""
-    place = bench(JEST_FILES, timeout=300)
-    place.runner = place.with_allowance(CommandAllowance(network=True))
-    place.runner.set_up = "npm install --silent --no-save --no-package-lock jest@29"
-    before, _, after, found = await _judge(place, Case("jest", "npm test --silent", JEST_FILES, change))
-    assert before.failed_names == {"adds"}
-    assert (after.passed, found) == (passes, held)
