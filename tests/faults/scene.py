@@ -30,9 +30,11 @@ bound = pytest.mark.parametrize("scene", ["bound"], indirect=True)
 
 
 def engines() -> list[int]:
-    """The processes of the app-servers this test has started."""
+    """Return the pids of the app-servers this test has started, without their reapers."""
     found = marked_processes(os.environ[MARKER_VARIABLE])
-    return sorted(process.pid for process in found if " app-server" in process.command)
+    return sorted(
+        process.pid for process in found if " app-server" in process.command and "reaper.py" not in process.command
+    )
 
 
 @dataclass

@@ -93,7 +93,8 @@ async def test_turns_questions_and_calls_go_on_in_the_newer_hub(
             async with Client(newer.on_stdio()) as client:
                 await until_version(place, _NEWER)
                 respond = {"sessionId": asking["sessionId"], "id": question["id"], "answers": ["deny"]}
-                await Caller(client)("codex_respond", **respond)
+                assert (await Caller(client).error("codex_respond", **respond))["code"] == "not_yours"
+                await codex("codex_respond", **respond)
                 assert (await codex("codex_wait", sessionId=asking["sessionId"]))["status"] == "done"
             gate.release()
         assert waited == ["done at last"]
