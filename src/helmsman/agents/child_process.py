@@ -89,7 +89,7 @@ class Child:
         return await self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the whole process group; nothing happens when it is gone."""
+        """Signal the process group of the program or its reaper, which forwards SIGTERM, SIGINT and SIGHUP; see `kill`."""
         with suppress(ProcessLookupError, PermissionError):
             if sys.platform == "win32":
                 self._process.send_signal(number)

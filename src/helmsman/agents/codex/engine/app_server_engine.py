@@ -52,7 +52,6 @@ from helmsman.agents.transports import StdioTransport, open_stdio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import can_tell_sandboxed
-from helmsman.base.processes import KILL
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -590,6 +589,6 @@ async def open_app_server(
                 finally:
                     engine.leave()
                     if engine.api.hangs and isinstance(transport, StdioTransport):
-                        transport.child.signal(KILL)  # it hears nothing, and holds the locks of its sessions
+                        transport.child.kill()  # it hears nothing, and holds the locks of its sessions
                 return
         await anyio.sleep(START_RACE_PAUSE * attempt)
