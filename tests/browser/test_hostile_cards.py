@@ -192,9 +192,12 @@ async def test_options_that_are_names_of_the_pages_own_language_are_options(
     assert "constructor" in model.requests[-1].tool_output
 
 
-async def test_a_line_of_a_patch_that_is_too_long_for_the_page_is_said_to_be_cut(
+async def test_a_patch_that_is_too_long_for_the_page_is_said_to_be_cut_and_cannot_be_approved_there(
     page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    model.on("go", patch(add("long.txt", "x" * 300_000 + "; rm -rf ~")), say("done"))
+    model.on("go", patch(add("long.txt", "x" * 2_200_000 + "; rm -rf ~")), say("done"))
     await _asking(helm, folder, sandbox="read-only")
     await page.until_text(".question .missing", "1 line is not shown here, or not to the end.")
+    shown = await page.get("document.querySelector('.question').innerText")
+    assert "Deny" in shown
+    assert "Approve" not in shown

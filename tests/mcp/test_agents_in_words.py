@@ -206,7 +206,7 @@ async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabiliti
 ) -> None:
     here = {"working_dir": str(git_repo)}
     for safety, why in (
-        ({"sandbox": "read-only"}, "or say `unenforced` to start it without a sandbox"),
+        ({"sandbox": "read-only"}, "Install one with `pip install openai-codex-cli-bin`"),
         ({"unenforced": True, "max_cost_usd": 1}, "My Agent cannot tell what it has used. Codex, Claude Code, "),
     ):
         begun = await ask("mine", request="fix the parser", context=here, safety=safety)
