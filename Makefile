@@ -91,6 +91,7 @@ lint: $(VENV)/.dev ## Check style and format
 
 types: $(VENV)/.dev ## Check types, strictly
 	$(BIN)/mypy
+	$(BIN)/mypy bench
 
 audit: $(VENV)/.dev ## Check the dependencies: versions, and known vulnerabilities where the index tells of them
 	$(BIN)/python scripts/audit_dependencies.py

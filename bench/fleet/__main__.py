@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,17 @@ from helmsman.model.answered_by import PROGRAM
 from helmsman.testing.postgres import Postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
 _PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
     ordered = sorted(seconds)
-    at = lambda share: ordered[min(len(ordered) - 1, int(share * len(ordered)))]  # noqa: E731
+
+    def at(share: float) -> float:
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
     return {"p50": round(at(0.5) * 1000, 1), "p95": round(at(0.95) * 1000, 1), "p99": round(at(0.99) * 1000, 1)}
 
 
@@ -101,7 +105,10 @@ async def listing(url: str) -> dict[str, Any]:
 
 
 async def latencies(url: str, folder: Path, count: int) -> dict[str, Any]:
-    starts, events, answers, cancels = [], [], [], []
+    starts: list[float] = []
+    events: list[float] = []
+    answers: list[float] = []
+    cancels: list[float] = []
     with machines(url, 4, folder, capacity=8):
         async with FleetClient(url) as client, anyio.create_task_group() as tasks:
 
@@ -133,8 +140,12 @@ async def latencies(url: str, folder: Path, count: int) -> dict[str, Any]:
                 )
 
             for number in range(count):
-                kind = (told, asked, canceled)[number % 3]
-                tasks.start_soon(lambda kind=kind: kind(events=20, pause=0.05) if kind is told else kind())
+                kinds: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
+                    partial(told, events=20, pause=0.05),
+                    asked,
+                    canceled,
+                )
+                tasks.start_soon(kinds[number % 3])
                 await anyio.sleep(0.15)
     return {
         "start": spread(starts),

@@ -31,4 +31,5 @@ async def main(url: str, count: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *sys.argv[1:])
+    url, count = sys.argv[1:]
+    anyio.run(main, url, count)

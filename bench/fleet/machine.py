@@ -121,5 +121,6 @@ async def main(url: str, name: str, directory: str, lease: str, capacity: str) -
 
 
 if __name__ == "__main__":
-    code = anyio.run(main, *sys.argv[1:])
+    url, name, directory, lease, capacity = sys.argv[1:]
+    code = anyio.run(main, url, name, directory, lease, capacity)
     os._exit(code)

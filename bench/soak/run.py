@@ -285,8 +285,8 @@ def _orphans(state_dir: Path, marker: str) -> list[str]:
     deadline = time.monotonic() + _GONE_SECONDS
     while True:
         records = read_records(state_dir)
-        kept = {record.keeper.pid for record in records} | {record.codex.pid for record in records}
-        kept |= {process.pid for pid in tuple(kept) for process in descendants(pid)}
+        owners = {record.keeper for record in records} | {record.codex for record in records}
+        kept = {process.pid for owner in owners for process in (owner, *descendants(owner))}
         orphans = [str(process) for process in leaks.marked_processes(marker) if process.pid not in kept]
         orphans += [f"hub {pid}" for pid in hub_processes(state_dir)]
         if not orphans or time.monotonic() > deadline:
