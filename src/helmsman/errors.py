@@ -6,6 +6,7 @@ its last sentence, what to do next. `retryable` says whether the same call may w
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from helmsman.base.redaction import redact, redact_value
@@ -29,6 +30,21 @@ class HelmsmanError(Exception):
     def again(self) -> Self:
         """A fresh copy, to be raised in several places: each raise leaves its own traceback."""
         return type(self)(self.message, **self.details)
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Return the same error with parameters of the library named as the caller knows them.
+
+        A name without an underscore is also a word of English, so it counts only at the beginning, as the subject. Quoted
+        text is the caller's own, and keys of an agent's configuration keep their names.
+        """
+        parameter = str(self.details.get("parameter"))
+        message = self.message
+        if parameter != "config":
+            known = "|".join(re.escape(name) for name in names if "_" in name)
+            subject = re.escape(parameter)
+            words = re.compile(rf"^{subject}(?= )" + (rf"|(?<![\w./'\"-])(?:{known})(?![\w./'\"=-])" if known else ""))
+            message = words.sub(lambda found: names.get(found[0], found[0]), message)
+        return self if message == self.message else type(self)(message, **self.details)
 
     def as_dict(self) -> dict[str, Any]:
         """The error as every front door shows it to programs."""

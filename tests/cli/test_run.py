@@ -273,7 +273,7 @@ async def test_a_configuration_that_codex_cannot_read_exits_with_2(cli: Cli, tmp
         (["Look", "--attempts", "0"], "0 is not in the range"),
         (["Look", "--timeout", "soon"], "'soon' is not a valid float"),
         (["Look", "-c", "no-equals-sign"], "is not of the form KEY=VALUE"),
-        (["Look", "--full-auto", "-s", "read-only"], "contradicts"),
+        (["Look", "--full-auto", "-s", "read-only"], "--full-auto means workspace-write and contradicts"),
         (["Look", "--output-schema", "nowhere.json"], "cannot be read"),
         (["Look", "--output-schema", "bad.json"], "is not JSON"),
         (["Look", "--output-schema", "list.json"], "must be an object"),

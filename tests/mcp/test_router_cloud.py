@@ -143,6 +143,17 @@ async def test_a_cancel_says_that_the_cloud_has_none_and_where_a_person_can(
     assert (over["status"], over["message"]) == ("completed", "There is nothing to cancel: it is completed.")
 
 
+async def test_no_answer_about_a_cloud_task_offers_a_cancel(codex: Caller, cloud: ScriptedCloud) -> None:
+    task_id, _ = await submitted(codex, cloud)
+    for answer in (
+        await codex("_codex_cloud_status", task_id=task_id),
+        await codex("_codex_cloud_wait", task_id=task_id, timeout_sec=0),
+        await codex("codex", request=f"check {task_id}"),
+    ):
+        assert answer["next_actions"], "there is something to do"
+        assert "cancel" not in " ".join(answer["next_actions"])
+
+
 async def test_a_wait_for_a_task_at_work_ends_with_its_time(codex: Caller, cloud: ScriptedCloud) -> None:
     task_id, _ = await submitted(codex, cloud)
     waited = await codex("_codex_cloud_wait", task_id=task_id, timeout_sec=0.2)

@@ -138,6 +138,14 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         ("codex_respond", {"sessionId": "nope", "id": "q", "answers": ["a"]}, "session_not_found", "nope"),
         ("codex_interrupt", {"sessionId": "nope"}, "session_not_found", "nope"),
         ("codex_list", {"limit": 0}, "invalid_input", "limit"),
+        ("codex_start", {"prompt": "x", "fullAuto": True, "sandbox": "read-only"}, "invalid_input", "fullAuto means"),
+        (
+            "codex_start",
+            {"prompt": "x", "config": {"approval_polcy": "never"}},
+            "invalid_input",
+            "mean approval_policy",
+        ),
+        ("codex_start", {"prompt": "x", "minRemainingPercent": 101}, "invalid_input", "minRemainingPercent"),
         ("codex_list", {"cursor": "nonsense"}, "invalid_input", "cursor"),
     ],
 )

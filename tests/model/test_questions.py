@@ -66,3 +66,25 @@ def test_who_declines_a_form_need_not_fill_it_in() -> None:
     assert read_answers(form, ["decline"]) == (Choice("decline"),)
     with pytest.raises(AnswerInvalid, match="2 part"):
         read_answers(form, ["accept"])
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [(" approve ", Choice("approve")), ("deny\n", Choice("deny")), (" deny : not now ", Choice("deny", "not now"))],
+)
+def test_spaces_around_an_option_do_not_matter(given: str, read: Choice) -> None:
+    assert read_answers(question(APPROVAL), [given]) == (read,)
+    also_text = Prompt(text="Run it?", options=("approve", "deny"), free_text=True)
+    assert read_answers(question(also_text), [given]) == (read,)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [("approve", "accept"), (" approve ", "accept"), ("deny", "decline"), ("abort", "cancel"), ("accept", "accept")],
+)
+def test_the_words_of_approvals_answer_the_question_of_an_mcp_server(given: str, read: str) -> None:
+    asked = question(Prompt(text="?", options=("accept", "decline", "cancel")), kind="mcp_elicitation")
+    assert read_answers(asked, [given]) == (Choice(read),)
+    assert read_answers(asked, [f"{given}: why"]) == (Choice(read, "why"),)
+    with pytest.raises(AnswerInvalid):
+        read_answers(question(Prompt(text="?", options=("one", "decline"))), ["deny"])

@@ -327,7 +327,7 @@ class Changes:
             raise InvalidInput(
                 f"Session {session_id} has no worktree: it worked in its directory itself, or its worktree was discarded. "
                 "Start one with the option worktree to keep its changes apart.",
-                parameter="sessionId",
+                parameter="session_id",
             )
         return tree
 

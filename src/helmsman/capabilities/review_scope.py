@@ -116,7 +116,7 @@ def commit_named(directory: Path, name: str, state_dir: Path) -> str:
     """
     git = find_git(directory, state_dir)
     if git is None:
-        raise InvalidInput(f"{directory} is not in a git repository. Name one.", parameter="workingDirectory")
+        raise InvalidInput(f"{directory} is not in a git repository. Name one.", parameter="cwd")
     return _commit(git, name, "base")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+import click
+
 from helmsman import errors
 
 
@@ -60,7 +62,7 @@ def exit_code_of(error: errors.HelmsmanError) -> ExitCode:
 
 
 _FLAGS: Final = {
-    "`trustRepository`": "--trust-repository",
+    "`trust_repository`": "--trust-repository",
     "allow a dirty tree": "allow a dirty tree (--allow-dirty)",
     "Leave worktree out": "Leave out --worktree",
     "the option worktree": "--worktree",
@@ -75,4 +77,9 @@ def in_words_of_shell(error: errors.HelmsmanError) -> errors.HelmsmanError:
     message = error.message
     for name, flag in _FLAGS.items():
         message = message.replace(name, flag)
-    return error if message == error.message else type(error)(message, **error.details)
+    named = error if message == error.message else type(error)(message, **error.details)
+    context = click.get_current_context(silent=True)
+    params = () if context is None else context.command.params
+    return named.renamed(
+        {one.name: max(one.opts, key=len) for one in params if isinstance(one, click.Option) and one.name}
+    )

@@ -78,7 +78,8 @@ def _next_actions(call: CallContext, task: Task, question: PendingQuestion | Non
         answers = _ways_to_answer(task, question) if question is not None else [how_to_answer(call.helm, task)]
         return [*answers, f"wait for {task.id}", f"cancel {task.id}"]
     if task.is_running:
-        return [f"wait for {task.id}", f"check {task.id}", f"cancel {task.id}"]
+        cancel = [] if task.origin == "cloud" else [f"cancel {task.id}"]  # `codex cloud` cannot cancel anything
+        return [f"wait for {task.id}", f"check {task.id}", *cancel]
     more = [f"continue with {task.id}: …"] if task.session_id is not None else []
     return [f"show the results of {task.id}", *more]
 

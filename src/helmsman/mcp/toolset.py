@@ -236,13 +236,14 @@ class Tool(Generic[InputT]):
         )
 
     def _in_its_words(self, error: HelmsmanError) -> HelmsmanError:
-        """An error about a parameter by the name that the tool has for it."""
+        """Return an error that names parameters as the tool does, in its text and in its details."""
         fields = self._models[0].model_fields
-        name = error.details.get("parameter")
-        field = fields.get("working_directory" if name == "cwd" else str(name))
-        if field is None or field.alias is None:
-            return error
-        return type(error)(error.message, **{**error.details, "parameter": field.alias})
+        names = {name: field.alias for name, field in fields.items() if field.alias is not None}
+        if "working_directory" in names:
+            names["cwd"] = names["working_directory"]
+        error = error.renamed(names)
+        alias = names.get(str(error.details.get("parameter")))
+        return error if alias is None else type(error)(error.message, **{**error.details, "parameter": alias})
 
 
 def in_words_for_any(text: str) -> str:

@@ -138,15 +138,26 @@ def _read(prompt: Prompt, answer: str) -> Choice:
         return Choice(answer)
     if answer in prompt.options:
         return Choice(answer)
+    if (option := _offered(prompt, answer)) is not None:
+        return Choice(option)
     name, colon, reason = answer.partition(":")
-    if colon and name.strip() in prompt.options:
-        return Choice(name.strip(), reason.strip() or None)
+    if colon and (option := _offered(prompt, name)) is not None:
+        return Choice(option, reason.strip() or None)
     if prompt.free_text:
         return Choice(answer)
     raise AnswerInvalid(
         f"{answer!r} was not offered. Answer with one of: {', '.join(prompt.options)} "
         "(a reason may follow after a colon).",
     )
+
+
+def _offered(prompt: Prompt, answer: str) -> str | None:
+    """Return the option that an answer names: without spaces around it, or in the words of approvals for a form's."""
+    name = answer.strip()
+    if name in prompt.options:
+        return name
+    form = prompt.options == (ACCEPT, DECLINE, CANCEL)
+    return {APPROVE: ACCEPT, DENY: DECLINE, ABORT: CANCEL}.get(name) if form else None
 
 
 def refusal(question: Question) -> list[str] | None:

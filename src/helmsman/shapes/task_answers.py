@@ -141,10 +141,9 @@ def primitive_actions(helm: Helmsman, task: Task) -> list[str]:
     tool = f"_{task.agent}_{task.origin}"
     match task.status:
         case "pending" | "working":
-            return [
-                f"Wait for it: {tool}_wait with task_id {task.id}",
-                f"Stop it: {tool}_cancel with task_id {task.id}",
-            ]
+            wait = f"Wait for it: {tool}_wait with task_id {task.id}"
+            # `codex cloud` cannot cancel anything.
+            return [wait] if task.origin == "cloud" else [wait, f"Stop it: {tool}_cancel with task_id {task.id}"]
         case "unknown":
             return [f"Read the note, then look at thread {task.session_id}." if task.session_id else "Read the note."]
         case _:

@@ -378,7 +378,7 @@ async def test_an_agent_that_cannot_be_held_is_not_started(
             await engine.open(replace(options, cwd=tmp_path / "no"))
     unknown = OwnAgent("fake", "Fake", mode="ask", runs_repository_files=True)
     async with engine_of(fake, tmp_path, unknown) as engine:
-        with pytest.raises(InvalidInput, match="trustRepository"):
+        with pytest.raises(InvalidInput, match="trust_repository"):
             await engine.open(options)
         await engine.open(replace(options, trust_repository=True))
     other = OwnAgent("fake", "Fake", mode="careful", runs_repository_files=False)

@@ -31,16 +31,16 @@ def refuse_danger(profile: Profile, options: SessionOptions, directory: Path) ->
         listed = ", ".join(str(path) for path in found[:10])
         raise InvalidInput(
             f"{profile.title} would run files of this repository before anybody is asked: {listed}. Take them away, "
-            "or let a person decide whether the repository is trusted (`trustRepository`).",
-            parameter="trustRepository",
+            "or let a person decide whether the repository is trusted (`trust_repository`).",
+            parameter="trust_repository",
             files=[str(path) for path in found],
         )
     if profile.runs_repository_files:
         raise InvalidInput(
             f"{profile.title} may run files of this repository before anybody is asked: Helmsman does not know it. If it "
             f"runs none, say so with `runs_repository_files = false` under [agents.{profile.name}]; otherwise a person "
-            "decides whether the repository is trusted (`trustRepository`).",
-            parameter="trustRepository",
+            "decides whether the repository is trusted (`trust_repository`).",
+            parameter="trust_repository",
         )
 
 
