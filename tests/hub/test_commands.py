@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,11 @@ import pytest
 
 from helmsman.approvals.policy import Rule
 from helmsman.approvals.rule_book import RuleBook
+from helmsman.hub.launch import LOG
 from helmsman.testing.hubs import hub_pid
 from helmsman.testing.repository import make_repository
 from tests.hub.commands import SECONDS, THIN, Done, done, home_with, on_terminal, thin, until_nobody_is_served, whole
+from tests.mcp.test_stdio import Pipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,6 +163,26 @@ async def test_logs_come_to_whoever_wants_them(served: Place) -> None:
     assert "WARNING" not in quiet.stderr
     assert "WARNING helmsman.steering.turns: codex_path in" in loud.stderr
     assert "DEBUG" in (await done(whole("tasks"), served, {"LOG_LEVEL": "debug"})).stderr
+
+
+async def test_logs_of_the_hub_come_to_the_pipe_that_wants_them(served: Place) -> None:
+    """Each at its own level, and only what is done for it; the protocol on stdout stays clean."""
+    written: dict[str, list[str]] = {}
+    async with AsyncExitStack() as stack:
+        for level in ("debug", "warning", ""):
+            server = await stack.enter_async_context(served.started(env={"LOG_LEVEL": level} if level else {}))
+            pipe = Pipe(server)
+            await pipe.initialize()
+            written[level] = server.errors
+            await pipe.call("codex_list")
+            await pipe.close()
+            assert await pipe.rest() == []
+            assert await server.ended() == 0
+    assert all(any(line.startswith("helmsman: hub ") for line in lines) for lines in written.values())
+    assert any(line.startswith("DEBUG ") for line in written["debug"])
+    assert not [line for line in (*written["warning"], *written[""]) if line.startswith(("DEBUG ", "INFO "))]
+    log = (served.state_dir / LOG).read_text(encoding="utf-8")
+    assert " DEBUG " not in log, "the hub's own log keeps its level"
 
 
 # --- its streams -----------------------------------------------------------------------------------------------------

@@ -67,7 +67,9 @@ def log_to_stderr(form: str, level: str) -> None:
     """Write logs in this form, from this level on."""
     import logging
 
-    logging.basicConfig(level=level.upper(), handlers=[in_form(logging.StreamHandler(sys.stderr), form)])
+    handler = in_form(logging.StreamHandler(sys.stderr), form)
+    handler.setLevel(level.upper())  # others may want more
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def in_form(handler: HandlerT, form: str) -> HandlerT:
@@ -84,6 +86,13 @@ def in_form(handler: HandlerT, form: str) -> HandlerT:
     handler.addFilter(RedactingFilter())
     handler.setFormatter(Formatter(form))
     return handler
+
+
+def log_level(settings: Settings) -> int:
+    """Return from which level on logs are for whoever runs a command or a server: errors, unless a level is set."""
+    import logging
+
+    return logging.getLevelNamesMapping()[settings.log_level.upper()] if logs_wanted(settings) else logging.ERROR
 
 
 def logs_wanted(settings: Settings) -> bool:

@@ -30,7 +30,7 @@ from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.cli.app import app, outcome
 from helmsman.cli.completing import complete
-from helmsman.cli.consoles import COMMAND_LOG, in_form, logs_wanted
+from helmsman.cli.consoles import COMMAND_LOG, in_form, log_level, logs_wanted
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import Host, NeedsOwnProcess, Repeatability, host, hosted
 from helmsman.cli.thin import CALLED, COMPLETION
@@ -162,7 +162,7 @@ def _log_level(hub: Hub, hello: _Hello, refused: str | None) -> int | bytes:
         if error.go_to is not None:
             return b"g\t" + in_hex(str(error.go_to))
         return b"r\t" + in_hex(error.why) if hello.is_elsewhere else b"s"
-    return logging.getLevelNamesMapping()[settings.log_level.upper()] if wanted else logging.ERROR
+    return log_level(settings)
 
 
 class HubHost(Host):

@@ -206,9 +206,17 @@ def _load_commands() -> MakeServe:
 
 def _load_pipes() -> MakeServe:
     with _loading_sdk:
-        from helmsman.mcp.hub_door import PipeDoors
+        from helmsman.mcp.hub_door import PipeDoors, PipeLogs
+    import logging
 
-    return lambda shared, calls: PipeDoors(shared, calls).serve
+    from helmsman.cli.consoles import COMMAND_LOG, in_form, log_level
+
+    def make(shared: Shared, calls: CallLog) -> Serve:
+        logs = in_form(PipeLogs(), COMMAND_LOG)
+        logging.getLogger().addHandler(logs)
+        return PipeDoors(shared, calls, logs, log_level).serve
+
+    return make
 
 
 def _load_http() -> MakeServe:

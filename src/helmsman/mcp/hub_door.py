@@ -8,9 +8,12 @@ a second time; a form that the client still shows is not shown again.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import logging
 import os
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -43,7 +46,7 @@ from helmsman.settings import Settings, load_settings
 from helmsman.tasks.calls import CallId, CallLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
@@ -108,12 +111,55 @@ def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings | bytes:
     return settings
 
 
-class PipeDoors:
-    """Serves the pipes that connect to a hub."""
+class PipeLogs(logging.Handler):
+    """Send what is logged while the hub works for a pipe to that pipe, from the level on that its settings name."""
 
-    def __init__(self, shared: Shared, calls: CallLog) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._levels: dict[Connection, int] = {}
+        self._usual = logging.getLogger().level
+
+    @contextmanager
+    def to(self, connection: Connection, level: int) -> Iterator[None]:
+        """Send what is logged in the block, and in what is begun in it, until the block ends."""
+        self._levels[connection] = level
+        self._adapt()
+        token = _LOGGED_TO.set(connection)
+        try:
+            yield
+        finally:
+            _LOGGED_TO.reset(token)
+            del self._levels[connection]
+            self._adapt()
+
+    def _adapt(self) -> None:
+        """Have records made that a pipe wants, and no others: most are never written."""
+        logging.getLogger().setLevel(min(self._usual, *self._levels.values(), logging.CRITICAL))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        connection = _LOGGED_TO.get()
+        if connection is None or record.levelno < self._levels.get(connection, logging.CRITICAL + 1):
+            return
+        line = b"e" + f"{self.format(record)}\n".encode("utf-8", "backslashreplace").hex().encode("ascii")
+        if threading.get_ident() == self._thread:
+            connection.put(line)
+        else:
+            self._loop.call_soon_threadsafe(connection.put, line)
+
+
+_LOGGED_TO: Final[contextvars.ContextVar[Connection | None]] = contextvars.ContextVar("logged_to", default=None)
+
+
+class PipeDoors:
+    """Serves the pipes that connect to a hub. `level_of` says from which level on a pipe with these settings wants logs."""
+
+    def __init__(self, shared: Shared, calls: CallLog, logs: PipeLogs, level_of: Callable[[Settings], int]) -> None:
         self._shared = shared
         self._calls = calls
+        self._logs = logs
+        self._level_of = level_of
 
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         """Serve a pipe, until it leaves."""
@@ -126,7 +172,8 @@ class PipeDoors:
         door = PipeDoor(hello, connection, hub.epoch, self._calls)
         hub.doors[connection] = door
         connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
-        with Whereabouts(hello.environment, hello.directory).entered():
+        where = Whereabouts(hello.environment, hello.directory)
+        with where.entered(), self._logs.to(connection, self._level_of(settings)):
             async with Helmsman(settings, env=hello.environment, shared=self._shared) as helm:
                 await door.serve(helm)
 

@@ -315,6 +315,9 @@ class _Pipe:
             self._to_client += line + b"\n"
         elif kind == b"z":
             self._forms.pop(rest, None)
+        elif kind == b"e":
+            sys.stderr.write(bytes.fromhex(rest.decode("ascii")).decode("utf-8", "backslashreplace"))
+            sys.stderr.flush()
         elif kind == b"h" or kind == b"l":
             self._lose_hub(said=kind)
         else:
