@@ -18,7 +18,7 @@ async def test_questions_of_all_sessions_are_answered_one_by_one(cli: Cli, left_
     second = await left_behind.asking("touch the second")
     async with cli.on_terminal() as program:
         await program.shows("Waits for you")
-        await program.shows("asks")
+        await program.shows("waiting for you")
         await program.shows("helmsman questions")
         assert await program.exit_code() == 0
     async with cli.on_terminal("questions") as program:

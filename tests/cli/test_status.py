@@ -57,7 +57,8 @@ async def test_an_open_question_is_shown_with_the_command_that_answers_it(cli: C
     session_id = await left_behind.asking()
     done = await cli.run("status", session_id)
     assert done.exit_code == 5
-    assert "\nstatus     awaiting_approval: " in done.stdout
+    assert "\nstatus     waiting for you" in done.stdout
+    assert "nothing finished yet" not in done.stdout
     assert "? Codex asks to run a command outside the sandbox\n  Command: touch made.txt\n" in done.stdout
     assert "\n    approve\n    approve_session\n" in done.stdout
     (said,) = (await cli.run("status", session_id, "--json")).json

@@ -267,9 +267,9 @@ async def test_a_task_that_asks_is_told_so_and_goes_on_asking(
     for _ in range(2):
         waited = await cli.run("tasks", "wait", left_alone)
         assert waited.exit_code == 5
-        assert "waits for an answer" in waited.stdout
+        assert "waiting for you" in waited.stdout
         assert "helmsman dashboard" in waited.stderr
-    assert (await cli.run("tasks")).stdout.split("\t")[2] == "working (asks)"
+    assert (await cli.run("tasks")).stdout.split("\t")[2] == "working (waiting for you)"
     async with Helmsman(replace(settings, detach=True), env=codex_home.env) as helm:
         session = await helm.tasks.local.follow(await helm.tasks.find(left_alone))
         assert session is not None

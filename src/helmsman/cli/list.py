@@ -13,7 +13,7 @@ from helmsman.base.shown_text import one_line
 from helmsman.base.surroundings import expand_home, from_here
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import limit_option, pager_option, print_list
+from helmsman.cli.output import WAITING_FOR_YOU, limit_option, pager_option, print_list
 from helmsman.cli.respond import show_asking_elsewhere
 from helmsman.cli.session_ids import short_id, there
 from helmsman.cli.tables import Column, ago
@@ -36,7 +36,11 @@ COLUMNS: Final = (
     Column("SOURCE", "dim", left_out=1),
 )
 """Sessions as a table; `cells` is one row."""
-_STATUS: Final = {"awaiting_approval": ("asks", "yellow"), "active": ("active", "green"), "error": ("error", "red")}
+_STATUS: Final = {
+    "awaiting_approval": (WAITING_FOR_YOU, "yellow"),
+    "active": ("active", "green"),
+    "error": ("error", "red"),
+}
 """What a status is called in the table, where that is shorter, and its colour."""
 
 

@@ -47,14 +47,19 @@ def print_result(sentence: str, shown: Mapping[str, Any], *, as_json: bool) -> N
         click.echo(visible(sentence), err=True)
 
 
+WAITING_FOR_YOU: Final = "waiting for you"
+"""How a session or task with an open question is described to people, here as in the dashboard. For programs it is
+`awaiting_approval`, whatever is asked."""
+
+
 def standing(status: str) -> str:
     """How a session stands, as the end of a sentence."""
-    return {"error": "has failed", "awaiting_approval": "waits for an answer"}.get(status, f"is {status}")
+    return {"error": "has failed", "awaiting_approval": f"is {WAITING_FOR_YOU}"}.get(status, f"is {status}")
 
 
 def task_word(task: Task) -> str:
     """How a task stands, in one word: that it asks or waits is more than that it works."""
-    return "asks" if task.input_required else "waits" if task.waiting_for else task.status
+    return WAITING_FOR_YOU if task.input_required else "waits" if task.waiting_for else task.status
 
 
 def print_list(

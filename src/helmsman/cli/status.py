@@ -11,7 +11,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, session_argument
-from helmsman.cli.output import print_details, print_json
+from helmsman.cli.output import WAITING_FOR_YOU, print_details, print_json
 from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
@@ -59,7 +59,11 @@ def _print(session: Session, status: StatusOutput, lines: int) -> None:
     from helmsman.cli.open_question import open_question_lines
     from helmsman.shapes.session_status import how_long
 
-    standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status
+    word = WAITING_FOR_YOU if status.status == "awaiting_approval" else status.status
+    progress = status.progress
+    if progress is not None and word == WAITING_FOR_YOU and not progress.done:
+        progress = None  # that nothing is finished yet says nothing about the question
+    standing = word if progress is None else f"{word}: {progress.text}"
     if status.timed_out and status.pending_question is None:
         standing += ", but not everything was answered"
     usage = status.usage

@@ -24,7 +24,16 @@ from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import limit_option, pager_option, print_details, print_diff, print_json, print_list, task_word
+from helmsman.cli.output import (
+    WAITING_FOR_YOU,
+    limit_option,
+    pager_option,
+    print_details,
+    print_diff,
+    print_json,
+    print_list,
+    task_word,
+)
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
@@ -53,7 +62,13 @@ _COLUMNS: Final = (
     Column("ALIAS"),
     Column("WHAT", gives_way="at its end", left_out=2),
 )
-_STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green", "failed": "red", "unknown": "yellow"}
+_STYLES: Final = {
+    WAITING_FOR_YOU: "bold yellow",
+    "working": "blue",
+    "completed": "green",
+    "failed": "red",
+    "unknown": "yellow",
+}
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
 _task_argument: Final = click.argument(
@@ -468,9 +483,9 @@ def _standing(task: Task) -> str:
         left = in_words(max(0.0, (task.resumes_at - datetime.now(UTC)).total_seconds()))
         return f"{task.status}: waits for the usage limit until {_time(task.resumes_at)}, for {left}"
     if task.waiting_for == BUDGET:
-        return f"{task.status}: a budget is used up, and it waits for an answer"
+        return f"{WAITING_FOR_YOU}: a budget is used up"
     if task.input_required:
-        return f"{task.status}, and waits for an answer"
+        return WAITING_FOR_YOU
     progress = task.progress.get("text") if task.progress is not None and task.is_running else None
     return f"{task.status}: {progress}" if progress else task.status
 
@@ -481,7 +496,7 @@ def _time(time: datetime) -> str:
 
 def _row(task: Task) -> tuple[str | None, ...]:
     time = task.updated_at.isoformat(timespec="seconds")
-    more = " (asks)" if task.input_required else " (a question timed out)" if task.timed_out else ""
+    more = f" ({WAITING_FOR_YOU})" if task.input_required else " (a question timed out)" if task.timed_out else ""
     more = " (waits for the usage limit)" if task.waiting_for == QUOTA else more
     status = task.status + more
     return task.id, task.alias, status, time, task.directory, task.instruction, task.agent
