@@ -153,3 +153,11 @@ async def test_a_login_shows_its_page_and_says_how_it_ended(cli: Cli) -> None:
             await anyio.to_thread.run_sync(refuse)
         await program.shows("Codex is not logged in: ")
         assert await program.exit_code() == ExitCode.FAILED
+
+
+async def test_a_key_that_codex_does_not_know_is_warned_about(cli: Cli) -> None:
+    done = await cli.run("config", "set", "nonsense=1", "model_verbosity=low", "--yes")
+    assert done.stderr.count("Warning: ") == 1
+    assert "Codex does not know nonsense" in done.stderr
+    (shown,) = (await cli.run("config", "set", "more.nonsense=1", "model_verbosity=high", "--yes", "--json")).json
+    assert shown["unknown"] == ["more.nonsense"]

@@ -449,6 +449,10 @@ class Engine(ABC):
         """Change the user's configuration, if it still is of this version; what overrides that, if something does."""
         raise self._refusal(Capability.CONFIGURE)
 
+    async def unknown_settings(self, edits: Sequence[ConfigEdit], env: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the keys that it would ignore, as far as it can tell."""
+        return ()
+
     @property
     def known_rate_limits(self) -> RateLimitsReported | None:
         """The account's limits as last reported, if they were."""

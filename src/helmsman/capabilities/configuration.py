@@ -30,6 +30,8 @@ class ConfigChange:
     version: str | None
     edits: tuple[ConfigEdit, ...]
     before: Mapping[str, Any]
+    unknown: tuple[str, ...] = ()
+    """Keys that the agent does not know: it would ignore them."""
 
     @property
     def is_nothing(self) -> bool:
@@ -64,7 +66,8 @@ class AgentConfiguration:
         """What these edits would change in the user's file; nothing is written."""
         if len({edit.key for edit in edits}) < len(edits):
             raise InvalidInput("A key is named twice. Name each once.", parameter="edits")
-        layers = (await self.read(agent=agent)).layers
+        engine = await self._helm.engine(Capability.CONFIGURE, agent=agent)
+        layers = (await engine.read_config(None)).layers
         users = next((layer for layer in layers if layer.kind == "user"), ConfigLayer(kind="user"))
         held = {edit.key: value_at(users.values, edit.key) for edit in edits}
         return ConfigChange(
@@ -72,6 +75,7 @@ class AgentConfiguration:
             version=users.version,
             edits=tuple(edits),
             before=present(held),
+            unknown=await engine.unknown_settings(edits, self._helm.environment),
         )
 
     async def write(self, change: ConfigChange, agent: str | None = None) -> str | None:

@@ -77,6 +77,7 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
         raise click.UsageError("Name what is to be set, as KEY=VALUE.")
     change = with_helmsman(lambda helm: helm.extras.configuration.plan(edits), detach=False)
     shown: dict[str, Any] = {"file": change.file, "changes": list(_changes(change)), "written": False}
+    shown |= {"unknown": list(change.unknown)} if change.unknown else {}
     if change.is_nothing:
         if as_json:
             print_json(shown)
@@ -87,6 +88,10 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
         click.echo(visible(change.file), err=True)
         for line in _diff(change):
             click.echo(f"  {visible(line)}", err=True)
+        for key in change.unknown:
+            click.echo(
+                visible(f"Warning: Codex does not know {key}, and ignores it. Check how it is spelled."), err=True
+            )
     agree(
         "Change it?", agreed=agreed, as_json=as_json, otherwise=f"{change.file} is changed only when somebody says yes."
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import tempfile
 from abc import abstractmethod
 from contextlib import suppress
 from functools import cached_property
@@ -21,6 +23,7 @@ from helmsman.agents.codex.access.plan import configured_access
 from helmsman.agents.codex.engine.review_output import from_text, is_of, read_review
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import from_app_server
+from helmsman.agents.codex.starting import codex_environment
 from helmsman.agents.configured import InForce
 from helmsman.agents.event_router import RoutedEngine
 from helmsman.agents.own_terminal import OwnTerminal
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FILE_ATTEMPTS: Final = 10
+_STRICT_SECONDS: Final = 10.0
 _FILE_PAUSE: Final = 0.1
 
 
@@ -217,6 +221,24 @@ class AppServerUpkeep(RoutedEngine):
 
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
         return await self.api.write_config(edits, version=version)
+
+    async def unknown_settings(self, edits: Sequence[ConfigEdit], env: Mapping[str, str]) -> tuple[str, ...]:
+        """Ask a Codex with `--strict-config` (0.145 and newer). Its home is empty, so that only these keys count."""
+        if self.program is None:
+            return ()
+        unknown: list[str] = []
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+            child_env = codex_environment(self.binary, Path(home), env)
+            for edit in edits:
+                if edit.value is None or isinstance(edit.value, dict):
+                    continue
+                setting = f"{edit.key}={json.dumps(edit.value)}"
+                command = [str(self.program), "app-server", "--strict-config", "-c", setting]
+                with anyio.move_on_after(_STRICT_SECONDS):
+                    done = await anyio.run_process(command, stdin=subprocess.DEVNULL, check=False, env=child_env)
+                    if done.returncode and b"unknown configuration field" in done.stderr:
+                        unknown.append(edit.key)
+        return tuple(unknown)
 
     async def rate_limits(self) -> RateLimitsReported | None:
         """Codex can be asked only with a ChatGPT login; what it reported while it worked is known in any case."""
