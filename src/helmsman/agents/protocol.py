@@ -278,6 +278,9 @@ class Engine(ABC):
         """The file on this machine that it starts for its sessions; None of one that starts nothing here."""
         return None
 
+    search_path: str = ""
+    """The PATH on which it finds programs that it starts itself, outside of sandboxes; empty if it starts none."""
+
     @property
     def is_of_a_person(self) -> bool:
         """Whether a person works in it, with the agent's own program: what they begin there is theirs to answer."""

@@ -10,8 +10,9 @@ sandbox. So every program is resolved here: on the user's PATH, outside
 - relative or empty entries of PATH, and shims, which choose a program by files of the working directory.
 
 Every symbolic link on the way must be in such a place too. What a program starts in turn is found on the PATH that it is
-given: `environment_for` gives it one without the refused entries. Agents keep the user's own PATH: their commands are the
-user's, and run in a sandbox.
+given: `environment_for` gives it one without the refused entries. Codex starts programs itself, outside its sandbox (git,
+MCP servers), so it gets the PATH of `path_out_of_reach`. The commands of agents keep the user's own PATH: they run in a
+sandbox.
 
 Imported by thin commands: only what costs nothing.
 """
@@ -166,6 +167,27 @@ def safe_path(env: Mapping[str, str] | None = None) -> str:
         _SAFE_PATHS.clear()
     _SAFE_PATHS[key] = (time.monotonic(), safe)
     return safe
+
+
+def path_out_of_reach(env: Mapping[str, str] | None = None) -> str:
+    """Return the PATH of `env`, as it is written, without the entries that a session may write now or later.
+
+    For agents: their tools may be shims, and may be in a home in which a session works.
+    """
+    used = _environment(env)
+    places = Places.of(used, is_agent=True)
+    entries = used.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(
+        entry
+        for entry in entries
+        if os.path.isabs(entry) and places.reason_of_sessions_or_repositories(entry) is None  # noqa: PTH117
+    )
+
+
+def replaceable_entry(path: str, env: Mapping[str, str] | None = None) -> str | None:
+    """Return the first entry of a PATH in which a known session could put a program; None if there is none."""
+    places = Places.of(_environment(env), is_agent=True)
+    return next((entry for entry in path.split(os.pathsep) if entry and places.reason_of_sessions(entry)), None)
 
 
 def environment_for(env: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -12,7 +12,7 @@ from helmsman import worktrees
 from helmsman.agents.protocol import Capability, Engine, NothingBegun, Opened
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.pinned_directory import refuse_moved
-from helmsman.base.programs import reason_of_sessions
+from helmsman.base.programs import reason_of_sessions, replaceable_entry
 from helmsman.errors import EngineLost, InvalidInput
 
 if TYPE_CHECKING:
@@ -138,13 +138,17 @@ def start_session(
 
 
 def _refuse_replaceable(engine: Engine) -> None:
-    """Begin nothing in an engine whose program the new session could replace: another engine runs a copy of it.
+    """Begin nothing in an engine whose program, or what it starts by name, the new session could replace.
+
+    Another engine runs a copy of the program, and has another PATH.
 
     Raises:
         NothingBegun: The session could.
     """
     if engine.program is not None and (reason := reason_of_sessions(engine.program)) is not None:
         raise NothingBegun(f"{engine.program} is not used for new sessions: {reason}. Try again.")
+    if (entry := replaceable_entry(engine.search_path)) is not None:
+        raise NothingBegun(f"This engine has {entry} on its PATH, where sessions may write. Try again.")
 
 
 def fork_session(

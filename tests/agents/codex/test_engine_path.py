@@ -1,4 +1,4 @@
-"""Codex runs no bubblewrap of the user's PATH, and its commands have that PATH as before."""
+"""Codex itself runs no program that a session could have planted on the PATH; its commands have the user's PATH."""
 
 from __future__ import annotations
 
@@ -49,3 +49,51 @@ async def test_a_planted_bubblewrap_is_not_run_and_tools_of_the_user_are(
             await session.wait(until="end")
     assert (git_repo / "which.txt").read_text(encoding="utf-8") == f"{tools}/my-tool\n{tools}/git\nfrom-my-tool\n"
     assert not (tmp_path / "planted").exists()
+
+
+@pytest.mark.parametrize("engine", ["app-server", "exec"])
+async def test_codex_itself_starts_no_git_of_the_repository_and_its_commands_still_find_it(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    git_repo: Path,
+    tmp_path: Path,
+    engine: Literal["app-server", "exec"],
+) -> None:
+    """As with an activated `.venv` of the repository."""
+    tools = _tools_with_git(git_repo / ".venv" / "bin", tmp_path)
+    env = {**codex_home.env, "PATH": f"{tools}:{codex_home.env.get('PATH') or os.environ['PATH']}"}
+    codex_home.configure(allow_login_shell=False)
+    model.on("which", run("command -v git > which.txt; sleep 0.1"), say("done"))
+    async with Helmsman(replace(settings, engine=engine, detach=False), env=env, inside=True) as helm:
+        session = await helm.start("which", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
+        with anyio.fail_after(60):
+            await session.wait(until="end")
+    assert (git_repo / "which.txt").read_text(encoding="utf-8") == f"{tools}/git\n"
+    assert not (tmp_path / "planted").exists()
+
+
+async def test_an_engine_takes_no_session_that_may_write_a_directory_on_its_path(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path
+) -> None:
+    """A directory that was nothing special when the engine started."""
+    (tmp_path / "first").mkdir()
+    tools = _tools_with_git(tmp_path / "project" / "bin", tmp_path)
+    env = {**codex_home.env, "PATH": f"{codex_home.env.get('PATH') or os.environ['PATH']}:{tools}"}
+    model.on("hello", say("done"))
+    async with Helmsman(replace(settings, detach=False), env=env, inside=True) as helm:
+        first = await helm.start("hello", cwd=tmp_path / "first", sandbox="workspace-write")
+        await first.wait()
+        second = await helm.start("hello", cwd=tmp_path / "project", sandbox="workspace-write")
+        await second.wait()
+        assert first.engine is not None
+        assert second.engine is not None
+        assert str(tools) in first.engine.search_path
+        assert str(tools) not in second.engine.search_path
+
+
+def _tools_with_git(directory: Path, tmp_path: Path) -> Path:
+    directory.mkdir(parents=True)
+    (directory / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/planted\n", encoding="utf-8")
+    (directory / "git").chmod(0o755)
+    return directory

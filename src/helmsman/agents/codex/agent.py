@@ -6,7 +6,6 @@ import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -268,14 +267,14 @@ async def _open_app_server(
 ) -> AsyncIterator[Engine]:
     from helmsman.agents.codex.access.shell_profile import snapshot_options
     from helmsman.agents.codex.detached.engines import open_detached
+    from helmsman.agents.codex.starting import command_path_options
 
     home = settings.codex_home
-    options = partial(
-        snapshot_options,
-        settings.shell_snapshots,
-        binary,
-        codex_home=home,
-    )
+
+    async def options() -> tuple[str, ...]:
+        paths = await anyio.to_thread.run_sync(command_path_options, binary, home, env)
+        return (*await snapshot_options(settings.shell_snapshots, binary, codex_home=home), *paths)
+
     roots = settings.session_roots
     if owner is not None and _detaches(settings, binary):
         state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)

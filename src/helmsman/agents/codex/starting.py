@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.base.config_values import as_toml
+from helmsman.base.programs import path_out_of_reach
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineStartFailed
 
@@ -24,15 +27,45 @@ _START_RACE: Final = "failed to initialize sqlite state runtime"
 
 
 def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment Codex runs in: ours, with the home it is to use and, first on the PATH, its tools."""
+    """Return the environment for Codex: the caller's, with its home, and with a PATH to which no session can write.
+
+    Codex itself starts git, MCP servers and hooks, outside of any sandbox. Its tools come first on the PATH.
+    """
     merged = dict(environment() if env is None else env)
     merged.pop(REMOTE_TOKEN, None)  # another Codex's, and none of the business of what runs in this one
     if codex_home.exists():  # Codex makes its default home itself, and exits when it is told of one that is not there
         merged["CODEX_HOME"] = str(codex_home)
-    first = [str(place) for place in (binary.bubblewrap, binary.path_dir) if place is not None]
-    if first:
-        merged["PATH"] = os.pathsep.join(filter(None, (*first, merged.get("PATH"))))
+    merged["PATH"] = _after_its_tools(binary, path_out_of_reach(merged))
     return merged
+
+
+def command_path(binary: CodexBinary, env: Mapping[str, str] | None = None) -> str:
+    """Return the PATH for the commands of Codex, which run in its sandbox: the caller's, after Codex's tools."""
+    return _after_its_tools(binary, (environment() if env is None else env).get("PATH", os.defpath))
+
+
+def command_path_options(
+    binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return the options with which the commands of Codex have another PATH than Codex itself; none if it is the same."""
+    wanted = command_path(binary, env)
+    if wanted == codex_environment(binary, codex_home, env)["PATH"] or _sets_path(codex_home):
+        return ()
+    return (f"--config=shell_environment_policy.set.PATH={as_toml(wanted)}",)
+
+
+def _after_its_tools(binary: CodexBinary, path: str) -> str:
+    first = [str(place) for place in (binary.bubblewrap, binary.path_dir) if place is not None]
+    return os.pathsep.join(filter(None, (*first, path)))
+
+
+def _sets_path(codex_home: Path) -> bool:
+    """Return whether the user's own configuration of Codex sets the PATH of commands."""
+    try:
+        config = tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
+        return "PATH" in config["shell_environment_policy"]["set"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def is_start_race(error: HelmsmanError) -> bool:

@@ -40,6 +40,7 @@ from helmsman.agents.codex.starting import (
     START_ATTEMPTS,
     START_RACE_PAUSE,
     codex_environment,
+    command_path,
     is_start_race,
     start_failed,
 )
@@ -159,6 +160,7 @@ async def open_recorded(
             allowed_roots=allowed_roots,
         )
         async with engine as opened:
+            opened.search_path = record.search_path
             opened.listens_at = None if record.on_pipe else (record.socket, Path(record.codex_home))
             yield opened
 
@@ -216,7 +218,7 @@ def _wanted(
         identity=identity,
         codex_home=str(codex_home.resolve()),
         env=environment,
-        env_digest=_prefix(binary, owner) + digest_of(environment),
+        env_digest=_prefix(binary, owner) + digest_of(environment, command_path(binary, env)),
         idle=idle,
         owner=owner,
     )
@@ -372,6 +374,7 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
             "binary": asdict(wanted.identity),
             "codex_home": wanted.codex_home,
             "env_digest": wanted.env_digest,
+            "search_path": wanted.env["PATH"],
         },
     }
     if is_shared(wanted.binary):

@@ -39,7 +39,8 @@ class BinaryIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRecord:
-    """One detached engine. `keeper` is the process that started and will end `codex`; `env_digest` see `digest_of`.
+    """One detached engine. `keeper` is the process that started and will end `codex`; `env_digest` see `digest_of`;
+    `search_path` is the PATH of Codex itself.
 
     One `on_pipe` is reached through its keeper, by one owner at a time; another listens itself, for as many as there are.
     """
@@ -55,6 +56,7 @@ class EngineRecord:
     idle: float
     started_at: float
     on_pipe: bool = False
+    search_path: str = ""
 
     @property
     def is_kept(self) -> bool:
@@ -104,6 +106,7 @@ def read_record(directory: Path) -> EngineRecord | None:
             idle=float(content["idle"]),
             started_at=float(content["started_at"]),
             on_pipe=content.get("on_pipe") is True,
+            search_path=str(content.get("search_path", "")),
         )
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
@@ -118,15 +121,17 @@ def read_records(state_dir: Path) -> list[EngineRecord]:
 # --- the environment -------------------------------------------------------------------------------------------------
 
 
-def digest_of(env: Mapping[str, str]) -> str:
+def digest_of(env: Mapping[str, str], command_path: str = "") -> str:
     """The variables that change what Codex does, as a fingerprint: work begun with others must not run in this engine.
 
     Where programs and files are found, how the network and the account are reached, what Codex itself reads, and what a
     project's commands usually read: addresses, secrets, the kind of place it is. The rest (terminals, editors, desktops)
-    differs from window to window and means nothing to them.
+    differs from window to window and means nothing to them. `command_path` is the PATH of its commands.
     """
     chosen = {name: value for name, value in env.items() if _changes_codex(name)}
-    return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(
+        json.dumps([chosen, command_path], sort_keys=True).encode("utf-8", "surrogateescape")
+    ).hexdigest()
 
 
 _NAMES: Final = frozenset(

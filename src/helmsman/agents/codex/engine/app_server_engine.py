@@ -567,9 +567,11 @@ async def open_app_server(
     Raises:
         EngineStartFailed: Codex did not come up. No process is left behind.
     """
+    search_path = ""
     if connect is None:
         binary.require(Feature.APP_SERVER, doing="run the app-server engine")
         child_env = codex_environment(binary, codex_home, env)
+        search_path = child_env["PATH"]
 
         def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
             return open_stdio(tasks, [binary.path, "app-server", *options], title="The Codex engine", env=child_env)
@@ -578,6 +580,7 @@ async def open_app_server(
         async with background_tasks() as tasks, connect(tasks) as transport:
             confinement = Confinement(tuple(allowed_roots))
             engine = kind(tasks, transport, binary, codex_home, engine_id, confinement)
+            engine.search_path = search_path
             try:
                 await engine.shake_hands()
             except (EngineLost, EngineTimeout) as error:

@@ -31,7 +31,7 @@ from helmsman.agents.codex.access.policies import asked_sandbox
 from helmsman.agents.codex.binary import CodexBinary, exec_capabilities
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
-from helmsman.agents.codex.starting import codex_environment
+from helmsman.agents.codex.starting import codex_environment, command_path_options
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.event_router import RoutedEngine, engine_closed
 from helmsman.agents.protocol import Begun, Capabilities, Opened
@@ -41,6 +41,7 @@ from helmsman.base.line_framer import LineFramer
 from helmsman.base.process_ending import end_processes
 from helmsman.base.processes import descendants, still_running
 from helmsman.base.redaction import redact
+from helmsman.base.surroundings import environment
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -118,7 +119,7 @@ class ExecEngine(RoutedEngine):
         self._confinement = confinement
         self._binary = binary
         self._codex_home = codex_home
-        self._env = codex_environment(binary, codex_home, env)
+        self._env = dict(environment() if env is None else env)
         self._rollouts = RolloutIndex(codex_home)
         self._unnamed: set[str] = set()
         """Sessions that have not had their first turn, by ids of our own."""
@@ -173,6 +174,11 @@ class ExecEngine(RoutedEngine):
         if turn.child is not None:
             await _stop(turn.child)
         await turn.gone.wait()
+
+    def _environment(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Return the environment of the next process, and the options for that of its commands."""
+        known = self._binary, self._codex_home, self._env
+        return codex_environment(*known), command_path_options(*known)
 
     async def _directory_of(self, session_id: str, options: SessionOptions) -> Path:
         """Where to resume: `codex exec` would begin a new session under an id it cannot find, so it is looked up."""
@@ -238,8 +244,10 @@ class ExecEngine(RoutedEngine):
             def started(session_id: str) -> None:
                 task_status.started(Begun(session_id=session_id, turn_id=turn.id, notes=command.notes))
 
-            argv: list[str | Path] = [self._binary.path, *command.arguments]
-            async with open_child(helpers, argv, env=self._env, cwd=turn.directory) as child:
+            env, paths = await anyio.to_thread.run_sync(self._environment)
+            first, *others = command.arguments
+            argv: list[str | Path] = [self._binary.path, first, *paths, *others]
+            async with open_child(helpers, argv, env=env, cwd=turn.directory) as child:
                 turn.child = child
                 turn.launched.set()
                 try:
