@@ -158,7 +158,7 @@ async def _soak(
     *,
     only_hubs: bool = False,
 ) -> Outcome:
-    waits = (0.5, 1) if only_hubs else (0.5, 2, 10)  # three hubs that die in one call are one too many for it
+    waits = (0.5, 1) if only_hubs else (0.5, 2, 10)
     books = Books()
     async with ground_for(folder, seed, books, _LIMITS) as ground:
         place, model = ground.place, ground.model

@@ -15,6 +15,7 @@ from helmsman.base.processes import Process
 from helmsman.httpd.lasting_sessions import Kept, LastingSessions
 from helmsman.httpd.listening import MCP_PATH, HttpOptions
 from helmsman.httpd.server import build_app
+from helmsman.hub.suspects import Suspect
 from helmsman.steering.shared import Shared
 from helmsman.tasks.calls import CallLog
 from tests.played import PlayedAgent
@@ -300,12 +301,16 @@ async def test_what_is_over_is_over(front: Front, tmp_path: Path) -> None:
         assert await gone.until(lambda: gone.status) == 404
         waiting = client.call("codex_wait", sessionId=session)
         event_id = await waiting.has_id()
-        front.kept[event_id].update(taken=5, held=True)
+        held = Suspect(deaths=5, accusations=2, hold=2.0)
+        held.hold_back()
+        front.kept[event_id]["suspect"] = held.values()
     async with front.hub() as client:  # while it was held back, the hub died of something else
         waiting = client.resume(event_id)
         await waiting.has_id()
-        assert front.kept[event_id]["held"] is False
-        front.kept[event_id]["taken"] = 5
+        assert Suspect(*front.kept[event_id]["suspect"]).deaths == 0
+        taken = Suspect(deaths=5, accusations=2, hold=2.0)
+        taken.take()
+        front.kept[event_id]["suspect"] = taken.values()
     async with front.hub() as client:  # it has ended two hubs, and three more that lived until they got it
         assert "may have been done" in (await client.resume(event_id).answer())["error"]["message"]
         left = client.ask("DELETE")

@@ -47,6 +47,7 @@ async def test_the_process_of_a_command_imports_next_to_nothing(bare_place: Plac
     assert set(ended.stdout.split()) - {"coverage"} == {
         *("__future__", "_socket", "fcntl", "itertools"),
         *("helmsman", "helmsman._version", "helmsman.cli", "helmsman.cli.thin", "helmsman.hub", "helmsman.hub.launch"),
+        *("helmsman.hub.suspects",),
         *("helmsman.base", "helmsman.base.user_directories"),
     }
 

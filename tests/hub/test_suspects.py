@@ -1,4 +1,4 @@
-"""A pipe tells a call that kills hubs from hubs that are killed by something else, with a hub made for the test."""
+"""Calls that kill hubs, and hubs that are killed by something else, with a hub made for the test."""
 
 from __future__ import annotations
 
@@ -9,16 +9,25 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
+import anyio
 import pytest
 
 from helmsman._version import __version__
-from helmsman.hub.launch import GAVE_UP, SOCKET, TRIES
+from helmsman.base.values import encoded
+from helmsman.errors import OutcomeUnknown
+from helmsman.hub.client import HubClient
+from helmsman.hub.launch import SOCKET
+from helmsman.hub.suspects import ACCUSATIONS, GAVE_UP
+from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from helmsman.sessions.session import Verbs
 
     Meet = Callable[["Visit"], None]
 
@@ -28,32 +37,39 @@ MANY = 12
 
 
 class Visit:
-    """One life of the hub, from the hello of the pipe on. It ends when `Meet` returns."""
+    """One life of the hub. It ends when `Meet` returns."""
 
     def __init__(self, number: int, connection: socket.socket) -> None:
         self.number = number
         self._connection = connection
         self._lines = connection.makefile("rb")
-        self._lines.readline()
-        self.say(f"w\t1\t{__version__}\t{number}\t{os.getpid()}")
 
     def say(self, line: str) -> None:
         self._connection.sendall(line.encode() + b"\n")
 
-    def call(self, *, within: float | None = SECONDS) -> tuple[int, dict[str, Any]] | None:
+    def line(self, *, within: float | None = SECONDS) -> bytes | None:
         """The next line of the client; None where none comes in time."""
         self._connection.settimeout(within)
         try:
-            line = self._lines.readline()
+            return self._lines.readline() or None
         except TimeoutError:
             return None
-        number, _, text = line.partition(b" ")
+
+    def welcome(self) -> None:
+        """Let a pipe in."""
+        self.line()
+        self.say(f"w\t1\t{__version__}\t{self.number}\t{os.getpid()}")
+
+    def call(self, *, within: float | None = SECONDS) -> tuple[int, dict[str, Any]] | None:
+        """The next message that a pipe passes on."""
+        line = self.line(within=within)
+        number, _, text = (line or b"").partition(b" ")
         return (int(number[1:]), json.loads(text)) if line else None
 
 
 @contextmanager
-def pipe_to(meet: Meet, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A pipe whose hub is `meet`, one life after the other."""
+def hubs(meet: Meet, folder: Path) -> Iterator[Path]:
+    """A state directory whose hub is `meet`, one life after the other."""
     state = folder / "state"
     state.mkdir(mode=0o700)
     listener = socket.socket(socket.AF_UNIX)
@@ -70,15 +86,41 @@ def pipe_to(meet: Meet, folder: Path) -> Iterator[subprocess.Popen[str]]:
                 meet(Visit(number, connection))
 
     threading.Thread(target=live, daemon=True).start()
-    environment = {**os.environ, "HELMSMAN_STATE_DIR": str(state)}
-    command = [sys.executable, "-m", "helmsman", "serve"]
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env=environment, cwd=folder, text=True, **streams) as process:  # type: ignore[call-overload]
-        try:
-            yield process
-        finally:
-            process.kill()
-            listener.close()
+    try:
+        yield state
+    finally:
+        listener.close()
+
+
+@contextmanager
+def helmsman(meet: Meet, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A process of ours whose hub is `meet`."""
+    with hubs(meet, folder) as state:
+        environment = {**os.environ, "HELMSMAN_STATE_DIR": str(state)}
+        command = [sys.executable, "-m", "helmsman", *arguments]
+        with subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def pipe_to(meet: Meet, folder: Path) -> Any:
+    """A pipe whose hub is `meet`."""
+
+    def welcome_and_meet(hub: Visit) -> None:
+        hub.welcome()
+        meet(hub)
+
+    return helmsman(welcome_and_meet, folder, "serve")
 
 
 def said(process: subprocess.Popen[str], *messages: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +171,7 @@ def test_a_call_that_kills_every_hub_is_given_up_and_others_are_answered_meanwhi
         "good": None,
         "deadly": {"code": -32603, "message": GAVE_UP},
     }
-    assert TRIES < len(lives) <= 2 * TRIES + 1
+    assert ACCUSATIONS < len(lives) <= 2 * ACCUSATIONS + 1
 
 
 def test_a_cancel_finds_the_call_that_is_held_back(tmp_path: Path) -> None:
@@ -154,3 +196,96 @@ def test_a_cancel_finds_the_call_that_is_held_back(tmp_path: Path) -> None:
         assert said(process, read())["method"] == "third"
         assert said(process, {"method": "notifications/cancelled", "params": {"requestId": 1}})["method"] == "done"
     assert heard == ["call", "call", "call", "call", "cancel"]
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_is_repeated_for_as_long_as_hubs_are_killed_by_something_else(tmp_path: Path) -> None:
+    def meet(hub: Visit) -> None:
+        if hub.line(within=0.05 if hub.number > 1 else SECONDS) is None:
+            return  # it is held back
+        hub.say(f"w\t{__version__}\t{hub.number}\t{os.getpid()}")
+        if hub.number >= MANY:
+            hub.say("o4\nyes\n")
+            hub.say("x0")
+            hub.line()
+
+    with helmsman(meet, tmp_path, "list") as process:
+        assert process.communicate(timeout=SECONDS) == ("yes\n", "")
+        assert process.returncode == 0
+
+
+def test_a_command_that_kills_every_hub_is_given_up(tmp_path: Path) -> None:
+    lives: list[int] = []
+
+    def meet(hub: Visit) -> None:
+        if hub.line() is not None:
+            lives.append(hub.number)
+            hub.say(f"w\t{__version__}\t{hub.number}\t{os.getpid()}")
+
+    with helmsman(meet, tmp_path, "list") as process:
+        assert process.communicate(timeout=SECONDS) == ("", f"Error: {GAVE_UP}\n")
+        assert process.returncode == 1
+    assert ACCUSATIONS < len(lives) <= 2 * ACCUSATIONS + 1
+
+
+def test_a_command_that_a_hub_has_begun_on_does_not_run_in_its_own_process(tmp_path: Path) -> None:
+    """Hubs that end before they say a word send a command away, unless an earlier hub may have done it."""
+
+    def meet(hub: Visit) -> None:
+        hub.line()
+        if hub.number in (0, 8):
+            hub.say(f"w\t{__version__}\t{hub.number}\t{os.getpid()}")
+        if hub.number == 8:
+            hub.say("x0")
+            hub.line()
+
+    with helmsman(meet, tmp_path, "list") as process:
+        assert process.communicate(timeout=SECONDS) == ("", "")
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+def program_call(hub: Visit, *, first: float | None = SECONDS) -> dict[str, Any] | None:
+    """Let a program in, and return its call."""
+    hub.line()
+    hub.say(json.dumps({"epoch": hub.number, "version": __version__, "pid": os.getpid()}))
+    line = hub.line(within=first)
+    return None if line is None else json.loads(line)
+
+
+async def asked(meet: Meet, folder: Path) -> Any:
+    """What a program is answered that asks for `list`."""
+    with hubs(meet, folder) as state:
+        settings = replace(load_settings(env={}, cwd=folder), state_dir=state)
+        client = HubClient(cast("Verbs", None), settings, {}, None)
+        with anyio.fail_after(SECONDS):
+            assert await client.connect()
+            async with client:
+                return await client.call("list", (), {})
+
+
+@pytest.mark.anyio
+async def test_a_program_is_answered_however_many_hubs_are_killed_by_something_else(tmp_path: Path) -> None:
+    def meet(hub: Visit) -> None:
+        call = program_call(hub, first=0.05 if hub.number else SECONDS)
+        if call is not None and hub.number >= MANY:
+            hub.say(json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": {"value": encoded(["yes"])}}))
+            hub.line()
+
+    assert await asked(meet, tmp_path) == ["yes"]
+
+
+@pytest.mark.anyio
+async def test_a_programs_call_that_kills_every_hub_is_given_up(tmp_path: Path) -> None:
+    lives: list[int] = []
+
+    def meet(hub: Visit) -> None:
+        if program_call(hub) is not None:
+            lives.append(hub.number)
+
+    with pytest.raises(OutcomeUnknown, match="may have been done"):
+        await asked(meet, tmp_path)
+    assert ACCUSATIONS < len(lives) <= 2 * ACCUSATIONS + 1

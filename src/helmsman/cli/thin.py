@@ -29,13 +29,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from helmsman._version import __version__
 from helmsman.hub.launch import (
-    GAVE_UP,
-    MAY_BE_DONE,
+    LATER,
+    NEXT,
     OF_TERMINAL,
-    TRIES,
     HubFailed,
     NoHub,
     Way,
@@ -47,6 +47,7 @@ from helmsman.hub.launch import (
     state_directory,
     wanted,
 )
+from helmsman.hub.suspects import GAVE_UP, MAY_BE_DONE, Suspect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ _SILENT = 5
 """So many may end without a word. Then hubs know nothing of commands, or do not live."""
 _WELCOME_SECONDS = 15.0
 """A hub that says nothing for so long is stopped, or stuck. It does nothing for a process that has left."""
+_HOLD_SECONDS = 20.0
+"""So long a hub may wait for the command on one connection; after 30 s it closes it."""
 _CHUNK = 64 * 1024
 _FAILED, _INTERRUPTED = 1, 130
 _UTF8 = ("utf-8", "utf8")
@@ -141,9 +144,13 @@ def run(arguments: Sequence[str]) -> int:
         raise OwnProcess from None
     try:
         return command.run()
-    except NoHub:
-        raise OwnProcess from None
-    except HubFailed as failed:
+    except (NoHub, HubFailed, _Silent) as failed:
+        if command.was_taken:
+            return _fail(f"The hub ended while it worked on this, and no other serves this process. {MAY_BE_DONE}")
+        if isinstance(failed, _Silent):
+            raise
+        if isinstance(failed, NoHub):
+            raise OwnProcess from None
         _write(2, f"helmsman: without a hub: {failed}\n".encode())
         raise OwnProcess from None
     except KeyboardInterrupt:
@@ -226,6 +233,12 @@ class _Hub:
         """It has begun, and takes as long as it takes."""
         self._connection.settimeout(None)
 
+    def speaks_within(self, seconds: float) -> bool:
+        """Return whether the hub says something, or ends, before it was told anything."""
+        import select
+
+        return bool(select.select([self._connection], [], [], seconds)[0])
+
     def send(self, line: bytes) -> None:
         try:
             self._connection.sendall(line)
@@ -275,6 +288,10 @@ class _Command:
         self._way = Way(state_directory(os.environ)) if way is None else way
         self._outdated = ""
         self._epoch = ""
+        self._suspect = Suspect()
+        self._said_goodbye = False
+        self._lost_at: float | None = None
+        """When the line to another machine broke. Its next hub shows whether the one before has died."""
         self._stdin: bytes | None = None
         self._has_shown = False
         self.show: Callable[[int, bytes], None] | None = None
@@ -307,9 +324,9 @@ class _Command:
             self._elsewhere.close()
 
     def run(self) -> int:
-        ended: set[str] = set()
-        while len(ended) < TRIES:
+        while not self._suspect.is_guilty:
             hub = self._welcomed()
+            self._suspect.take()
             try:
                 code = self._show(hub)
             finally:
@@ -318,9 +335,14 @@ class _Command:
                     _write(number, terminal.finish())
             if code is not None:
                 return code
-            ended.add(self._epoch)  # once for a hub: of one on another machine it may be the line that broke
             if self._has_shown:
                 return self._give_up(f"The hub ended in the middle of its answer. {MAY_BE_DONE}")
+            if self._said_goodbye:
+                self._suspect.take_back()
+            elif self._elsewhere is None:
+                self._suspect.note_death(alone=True)
+            else:
+                self._lost_at = time.monotonic()
         return self._give_up(GAVE_UP)
 
     def _give_up(self, why: str) -> int:
@@ -329,9 +351,17 @@ class _Command:
         return _FAILED
 
     def _welcomed(self) -> _Hub:
-        """A hub that runs the command."""
-        for _ in range(_SILENT):
-            hub = _Hub(self._connection())
+        """Return a hub that runs the command.
+
+        Where a hub has begun on it, it must not run here: the next hub is awaited for as long as `Way` finds any.
+        """
+        silent = 0
+        while silent < _SILENT or (self.was_taken and self._elsewhere is None):
+            silent += 1
+            hub = self._held_hub()
+            if hub is None:
+                self._suspect.clear()
+                continue
             hub.send(self._hello + b"\n")
             said = hub.line()
             if said is None:
@@ -341,7 +371,7 @@ class _Command:
             if kind == "w":
                 hub.wait_for_ever()
                 self._way.welcomed()
-                self._epoch = fields[1]
+                self._note_epoch(fields[1])
                 self._replace_older(*fields)
                 return hub
             hub.close()
@@ -353,6 +383,33 @@ class _Command:
             else:
                 self._way = self._elsewhere = self._elsewhere.to_state(state)
         raise _Silent
+
+    def _held_hub(self) -> _Hub | None:
+        """Return a hub from which the command was held back for as long as it must be; None where it died meanwhile."""
+        deadline = time.monotonic() + (self._suspect.hold if self._suspect.hold_back() else 0)
+        while True:
+            hub = _Hub(self._connection())
+            left = deadline - time.monotonic()
+            if left > 0 and hub.speaks_within(min(left, _HOLD_SECONDS)):
+                hub.close()
+                return None
+            if left <= _HOLD_SECONDS:
+                self._suspect.release()
+                return hub
+            hub.close()
+
+    def _note_epoch(self, epoch: str) -> None:
+        if self._lost_at is not None:
+            if epoch == self._epoch:
+                self._suspect.take_back()
+            else:
+                self._suspect.note_death(alone=True, at=self._lost_at)
+        self._epoch, self._lost_at = epoch, None
+
+    @property
+    def was_taken(self) -> bool:
+        """Whether a hub has begun on the command."""
+        return bool(self._epoch)
 
     def _connection(self) -> _socket.socket:
         if not self._completing or not isinstance(self._way, Way):
@@ -371,6 +428,7 @@ class _Command:
 
     def _show(self, hub: _Hub) -> int | None:
         """Show what the command says; its exit code, or None if the hub has ended before it."""
+        self._said_goodbye = False
         while (frame := hub.line()) is not None:
             kind, rest = frame[:1], frame[1:]
             if kind in (b"o", b"e", b"p", b"g"):
@@ -392,6 +450,7 @@ class _Command:
             elif kind == b"s":
                 raise OwnProcess
             else:
+                self._said_goodbye = kind in (NEXT, LATER)
                 return None
         return None
 

@@ -34,7 +34,7 @@ from starlette.responses import Response
 
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.json_values import json_object
-from helmsman.hub.launch import GAVE_UP, HOLD_SECONDS, QUICK_RETRIES, TRIES
+from helmsman.hub.suspects import GAVE_UP, Suspect, note_death
 from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.tasks.calls import CallId
 
@@ -119,6 +119,10 @@ class LastingSessions:
         """The SDK's id of each session that this hub knows."""
         self._responses: dict[str, _Response] = {}
         """Requests that are under way here, or whose answer waits."""
+        suspects = {key: self._suspect(key) for key in kept.below("c/")}
+        note_death(suspects.values())
+        for key, suspect in suspects.items():
+            self._change(key, suspect=suspect.values())
         helm.in_background(partial(self._forget_unclaimed, kept.below("c/")))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -220,7 +224,7 @@ class LastingSessions:
         self, session: str, said: _Said, scope: Scope, body: bytes, receive: Receive, send: Send
     ) -> None:
         key = f"c/{session}/{self._epoch}.{next(self._numbers)}"
-        self._kept.keep({key: {"said": said, "taken": 0, "held": False, "forms": []}})
+        self._kept.keep({key: {"said": said, "suspect": [], "forms": []}})
         self._note_subscription(session, said)
         response = self._begin(session, key, scope, body)
         version = Headers(scope=scope).get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
@@ -235,14 +239,13 @@ class LastingSessions:
         events = [_event_id(key)]
         if (response := self._responses.get(key)) is None:
             events += [_event(_withdrawn(form)) for form in call["forms"]]
-            taken = 0 if call["held"] else call["taken"]  # a hub that died without it shows that it kills none
-            if taken >= QUICK_RETRIES + TRIES:
+            if self._suspect(key).is_guilty:
                 self._kept.drop([key])
                 error = {"code": INTERNAL_ERROR, "message": GAVE_UP}
                 events.append(_event({"jsonrpc": "2.0", "id": call["said"]["id"], "error": error}))
                 await Response(b"".join(events), media_type="text/event-stream")(scope, receive, send)
                 return
-            self._change(key, forms=[], taken=taken, held=taken > QUICK_RETRIES)
+            self._change(key, forms=[])
             body = json.dumps(call["said"]).encode()
             response = self._begin(session, key, scope, body)
         await response.read(receive, send, events)
@@ -255,18 +258,23 @@ class LastingSessions:
     async def _answer(self, session: str, key: str, scope: Scope, body: bytes, response: _Response) -> None:
         """Have the SDK answer a request, whether or not the client is connected."""
         epoch, _, number = key.rpartition("/")[2].partition(".")
-        call = self._kept.get(key)
-        taken = call["taken"]
-        if call["held"]:  # it may be what killed hubs: if this one dies meanwhile, it was something else
-            await anyio.sleep(HOLD_SECONDS * 2 ** (taken - QUICK_RETRIES))
-            self._change(key, held=False)
+        suspect = self._suspect(key)
+
+        def note(change: Callable[[], None]) -> None:
+            change()
+            self._change(key, suspect=suspect.values())
+
+        if suspect.hold_back():
+            self._change(key, suspect=suspect.values())
+            await anyio.sleep(suspect.hold)
+            note(suspect.release)
         door, process = self._door
         current_call.set(
             NumberedCall(
                 CallId(f"{door}.{epoch}", int(number), process),
                 self._calls,
-                take=lambda: self._change(key, taken=taken + 1),
-                rest=lambda: self._change(key, taken=0),
+                take=partial(note, suspect.take),
+                rest=partial(note, suspect.clear),
             )
         )
 
@@ -281,6 +289,7 @@ class LastingSessions:
         except Exception:
             log.exception("a request over HTTP failed")
         response.end()
+        note(suspect.clear)
         with anyio.move_on_after(_UNCLAIMED_SECONDS):
             await response.delivered.wait()
         del self._responses[key]
@@ -290,6 +299,9 @@ class LastingSessions:
         """Drop requests that an earlier hub left and nobody comes for."""
         await anyio.sleep(_UNCLAIMED_SECONDS)
         self._kept.drop(key for key in left if key not in self._responses)
+
+    def _suspect(self, key: str) -> Suspect:
+        return Suspect(*self._kept.get(key)["suspect"])
 
     def _change(self, key: str, **changed: object) -> None:
         if key in self._kept:

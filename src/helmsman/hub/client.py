@@ -46,6 +46,7 @@ from helmsman.hub.hosts import HostFailed, HostWay
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall, run_own
+from helmsman.hub.suspects import GAVE_UP, Suspect
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.sessions.copies import apply_facts, by_own_clock, take_over
 from helmsman.sessions.desk import ask_handler
@@ -80,8 +81,6 @@ _LOOKS: Final = READING - {"tasks.wait", "tasks.local.follow"}
 """What is answered soon, or never."""
 _UNKNOWN: Final = -1
 """The epoch of a copy that is not what the hub has."""
-_MOST_HUBS: Final = 3
-"""A call that so many hubs had taken when they ended is not asked of another: it may be what ended them."""
 
 
 class HubClient:
@@ -127,6 +126,10 @@ class HubClient:
         self._answering: Peer | None = None
         """The same, also before this program has said what it follows."""
         self._epoch = 0
+        self._asked: set[int] = set()
+        """The calls that this hub works on, by number."""
+        self._deaths: dict[int, float] = {}
+        """When hubs, by epoch, ended without a goodbye."""
         self._lost: HelmsmanError | None = None
         self._news = anyio.Event()
         self._outdated: int | None = None
@@ -277,6 +280,9 @@ class HubClient:
                         tasks.start_soon(self._resume, peer)
                         await peer.run()
                 self._peer = None
+                if transport.last_word not in LAST_WORDS:
+                    self._deaths[self._epoch] = time.monotonic()
+                self._wake()
                 if isinstance(peer.closed, EngineProtocolError):
                     log.warning("%s is left alone: %s", self._host, peer.closed)
                     raise self._nonsense()
@@ -309,7 +315,7 @@ class HubClient:
                 self._copies.pop(session_id).session.feed.close()
             else:
                 self._offer_tools(peer, session_id)
-        self._peer = peer
+        self._peer, self._asked = peer, set()
         self._wake()
 
     def _wake(self) -> None:
@@ -330,20 +336,29 @@ class HubClient:
         self._handlers_to_come += handler is not None
         self._wake()
         try:
-            hubs: set[int] = set()
+            suspect, epoch, alone = Suspect(), self._epoch, True
             while True:
-                if len(hubs) == _MOST_HUBS:
-                    raise OutcomeUnknown(
-                        f"{_MOST_HUBS} hubs ended while they worked on {verb}. It may have been done: look before you try "
-                        "again."
-                    )
                 peer = await self._reached()
+                if self._epoch == epoch or epoch not in self._deaths:  # the line to another machine broke, or a goodbye
+                    suspect.take_back()
+                else:
+                    suspect.note_death(alone=alone, at=self._deaths[epoch])
                 epoch = self._epoch
+                if suspect.is_guilty:
+                    raise OutcomeUnknown(GAVE_UP)
+                if suspect.hold_back() and await self._dies_within(peer, suspect.hold):
+                    continue
+                asked = self._asked
+                asked.add(number)
+                suspect.take()
                 try:
                     value = await self._ask(peer, number, verb, arguments, named, once)
                 except _HubGone:
-                    hubs.add(epoch)  # once for a hub: of one on another machine it may be the line that broke
+                    alone = asked == {number}
                     continue
+                finally:
+                    if peer.closed is None:
+                        asked.discard(number)
                 if tools:
                     self._copies[value.id].tools |= functions_of(tools)
                     self._offer_tools(peer, value.id)
@@ -357,6 +372,13 @@ class HubClient:
                 self._handlers_to_come -= 1
                 for copied in self._copies.values():
                     self._offer_questions(copied)
+
+    async def _dies_within(self, peer: Peer, seconds: float) -> bool:
+        """Return whether this hub dies without the call that is held back from it."""
+        with anyio.move_on_after(seconds):
+            while self._peer is peer and peer.closed is None:
+                await self._news.wait()
+        return self._peer is not peer or peer.closed is not None
 
     def part(self, path: str) -> PartInHub:
         """What stands on the verbs."""

@@ -41,15 +41,6 @@ NEXT, LATER = b"h", b"l"
 LOCK_FD, LISTENER_FD = 3, 4
 """Where a hub finds what it inherits."""
 
-TRIES = 3
-"""So many hubs may end while they work on a call or a command. Then it is that which ends them."""
-QUICK_RETRIES = 2
-"""So often an MCP call is repeated at once. After that it is held back first, to see whether hubs live without it."""
-HOLD_SECONDS = 0.5
-"""How long the first time; twice as long each time after that."""
-MAY_BE_DONE = "It may have been done: look before you repeat it. The hub's log says more (helmsman hub log)."
-GAVE_UP = f"{TRIES} hubs of Helmsman ended while they worked on this, so it is not tried again. {MAY_BE_DONE}"
-
 _STARTS = 4
 """After so many hubs that ended before they said a word, the next would do the same."""
 _SILENT = 20

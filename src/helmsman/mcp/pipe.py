@@ -2,9 +2,8 @@
 
 The pipe knows no MCP. It numbers the client's lines, and the hub says which to forget, which to keep and say again to
 every hub to come. When the hub is gone, the pipe starts or finds the next and says again what was kept and what was not
-answered; the client's connection goes on. A call that several hubs have died with is held back for a while: a hub that dies
-meanwhile shows that something else kills hubs, and one that lives until it gets the call, and not much longer, that
-the call does. Only such a call is given up. Pipes live for weeks, so this is spoken by every later hub:
+answered; the client's connection goes on. Only a call that kills hubs is given up (`helmsman.hub.suspects`). Pipes live for
+weeks, so this is spoken by every later hub:
 
     hello     helmsman-pipe 1 ⇥ version ⇥ pipe ⇥ pid ⇥ directory ⇥ flag,flag… ⇥ NAME=VALUE,… ⇥ open form,…   (values in hex)
     welcome   w ⇥ 1 ⇥ version ⇥ epoch ⇥ pid      served
@@ -37,12 +36,8 @@ import time
 
 from helmsman._version import __version__
 from helmsman.hub.launch import (
-    GAVE_UP,
-    HOLD_SECONDS,
     LOG,
     PIPES,
-    QUICK_RETRIES,
-    TRIES,
     HubFailed,
     NoHub,
     Way,
@@ -53,6 +48,7 @@ from helmsman.hub.launch import (
     state_directory,
     wanted,
 )
+from helmsman.hub.suspects import GAVE_UP, Suspect, note_death
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +62,6 @@ _PIPE_BUF = 4096
 """A pipe that is writable takes so much without blocking. The flag that never blocks belongs to all who share the pipe."""
 _BACKLOG = 1024 * 1024
 """While so much waits for one side, the other is not read from."""
-_LONGEST_HOLD_SECONDS = 64.0
 _LAST_WORDS_MS = 2000
 """How long the hub may take to say what is left after the client closed its end."""
 _CHOICES = {"--transport": ("stdio",), "--engine": ("auto", "app-server", "exec")}
@@ -122,19 +117,6 @@ def named(word: str) -> tuple[str, str, str]:
     return word[:2], word[2:3] and "=", word[2:]
 
 
-class _Suspect:
-    """A call that hubs have died with. `hold` is how long it is held back; it is held until `until`, if that is set."""
-
-    __slots__ = ("deaths", "hold", "proofs", "taken", "until")
-
-    def __init__(self) -> None:
-        self.deaths = 0
-        self.proofs = 0
-        self.hold = 0.0
-        self.until: float | None = None
-        self.taken = 0.0
-
-
 class _Pipe:
     def __init__(self, flags: Sequence[str]) -> None:
         self._flags = flags
@@ -149,7 +131,7 @@ class _Pipe:
         self._forms: dict[bytes, None] = {}
         self._taken: dict[int, bytes] = {}
         """Calls that the hub works on, with their ids as the client knows them."""
-        self._suspects: dict[int, _Suspect] = {}
+        self._suspects: dict[int, Suspect] = {}
         self._from_client = bytearray()
         self._from_hub = bytearray()
         self._to_client = bytearray()
@@ -188,13 +170,10 @@ class _Pipe:
         self._introduce(welcome)
         for seq, (line, answer) in self._kept.items():
             self._to_hub += b"K%d %b\t%b\n" % (seq, line, answer)
-        now = time.monotonic()
         holds = not any(_CANCELS in line for line in self._waiting.values())  # a cancel must find its call
         for seq, line in self._waiting.items():
             suspect = self._suspects.get(seq)
-            if holds and suspect is not None and suspect.hold:
-                suspect.until = now + suspect.hold
-            else:
+            if not (holds and suspect is not None and suspect.hold_back()):
                 self._to_hub += b"M%d %b\n" % (seq, line)
 
     def _hello(self) -> bytes:
@@ -253,7 +232,10 @@ class _Pipe:
         self._hub, self._hub_number = None, -1
         self._from_hub.clear()
         self._to_hub.clear()
-        if not said:  # a hub that says goodbye did not die of a call
+        if said:
+            for suspect in self._suspects.values():
+                suspect.take_back()
+        else:
             self._judge()
         self._taken.clear()
         if self._client_left:
@@ -268,31 +250,21 @@ class _Pipe:
 
         Only calls that wait for their answer are suspects: one that is kept has shown that a hub survives it.
         """
-        now = time.monotonic()
-        for suspect in self._suspects.values():
-            if suspect.until is not None:  # the hub died without it
-                suspect.deaths, suspect.proofs, suspect.hold, suspect.until = 0, 0, 0.0, None
-        taken = [(seq, request_id) for seq, request_id in self._taken.items() if seq in self._waiting]
-        for seq, request_id in taken:
-            suspect = self._suspects.setdefault(seq, _Suspect())
-            suspect.deaths += 1
-            if suspect.hold and len(taken) == 1 and now - suspect.taken < suspect.hold:
-                suspect.proofs += 1
-            if suspect.proofs == TRIES:
+        note_death(self._suspects.values())
+        for seq, request_id in list(self._taken.items()):
+            if (suspect := self._suspects.get(seq)) is not None and suspect.is_guilty:
                 self._forget(seq)
                 self._to_client += _GAVE_UP % request_id
-            elif suspect.deaths > QUICK_RETRIES:
-                suspect.hold = min(2 * suspect.hold or HOLD_SECONDS, _LONGEST_HOLD_SECONDS)
 
     def _release(self, *, all_of_them: bool = False) -> float | None:
         """Say what was held back long enough. The seconds until the next is due, if there is one."""
         left = None
         for seq, suspect in self._suspects.items():
-            if suspect.until is None:
+            if suspect.held_until is None:
                 continue
-            seconds = 0.0 if all_of_them else suspect.until - time.monotonic()
+            seconds = 0.0 if all_of_them else suspect.held_until - time.monotonic()
             if seconds <= 0:
-                suspect.until = None
+                suspect.release()
                 self._to_hub += b"M%d %b\n" % (seq, self._waiting[seq])
             else:
                 left = seconds if left is None else min(left, seconds)
@@ -325,8 +297,8 @@ class _Pipe:
             seq = int(number)
             if kind == b"t":
                 self._taken[seq] = line
-                if (suspect := self._suspects.get(seq)) is not None:
-                    suspect.taken = time.monotonic()
+                if seq in self._waiting:
+                    self._suspects.setdefault(seq, Suspect()).take()
                 return
             if kind == b"k" and (seq in self._waiting or seq in self._kept):
                 known = self._waiting.pop(seq, b"") or self._kept[seq][0]
