@@ -38,6 +38,7 @@ from helmsman.errors import HelmsmanError
 from helmsman.hub.hello import environment_in, in_hex, text_in, texts_in
 from helmsman.hub.process import NotServed
 from helmsman.mcp.current_call import ATTACH, NumberedCall, current_call, current_form
+from helmsman.mcp.messages import NoMessage, duplicate_error, parse_message
 from helmsman.mcp.pipe import named
 from helmsman.mcp.server import build_server
 from helmsman.mcp.stdio import SdkStream
@@ -245,6 +246,9 @@ class _Lines:
             self._subscribed[str(uri)] = seq
         elif request.method == "resources/unsubscribe" and (dropped := self._subscribed.pop(str(uri), None)):
             self._connection.put(b"d%d" % dropped)
+
+    def is_open(self, request_id: str | int) -> bool:
+        return request_id in self._requests
 
     def take(self, request_id: str | int) -> None:
         """A tool is at work on a request."""
@@ -456,12 +460,17 @@ class _Reader(SdkStream):
         if kind == b"K":
             line, _, answer = line.rpartition(b"\t")
         try:
-            message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
-        except Exception as error:  # noqa: BLE001 - the SDK looks at it
-            self._connection.put(b"a%d" % seq)
-            return error
+            message = parse_message(line)
+        except NoMessage as wrong:
+            self._answer(seq, wrong.answer)
+            return None
         match message:
+            case JSONRPCRequest() if not answer and self._lines.is_open(message.id):
+                self._answer(seq, duplicate_error(message.id))
+                return None
             case JSONRPCRequest():
+                if answer:  # the client knows it; an id of its own keeps it apart from what the client asks now
+                    message = message.model_copy(update={"id": f"again-{seq}"})
                 context.run(current_call.set, self._numbered(seq, message.id))
                 return self._request(message, seq, answer)
             case JSONRPCNotification(method="notifications/cancelled"):
@@ -476,6 +485,10 @@ class _Reader(SdkStream):
                 known = self._forms.answered(message)
                 return None if known is None else SessionMessage(known)
         return SessionMessage(message)
+
+    def _answer(self, seq: int, error: JSONRPCError | None) -> None:
+        """Answer a line that the SDK does not see."""
+        self._connection.put(b"a%d" % seq if error is None else b"r%d %b" % (seq, _dumped(error)))
 
     def _request(self, request: JSONRPCRequest, seq: int, answer: bytes) -> SessionMessage:
         if answer and request.method == "initialize":

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.lowlevel
-from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
 from helmsman.base.concurrency import background_tasks
+from helmsman.mcp.messages import NoMessage, duplicate_error, parse_message
 from helmsman.mcp.server import build_server
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class _Outgoing(SdkStream):
         self._news = anyio.Event()
         self._progress = anyio.Event()
         self._gone = False
+        self.open_requests: set[str | int] = set()
+        """The ids of the client's requests that have no answer yet."""
 
     @property
     def is_full(self) -> bool:
@@ -133,7 +136,14 @@ class _Outgoing(SdkStream):
             await self.progress()
         if self._gone:
             raise anyio.BrokenResourceError
-        self._waiting += message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        content = message.message
+        if isinstance(content, JSONRPCResponse | JSONRPCError) and content.id is not None:
+            self.open_requests.discard(content.id)
+        self.put(content)
+
+    def put(self, message: JSONRPCMessage) -> None:
+        """Have a message written when the client reads."""
+        self._waiting += message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         self._news.set()
 
     async def write(self) -> None:
@@ -169,7 +179,7 @@ class _Outgoing(SdkStream):
 
 
 class _Incoming(SdkStream):
-    """The messages from a descriptor; a line that is none comes as the exception it caused, as the SDK wants it."""
+    """The messages from a descriptor. A line that is none is answered with an error."""
 
     def __init__(self, descriptor: int, outgoing: _Outgoing) -> None:
         self._descriptor = descriptor
@@ -193,9 +203,32 @@ class _Incoming(SdkStream):
                 line += end
                 if not await self._is_heard():
                     return
-                yield _parsed(line.decode("utf-8", "replace"))
+                message = self._parsed(bytes(line))
                 line.clear()
+                if message is not None:
+                    yield message
             line += rest
+
+    def _parsed(self, line: bytes) -> SessionMessage | None:
+        """Return the message in a line; None for a line that the SDK does not see, which is answered here."""
+        try:
+            message = parse_message(line)
+        except NoMessage as wrong:
+            if wrong.answer is not None:
+                self._outgoing.put(wrong.answer)
+            return None
+        if not isinstance(message, JSONRPCRequest):
+            return SessionMessage(message)
+        open_requests, request_id = self._outgoing.open_requests, message.id
+        if request_id in open_requests:
+            self._outgoing.put(duplicate_error(request_id))
+            return None
+        open_requests.add(request_id)
+
+        async def unanswered() -> None:
+            open_requests.discard(request_id)
+
+        return SessionMessage(message, ServerMessageMetadata(on_request_unanswered=unanswered))
 
     async def _is_heard(self) -> bool:
         """Wait for a client that does not read: what it asks for would gather here. False if it has closed its end too."""
@@ -219,10 +252,3 @@ def _hung_up(descriptor: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(event & select.POLLHUP for _, event in poll.poll(0))
-
-
-def _parsed(line: str) -> SessionMessage | Exception:
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except Exception as error:  # noqa: BLE001 - the SDK looks at it
-        return error

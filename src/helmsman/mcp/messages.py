@@ -1,0 +1,73 @@
+"""Lines as messages of JSON-RPC, and the errors that answer lines and requests which are none."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Final
+
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    jsonrpc_message_adapter,
+)
+
+log = logging.getLogger(__name__)
+
+_ID: Final = '"id"'
+_ANSWER_KEYS: Final = frozenset({"result", "error"})
+
+
+class NoMessage(Exception):
+    """A line is no message of JSON-RPC. `answer` is the error for the client, if it is to get one."""
+
+    def __init__(self, answer: JSONRPCError | None) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def parse_message(line: bytes) -> JSONRPCMessage:
+    """Return the message in a line.
+
+    Raises:
+        NoMessage: There is none. A blank line and a malformed answer get no error: one with the id of an answer would be
+            taken for the answer to a request of the client's own.
+    """
+    text = line.decode("utf-8", "replace")
+    if not text.strip():
+        raise NoMessage(None)
+    try:
+        message = jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except Exception as error:
+        log.info("a client sent a line that is no message of JSON-RPC: %s", type(error).__name__)
+        raise NoMessage(_error_for(text)) from error
+    if isinstance(message, JSONRPCNotification) and _ID in text and "id" in json.loads(text):
+        raise NoMessage(_error(None, INVALID_REQUEST, "The id of a request is a text or a whole number."))
+    return message
+
+
+def _error_for(text: str) -> JSONRPCError | None:
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return _error(None, PARSE_ERROR, "This line is not JSON. Send one message of JSON-RPC 2.0 per line.")
+    known = value if isinstance(value, dict) else {}
+    if "method" not in known and _ANSWER_KEYS & known.keys():
+        return None
+    request_id = known.get("id") if "method" in known else None
+    is_id = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+    text = "This is no request of JSON-RPC 2.0. Send one object per line, with jsonrpc, id, method and params."
+    return _error(request_id if is_id else None, INVALID_REQUEST, text)
+
+
+def duplicate_error(request_id: str | int) -> JSONRPCError:
+    """Return the answer to a request whose id another open request has."""
+    return _error(request_id, INVALID_REQUEST, f"Another request with the id {request_id!r} is open. Use each id once.")
+
+
+def _error(request_id: str | int | None, code: int, message: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=message))
