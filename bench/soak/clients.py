@@ -281,7 +281,12 @@ class _Visit:
         await self._call("codex_interrupt", sessionId=self._work.session_id)
 
     async def _apply(self) -> None:
-        applied = await self._call("codex_apply", sessionId=self._work.session_id, allowDirty=True)
+        shown = await self._call("codex_diff", sessionId=self._work.session_id)
+        if shown is None:
+            return
+        applied = await self._call(
+            "codex_apply", sessionId=self._work.session_id, allowDirty=True, digest=shown["digest"]
+        )
         if applied is not None:
             self._work.is_applied = True
             self._books.counts["changes applied"] += 1

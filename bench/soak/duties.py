@@ -6,6 +6,7 @@ have to go on when it is over. Nobody waits for any of them: what ends, asks or 
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from bench.soak.run import Ground, Place
-    from bench.soak.servers import Connection
     from helmsman.tasks.model import Task
     from helmsman.testing import ModelRequest, ScriptedModel
     from helmsman.testing.script import Step
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PERIOD: Final = 1.8
 """Between two times at which something is due, in seconds."""
 KINDS: Final = ("says", "says", "says", "says", "asks", "limit")
-_ADDING: Final = 0.1
+_ADDING: Final = 0.6
 """What it takes to add a schedule, at most."""
 _NO_LIMITS_AT_THE_END: Final = 0.2
 """A limit is over at the end of a minute: none is reached so late that everybody would have to wait for it."""
@@ -133,12 +133,12 @@ async def soak_duties(kills: int, seed: int, folder: Path) -> DutiesOutcome:
             _tell(place, receiver.url)
             _teach(ground, seen)
             doors = Pipes(place.env, place.repository("of-nobody"), place.logs, mode="legacy")
-            async with _hub_kept(place), doors.connection() as connection:
+            async with _hub_kept(place), doors.connection():
                 begin = time.time() + len(duties) * _ADDING + PERIOD
                 for duty in duties:
-                    await _add(connection, duty, begin + duty.number * PERIOD)
+                    await _add(place, duty, begin + duty.number * PERIOD)
                 await _kill_around(kills, begin, place, books, random, lambda: receiver.came, seen.limited.total)
-                tasks = await _settled(ground, connection, duties)
+                tasks = await _settled(ground, duties)
             outcome = DutiesOutcome(
                 seed=seed,
                 how_long=f"{kills} hubs around due times",
@@ -199,16 +199,20 @@ async def _hub_kept(place: Place) -> AsyncIterator[None]:
             await kept.wait()
 
 
-async def _add(connection: Connection, duty: Duty, at: float) -> None:
-    added = await connection.call(
-        "codex_schedule",
-        action="add",
-        prompt=f"Duty [{duty.kind}] #{duty.number}",
-        at=datetime.fromtimestamp(at, UTC).isoformat(),
-        sandbox="workspace-write",
-        approvalPolicy="on-request",
-    )
-    duty.schedule_id = added["schedules"][0]["scheduleId"]
+async def _add(place: Place, duty: Duty, at: float) -> None:
+    """Add the schedule as a person does: one of a model would wait for a confirmation."""
+    when = datetime.fromtimestamp(at, UTC).isoformat()
+    prompt = f"Duty [{duty.kind}] #{duty.number}"
+    added = await _command(place, "schedule", "add", prompt, "--at", when, "--full-auto", "--json")
+    duty.schedule_id = json.loads(added)["scheduleId"]
+
+
+async def _command(place: Place, *arguments: str) -> bytes:
+    """Run a command of a person, and return its output."""
+    command = [sys.executable, "-m", "helmsman", *arguments]
+    return (
+        await anyio.run_process(command, env=dict(place.env), cwd=place.folder / "repositories" / "of-nobody")
+    ).stdout
 
 
 async def _kill_around(
@@ -257,7 +261,7 @@ async def _until_more(count: Callable[[], int], at: float) -> None:
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-async def _settled(ground: Ground, connection: Connection, duties: Sequence[Duty]) -> list[Task]:
+async def _settled(ground: Ground, duties: Sequence[Duty]) -> list[Task]:
     """All tasks, once all have ended and all is told. What asks is answered now: until here nobody was there."""
     state_dir, books = ground.place.state_dir, ground.place.books
     answered: set[str] = set()
@@ -268,9 +272,7 @@ async def _settled(ground: Ground, connection: Connection, duties: Sequence[Duty
                 for question in task.questions_asked_at if task.is_running else ():
                     if await anyio.to_thread.run_sync(_is_told, state_dir, question) and question not in answered:
                         answered.add(question)
-                        await connection.call(
-                            "codex_respond", sessionId=task.session_id, id=question, answers=["approve"]
-                        )
+                        await _command(ground.place, "respond", str(task.session_id), question, "approve")
                         books.counts["question answered: approve"] += 1
             is_over = len(tasks) >= len(duties) and not any(task.is_running for task in tasks)
             if is_over and not await anyio.to_thread.run_sync(_untold, state_dir):
