@@ -311,7 +311,8 @@ class _Visit:
             is_of_hub = error.code in _OF_DEAD_HUBS and self._books.hub_deaths > deaths
             is_not_found = tool == "codex_say" and error.code == "session_not_found"  # the verdict looks
             self._work.was_not_found |= is_not_found
-            if error.code not in self._habits.bears and not is_of_hub and not is_not_found:
+            is_in_form = error.code == "not_yours" and "in a form" in str(error)  # the person answers it
+            if error.code not in self._habits.bears and not is_of_hub and not is_not_found and not is_in_form:
                 self._books.problems.append(
                     f"#{self._work.number} ({self._work.story}, {self._work.session_id}): {tool} answered {error.code}: "
                     f"{error} ({self._books.hub_deaths - deaths} hubs died meanwhile)"

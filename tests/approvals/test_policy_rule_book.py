@@ -57,6 +57,15 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+def test_a_repository_inside_another_hides_no_rule_of_the_outer_one(place: Place) -> None:
+    place.project(DENY)
+    for mark in (place.sub / ".git", place.sub / "deeper" / ".git"):
+        mark.mkdir(parents=True)
+        (mark / "HEAD").touch()
+    for directory in (place.sub, place.sub / "deeper"):
+        assert place.described(directory) == [f"deny rm (rule 1 of {place.repo / 'helmsman.toml'})"]
+
+
 def test_rules_of_user_prompt_and_project_hold_together(place: Place) -> None:
     place.user(ALLOW)
     place.book().add(Rule(effect="allow", command=("wc",), directory=place.repo))

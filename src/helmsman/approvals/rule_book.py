@@ -22,7 +22,8 @@ from helmsman.approvals.policy import Rule, RuleSet, Ruling, Workspace, decide
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.approvals.shell_words import innermost_script
 from helmsman.base.files import file_lock, replace_file
-from helmsman.base.git_view import repository_root
+from helmsman.base.repositories import enclosing_roots
+from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.model.questions import Question
 from helmsman.settings import CONFIG_NAME, ConfigFile, ensure_state_dir, read_toml
@@ -221,11 +222,14 @@ class RuleBook:
         return found, problem
 
     def _project_files(self, directory: Path | None) -> list[Path]:
-        """Every file from the directory up to the git root: a nearer one adds to those above, it does not hide them."""
+        """Return every file from the directory up to the outermost repository's root: a nearer one adds to those above.
+
+        A repository that an agent creates inside another one hides no rule of the outer one.
+        """
         if directory is None:
             return []
         directory = Path(os.path.realpath(directory))
-        root = repository_root(directory) or directory
+        root = Path(next(reversed(enclosing_roots(str(directory), str(expand_home("~")))), directory))
         places = [directory, *(parent for parent in directory.parents if parent.is_relative_to(root))]
         own = {os.path.realpath(path) for path in self._user_files}
         candidates = [place / CONFIG_NAME for place in places]
