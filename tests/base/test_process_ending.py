@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base import process_ending, stop_namespace
 from helmsman.base.process_ending import end_group, end_processes, namespace_init, stopped_namespace
-from helmsman.base.processes import Process, descendants, running_process, still_running
+from helmsman.base.processes import Process, descendants, parent_of, running_process, still_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +40,25 @@ while True:  # another pid, another group, as fast as can be
     if os.fork():
         os._exit(0)
     os.setsid()
+"""
+HEADLESS = r"""
+import ctypes, os, sys, threading, time
+def go_on():
+    print("ready", flush=True)
+    time.sleep(600)
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).pthread_exit(None)  # only the first thread ends
+"""
+HUNTING = r"""
+import os, signal, sys
+number, pid = int(sys.argv[1]), os.getpid()
+print("ready", flush=True)
+while True:  # whatever process comes next in this namespace
+    for next_one in range(pid + 1, pid + 30):
+        try:
+            os.kill(next_one, number)
+        except OSError:
+            pass
 """
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 
@@ -89,6 +111,21 @@ def test_nothing_left_costs_one_look() -> None:
     assert looks == [1]
 
 
+def test_a_process_whose_first_thread_has_ended_is_ended_too() -> None:
+    """The system calls it a zombie, and its other threads run."""
+    starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HEADLESS!r}])"
+    with started(sys.executable, "-c", starting) as outer:
+        headless = next(iter(below(outer.pid)))
+        deadline = time.monotonic() + 20
+        while _state(headless.pid) != "Z" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert _state(headless.pid) == "Z"
+        assert headless.is_alive()
+        assert below(outer.pid) == {headless}
+        assert end_processes(lambda: still_running({headless}), grace=0) == frozenset()
+        assert outer.wait(20) == 0
+
+
 @pytest.fixture
 def forking() -> Iterator[subprocess.Popen[str]]:
     """A namespace in which processes do nothing but fork and exit, beside a shell and its `sleep`."""
@@ -123,6 +160,46 @@ def test_what_keeps_forking_is_ended_and_the_others_go_on(forking: subprocess.Po
         assert forkers() == frozenset()
     assert still_running(agent) == agent
     assert {_state(process.pid) for process in agent} == {"S"}
+
+
+@pytest.fixture
+def sleeping() -> Iterator[tuple[Process, Process]]:
+    """Pid 1 of a namespace, and a process in it."""
+    if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
+        pytest.skip("no namespaces for this user")
+    with started(*NAMESPACE, "sh", "-c", "sleep 600 & echo ready; wait") as outer:
+        try:
+            init = next(one for one in below(outer.pid) if parent_of(one.pid) == outer.pid)
+            yield init, next(iter(descendants(init)))
+        finally:
+            outer.kill()
+
+
+def test_a_namespace_goes_on_if_the_one_that_stopped_it_is_gone(sleeping: tuple[Process, Process]) -> None:
+    """Also if it was killed before it could read that all have stopped."""
+    init, process = sleeping
+    status = Path(f"/proc/{init.pid}/ns/pid").stat()
+    helper = [sys.executable, "-I", "-S", stop_namespace.__file__, *map(str, (init.pid, status.st_dev, status.st_ino))]
+    reader, writer = os.pipe()
+    os.close(reader)
+    subprocess.run(helper, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.DEVNULL, timeout=20, check=False)
+    os.close(writer)
+    assert _state(process.pid) in "SR"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_namespace_that_cannot_be_stopped_is_what_is_left(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in there signals the helper that comes to stop it: what a look finds then is not all there is."""
+    monkeypatch.setattr(process_ending, "_HELPER_SECONDS", 1.0)
+    if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
+        pytest.skip("no namespaces for this user")
+    hunt = f"exec {sys.executable} -S -c '{HUNTING}' {int(number)}"
+    with started(*NAMESPACE, "sh", "-c", hunt) as outer:
+        try:
+            init = next(one for one in below(outer.pid) if parent_of(one.pid) == outer.pid)
+            assert end_processes(frozenset, seconds=0.1, namespace=init) == {init}
+        finally:
+            outer.kill()
 
 
 def _name(pid: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -162,6 +163,22 @@ def test_without_ps_nobody_is_called_alive(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_has_proc", lambda: False)
     monkeypatch.setattr(module, "_PS", "/nowhere/ps")
     assert running_process(os.getpid()) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are no PID namespaces")
+def test_the_proc_of_another_namespace_tells_nothing() -> None:
+    """There `unshare --pid` would be pid 1 of the whole system, and what it asks about other processes than it signals."""
+    inside = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], check=False).returncode:
+        pytest.skip("no namespaces for this user")
+    code = """import os
+from helmsman.base.processes import *
+print(os.getpid(), running_process(1), Process.me().is_alive(), parents_of(1), process_groups())
+print(with_variable("PATH", os.environ["PATH"]))"""
+    asked = subprocess.run(
+        [*inside, sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert asked.stdout == "1 None False frozenset({1}) {}\nfrozenset()\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are looked for")

@@ -214,6 +214,15 @@ async def test_no_socket_outside_is_reached(machine: Machine) -> None:
     assert sandbox.scoped is sandbox_launcher.can_scope()
 
 
+@pytest.mark.skipif(not sandbox_launcher.can_scope(), reason="the kernel cannot close signals")
+def test_no_process_outside_is_signalled() -> None:
+    """The helper that stops a sandbox enters its PID namespace, where its pid is seen."""
+    signalling = f"import os; os.kill(os.getpid(), 0); os.kill({os.getpid()}, 0)"
+    command = [sys.executable, "-I", "-S", sandbox_launcher.__file__, "around", sys.executable, "-S", "-c", signalling]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr.endswith("PermissionError: [Errno 1] Operation not permitted\n")
+
+
 async def test_no_variable_leads_to_a_socket_or_holds_a_secret_of_others(machine: Machine) -> None:
     names = [*machine.env, "TMPDIR"]
     seen = await machine.look(await machine.sandbox(), environment=names)

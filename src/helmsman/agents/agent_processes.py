@@ -111,12 +111,18 @@ class AgentProcesses:
         return frozenset(process for process in found - older if not servers or not _is_below(process, servers))
 
     def end_started_by_turns(self) -> frozenset[Process]:
-        """End what turns have started; return what could not be ended."""
+        """End what turns have started; return what could not be ended.
+
+        Then the agent is killed with it, since the end of a PID namespace is certain. The next turn starts another one.
+        """
         baseline = self._baseline
         if baseline is None:
             return frozenset()
         inits = (namespace_init(process) for process in self._all() if baseline.contains(process))
-        return end_processes(self.started_by_turns, namespace=next(filter(None, inits), None))
+        left = end_processes(self.started_by_turns, namespace=next(filter(None, inits), None))
+        if left:
+            self.kill_all()
+        return left
 
     def kill_all(self) -> None:
         """Kill the agent and all that it has started, at once."""

@@ -39,6 +39,8 @@ def main() -> None:
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)  # the streams are the program's: both ends notice when it closes them
     code = _wait_for(child.pid)
+    for number in _FORWARDED:
+        signal.signal(number, signal.SIG_IGN)  # its group may be another's from now on
     if _reap():
         _end_the_rest()
     if code < 0:

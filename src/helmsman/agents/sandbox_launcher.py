@@ -1,7 +1,8 @@
 """Start a program under Landlock, for what mounts cannot close.
 
 Around a sandbox: no mount hides an abstract socket (X11, D-Bus and others have some). Landlock does since version 6 of its
-interface (Linux 6.12): what is started here, and all that it starts, connects only to those of its own.
+interface (Linux 6.12): what is started here, and all that it starts, connects only to those of its own. Nor can it signal
+processes outside, such as the helper that enters its PID namespace to stop it.
 
 Inside a sandbox of root: the kernel lets root write its settings in `/proc/sys` without any capability, and one of them
 names a program that it runs outside (`core_pattern`). There nothing in `/proc` and `/sys` can be written (Linux 5.19).
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SCOPES_SINCE = 6
-_ABSTRACT_SOCKETS = 1
+_ABSTRACT_SOCKETS, _SIGNALS = 1, 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """The same numbers on every architecture."""
 _VERSION = 1
@@ -49,17 +50,17 @@ def landlock_version() -> int:
 
 
 def can_scope() -> bool:
-    """Return whether this kernel can close abstract sockets."""
+    """Return whether this kernel can close abstract sockets and signals."""
     return landlock_version() >= _SCOPES_SINCE
 
 
-def close_abstract_sockets() -> None:
-    """Close the abstract sockets of others for this process and what it starts.
+def close_scopes() -> None:
+    """Close the abstract sockets of others, and signals to them, for this process and what it starts.
 
     Raises:
         OSError: The kernel refuses.
     """
-    _restrict(_Ruleset(0, 0, _ABSTRACT_SOCKETS), ctypes.sizeof(_Ruleset), ())
+    _restrict(_Ruleset(0, 0, _ABSTRACT_SOCKETS | _SIGNALS), ctypes.sizeof(_Ruleset), ())
 
 
 def close_kernel_files() -> None:
@@ -96,7 +97,7 @@ def _restrict(rules: _Ruleset, size: int, directories: "Iterable[str]") -> None:
 if __name__ == "__main__":
     os.closerange(3, 1 << 20)  # whatever was inherited is not for what runs inside
     if sys.argv[1] == "around" and can_scope():
-        close_abstract_sockets()
+        close_scopes()
     if sys.argv[1] == "inside" and landlock_version() >= _MOVE_SINCE:
         close_kernel_files()
     os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606

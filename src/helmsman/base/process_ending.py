@@ -11,6 +11,7 @@ process of it, and no fork slips through), and a process group. Only then is it 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.processes import KILL, parent_of, parents_of, process_groups, running_process
+from helmsman.base.processes import KILL, parent_of, parents_of, process_groups, running_process, still_running
+from helmsman.base.stop_namespace import CHILD_WAS_KILLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -70,21 +72,22 @@ def end_processes(
             while that is stopped: a process that forks and exits all the time is missed by most other looks.
 
     Returns:
-        The processes that are still there, which is none unless the time was up.
+        The processes that are still there, which is none unless the time was up; `namespace` itself if something in it
+        prevented the last look.
     """
     began = time.monotonic()
-    asked: set[Process] = set()
+    asked = set() if namespace is None else {namespace}  # that is never asked to end
     while True:
         left = _but_ourselves(find())
         passed = time.monotonic() - began
-        if not left and (namespace is None or not _kill(find, left, namespace)):
-            return left
-        if passed > seconds:
+        if not left and namespace is not None:
+            left = _kill(find, left, namespace)
+        if not left or passed > seconds:
             return left
         if passed < grace:
             signal_all(left - asked, signal.SIGTERM)
             asked |= left
-        elif left:
+        else:
             _kill(find, left, namespace)
         wait(_POLL)
 
@@ -108,21 +111,30 @@ def signal_all(processes: Iterable[Process], number: int) -> None:
 
 
 def _but_ourselves(found: Collection[Process]) -> frozenset[Process]:
-    """Leave out this process and its parents: it may run below what is ended, for example in a command of an agent."""
+    """Leave out this process and its parents: it may run below what is ended, for example in a command of an agent.
+
+    The first process of the system, or of the container, is not among the parents of a process that `docker exec` starts.
+    """
     if not found:
         return frozenset()
-    ourselves = parents_of(os.getpid())
+    ourselves = {0, 1} | parents_of(os.getpid())
     return frozenset(process for process in found if process.pid not in ourselves)
 
 
 def _kill(
     find: Callable[[], Collection[Process]], left: frozenset[Process], namespace: Process | None
 ) -> frozenset[Process]:
-    """Kill what `find` returns while the namespaces it is in are stopped; return what that was."""
+    """Kill what `find` returns while the namespaces it is in are stopped.
+
+    Returns:
+        What that was; `namespace` if there was nothing, but something in the namespace kept it from being stopped.
+    """
     inits = {init for process in left if (init := namespace_init(process)) is not None}
+    prevented: set[Process] = set()
     with ExitStack() as stopped:
         for init in inits | ({namespace} if namespace is not None else set()):
-            stopped.enter_context(stopped_namespace(init))
+            if not stopped.enter_context(stopped_namespace(init)) and init == namespace:
+                prevented.add(init)
         left = _but_ourselves(find())
         pids = {process.pid for process in left}
         for group, members in process_groups().items() if left else ():
@@ -130,7 +142,7 @@ def _kill(
                 with suppress(OSError):
                     os.killpg(group, KILL)
         signal_all(left, KILL)
-    return left
+    return left or still_running(prevented)
 
 
 def namespace_init(process: Process) -> Process | None:
@@ -149,18 +161,21 @@ def _pid_namespace(pid: int | str) -> tuple[int, int]:
 
 
 @contextmanager
-def stopped_namespace(init: Process) -> Iterator[None]:
+def stopped_namespace(init: Process) -> Iterator[bool]:
     """Stop all processes of a PID namespace but its pid 1 for the length of the block, if the system lets us.
 
     A helper does it, since a process with threads cannot join a user namespace. It continues them when its input is
-    closed, so also if this process is killed.
+    closed, so also if this process is killed. It is in a session of its own, so that no Ctrl-C ends it before.
+
+    Yields:
+        False if a process of the namespace prevented it: that can signal the helper as soon as it is in there.
     """
     try:
         namespace, ours = _pid_namespace(init.pid), _pid_namespace("self")
     except OSError:
         namespace = ours = (0, 0)
     if namespace == ours or not init.is_alive():
-        yield
+        yield True
         return
     try:
         helper = subprocess.Popen(
@@ -168,20 +183,28 @@ def stopped_namespace(init: Process) -> Iterator[None]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
     except OSError:
-        yield
+        yield True
         return
     assert helper.stdin is not None
     assert helper.stdout is not None
     try:
-        helper.stdout.read(1)  # it says when they have stopped, and exits if they cannot be
-        yield
+        yield _has_stopped(helper)
     finally:
         helper.stdin.close()
         helper.stdout.close()
         try:
             helper.wait(_HELPER_SECONDS)
         except subprocess.TimeoutExpired:
-            helper.kill()
+            os.killpg(helper.pid, KILL)  # not reaped, so the group is its own
             helper.wait()
+
+
+def _has_stopped(helper: subprocess.Popen[bytes]) -> bool:
+    """Wait for the answer of the helper: a byte when all have stopped, its exit code if that cannot be done."""
+    assert helper.stdout is not None
+    if not select.select([helper.stdout], [], [], _HELPER_SECONDS)[0]:
+        return False  # its child was stopped
+    return helper.stdout.read(1) == b"." or helper.wait() != CHILD_WAS_KILLED

@@ -33,6 +33,8 @@ KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 _TICKS: Final = 0 if sys.platform == "win32" else os.sysconf("SC_CLK_TCK")
 _ENDED_STATES: Final = ("Z", "X", "x")
 """A process that has ended and waits for its parent to notice still has a pid, and does nothing any more."""
+_STATE, _PARENT, _GROUP, _THREADS, _STARTED = 0, 1, 2, 17, 19
+"""Positions in /proc/PID/stat, from the state on."""
 
 
 class Process(NamedTuple):
@@ -145,8 +147,8 @@ def process_groups() -> dict[int, set[int]]:
     for pid in all_pids():
         with suppress(OSError):
             fields = _stat_fields(pid)
-            if fields[0] not in _ENDED_STATES:
-                groups.setdefault(int(fields[2]), set()).add(pid)
+            if not _has_ended(fields):
+                groups.setdefault(int(fields[_GROUP]), set()).add(pid)
     return groups
 
 
@@ -161,7 +163,19 @@ def _running() -> Iterator[tuple[Process, int]]:
 
 
 def _has_proc() -> bool:
-    return os.path.exists("/proc/self/stat")  # noqa: PTH110 - it is asked often
+    return _is_own_proc(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _is_own_proc(pid: int) -> bool:
+    """Return whether /proc shows the PID namespace that this process is in.
+
+    `unshare --pid` without `--mount-proc` leaves that of another namespace: its numbers name other processes here.
+    """
+    try:
+        return os.readlink("/proc/self") == str(pid)  # noqa: PTH115 - pathlib makes the start slower
+    except OSError:
+        return False
 
 
 def _from_proc() -> Iterator[tuple[Process, int]]:
@@ -171,6 +185,8 @@ def _from_proc() -> Iterator[tuple[Process, int]]:
 
 
 def all_pids() -> Iterator[int]:
+    if not _is_own_proc(os.getpid()):
+        return
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - all processes are looked at often: paths take twice as long
     except OSError:
@@ -182,8 +198,13 @@ def all_pids() -> Iterator[int]:
 
 def _read_stat(pid: int) -> Iterator[tuple[Process, int]]:
     fields = _stat_fields(pid)
-    if fields[0] not in _ENDED_STATES:
-        yield Process(pid, f"{_boot_id()}:{fields[19]}"), int(fields[1])
+    if not _has_ended(fields):
+        yield Process(pid, f"{_boot_id()}:{fields[_STARTED]}"), int(fields[_PARENT])
+
+
+def _has_ended(fields: list[str]) -> bool:
+    """Return whether a process has ended. One whose first thread has ended looks the same while its other threads run."""
+    return fields[_STATE] in _ENDED_STATES and int(fields[_THREADS]) <= 1
 
 
 def _stat_fields(pid: int) -> list[str]:
@@ -192,7 +213,13 @@ def _stat_fields(pid: int) -> list[str]:
 
 
 def read_proc(path: str) -> bytes:
-    """All of a file of /proc, whose size nobody knows before."""
+    """Return the content of a file of /proc, whose size is not known before.
+
+    Raises:
+        OSError: There is none, or it is of another PID namespace.
+    """
+    if not _is_own_proc(os.getpid()):
+        raise FileNotFoundError(path)
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts: list[bytes] = []
@@ -216,6 +243,8 @@ def from_ps(*which: str) -> Iterator[tuple[Process, int]]:
     """Processes with their parents by `ps`. Language and time zone are fixed, or two could read two different texts."""
     import subprocess  # only here: the keeper of an engine imports this module, and is to start fast
 
+    if sys.platform == "linux" and not _is_own_proc(os.getpid()):
+        return  # `ps` would read the same /proc
     with suppress(OSError, subprocess.SubprocessError):
         listing = subprocess.run(
             [_PS, *which, "-o", "pid=,ppid=,state=,lstart="],

@@ -2,7 +2,7 @@
 
 PID is its first process, as seen from here, and DEVICE and INODE identify the namespace. The helper joins it in a child (it
 has one thread, as joining a user namespace demands), sends SIGSTOP to all but the first process and itself, writes a byte,
-and sends SIGCONT when its input ends. It imports nothing of Helmsman, so that it starts fast.
+and sends SIGCONT when its input ends, also if its reader is gone. It imports nothing of Helmsman, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ _NEW_USER: Final = 0x10000000
 _NEW_PID: Final = 0x20000000
 _OWNER_OF_NAMESPACE: Final = 0xB701
 """The ioctl NS_GET_USERNS. The user namespace of the process itself may be a further one, inside."""
+CHILD_WAS_KILLED: Final = 3
+"""Exit code: a signal ended the child before it could stop the others."""
 
 
 def _identity(namespace: int | str) -> tuple[int, int]:
@@ -43,14 +45,15 @@ def main() -> None:
     outside = _identity("/proc/self/ns/pid")
     child = os.fork()  # only children are in it
     if child:
-        os.waitpid(child, 0)
-        return
+        sys.exit(CHILD_WAS_KILLED if os.WIFSIGNALED(os.waitpid(child, 0)[1]) else 0)
     if os.getppid() or _identity(namespace) == outside:
         os._exit(1)  # a process has no parent that it could see in the namespace it was forked into
     os.kill(-1, signal.SIGSTOP)
-    os.write(1, b".")
-    os.read(0, 1)
-    os.kill(-1, signal.SIGCONT)
+    try:
+        os.write(1, b".")
+        os.read(0, 1)
+    finally:
+        os.kill(-1, signal.SIGCONT)
 
 
 if __name__ == "__main__":
