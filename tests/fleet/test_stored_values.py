@@ -99,6 +99,20 @@ async def test_what_holds_a_secret_is_not_stored_in_a_fleet(fleet: Fleet) -> Non
         assert KEY not in str(rows), table["name"]
 
 
+async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: ScriptedModel) -> None:
+    """Neither whole nor in the pieces that it came in. The transcript, `rollouts`, is stored as it is."""
+    model.on("tell", say("It is ", KEY[:20], KEY[20:30], f"{KEY[30:]} and ", "that is all."))
+    await fleet.worker("one")
+    done = await fleet.ended(await fleet.start("tell"))
+    assert done.result == "It is [redacted] and that is all."
+    stored = await fleet.client.database.all("select data from helmsman.events")
+    assert "It is " in str(stored)
+    pieces = (KEY[:20], KEY[20:30], KEY[30:])
+    for table in ("tasks", "events", "outcomes", "questions", "notices", "messages"):
+        rows = await fleet.client.database.all(f"select * from helmsman.{table}")
+        assert [piece for piece in pieces if piece in str(rows)] == [], table
+
+
 AWAY = "postgresql://me@db.example/fleet"
 HERE = "postgresql://me@localhost/fleet"
 

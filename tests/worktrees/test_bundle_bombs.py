@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
 import subprocess
+import sys
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,3 +62,43 @@ def test_a_bundle_that_becomes_far_more_than_it_is_is_refused(
     with pytest.raises(WorktreeError, match="not taken"):
         bundles.take_bundle(found, bundle, commit)
     assert not found.has(f"{commit}^{{commit}}")
+
+
+def _head(kind: int, size: int) -> bytes:
+    found, size = [kind << 4 | size & 15], size >> 4
+    while size:
+        found[-1] |= 0x80
+        found.append(size & 0x7F)
+        size >>= 7
+    return bytes(found)
+
+
+def _number(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_a_delta_of_some_bytes_that_becomes_gigabytes_is_refused(tmp_path: Path) -> None:
+    """Git would take as much memory, and the machine with it."""
+    base, times = b"x" * 0x10000, 3 * 2**30 // 0x10000
+    delta = _number(len(base)) + _number(len(base) * times) + b"\x80" * times  # each copies all of the base
+    name = hashlib.sha1(b"blob %d\0" % len(base) + base, usedforsecurity=False).digest()
+    objects = _head(3, len(base)) + zlib.compress(base) + _head(7, len(delta)) + name + zlib.compress(delta)
+    pack = b"PACK" + struct.pack(">II", 2, 2) + objects
+    commit, bundle = "a" * 40, tmp_path / "bundle"
+    bundle.write_bytes(
+        b"# v2 git bundle\n"
+        + f"{commit} {bundles.NAME}\n\n".encode()
+        + pack
+        + hashlib.sha1(pack, usedforsecurity=False).digest()
+    )
+    assert bundle.stat().st_size < 1000
+    (tmp_path / "state").mkdir()
+    found = find_git(make_repository(tmp_path / "there"), tmp_path / "state")
+    assert found is not None
+    with pytest.raises(WorktreeError, match="Out of memory"):
+        bundles.take_bundle(found, bundle, commit)

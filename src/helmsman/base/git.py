@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 from contextlib import ExitStack, contextmanager, suppress
@@ -85,18 +86,27 @@ class Git:
     view: View | None = None
     variables: tuple[tuple[str, str], ...] = ()
 
-    def run(self, *arguments: str, stdin: bytes | IO[bytes] = b"", accept: Sequence[int] = (0,)) -> GitAnswer:
+    def run(
+        self,
+        *arguments: str,
+        stdin: bytes | IO[bytes] = b"",
+        accept: Sequence[int] = (0,),
+        most_memory: int | None = None,
+    ) -> GitAnswer:
         """Run git there. Exit codes other than those accepted raise. A file as `stdin` is read from where it stands.
+
+        With `most_memory` git fails if it needs more bytes of memory than that (Linux).
 
         Raises:
             WorktreeError: Git cannot be run, does not end, or fails; or a file needs a filter of the repository's own.
         """
         if self.view is None:
             with self.viewed() as git:
-                return git.run(*arguments, stdin=stdin, accept=accept)
+                return git.run(*arguments, stdin=stdin, accept=accept, most_memory=most_memory)
         if arguments[0] in _LOOKS_INTO_SUBMODULES:
             arguments = (arguments[0], "--ignore-submodules=dirty", *arguments[1:])
-        answer = _run(arguments, self.work_tree, self._variables(self.view), stdin=stdin, accept=_ANY)
+        variables = self._variables(self.view)
+        answer = _run(arguments, self.work_tree, variables, stdin=stdin, accept=_ANY, most_memory=most_memory)
         if answer.code:
             _check_filters(answer, self.view)
         return answer.checked(arguments, self.work_tree, accept)
@@ -359,10 +369,16 @@ def _run(
     *,
     stdin: bytes | IO[bytes] = b"",
     accept: Sequence[int] = (0,),
+    most_memory: int | None = None,
 ) -> GitAnswer:
     given = None if isinstance(stdin, bytes) else stdin
     child = _popen(arguments, folder, variables, subprocess.PIPE if given is None else given, subprocess.PIPE)
     with child:
+        if most_memory is not None and sys.platform == "linux":
+            import resource  # only POSIX has it
+
+            with suppress(ProcessLookupError):  # it has ended already
+                resource.prlimit(child.pid, resource.RLIMIT_AS, (most_memory, most_memory))
         try:
             try:
                 output, complaint = child.communicate(

@@ -148,7 +148,8 @@ class OwnedTask:
             )
             select (select count(*) from changed) as owned
         """
-        values["progress"], values["metadata"] = jsonb(redact_value(values["progress"])), jsonb(values["metadata"])
+        values |= {name: redact_value(values[name]) for name in ("note", "progress")}
+        values["progress"], values["metadata"] = jsonb(values["progress"]), jsonb(values["metadata"])
         await self._write(sql, often=True, **values)
 
     async def add_events(self, events: Sequence[Any]) -> None:

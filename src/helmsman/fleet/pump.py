@@ -2,20 +2,22 @@
 
 Whoever tells of an event only puts it into the buffer. When the database is away the buffer grows up to a bound; beyond that
 the text that is still being written gives way first, for its item comes whole at its end, then the oldest of the rest, and
-whoever reads is told how many.
+whoever reads is told how many. Of that text only whole words are stored: a secret may be split between two pieces.
 """
 
 from __future__ import annotations
 
 import json
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.base.redacted_stream import RedactedStream
 from helmsman.base.values import encoded
-from helmsman.model.events import ItemDelta
+from helmsman.model.events import ItemDelta, ItemEnded, TurnEnded
 
 if TYPE_CHECKING:
     from helmsman.fleet.owned_task import OwnedTask
@@ -35,6 +37,7 @@ class EventPump:
         self._buffer: deque[tuple[Any, int, bool]] = deque()
         self._size = 0
         self._lost = 0
+        self._being_written: dict[str, RedactedStream] = {}
         self._wake = anyio.Event()
         self._is_closing = False
         self.stored = anyio.Event()
@@ -42,7 +45,16 @@ class EventPump:
 
     def put(self, event: Event) -> None:
         """Take in what has happened. Does not wait, and does not raise."""
-        self._append(encoded(event.without_raw()), isinstance(event, ItemDelta))
+        if isinstance(event, ItemDelta):
+            text = self._being_written.setdefault(event.item_id, RedactedStream()).feed(event.text)
+            if text:
+                self._append(encoded(replace(event.without_raw(), text=text)), True)
+            return
+        if isinstance(event, ItemEnded):
+            self._being_written.pop(event.item.id, None)
+        elif isinstance(event, TurnEnded):
+            self._being_written.clear()
+        self._append(encoded(event.without_raw()), False)
 
     def note(self, fact: str, **more: Any) -> None:
         """Take in a fact of the fleet's own."""

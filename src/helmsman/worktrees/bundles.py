@@ -45,6 +45,10 @@ _MOST_LISTED: Final = 128 * 1024 * 1024
 """The names of more than a million files."""
 _LARGEST_FILE: Final = 1024 * 1024 * 1024
 _MOST_BYTES: Final = 16 * _LARGEST_FILE
+_MOST_MEMORY: Final = 2 * _LARGEST_FILE
+"""A delta of some bytes can become any size in memory. Git makes no deltas of files of more than 512 MB."""
+_SMALL_WINDOWS: Final = {"core.packedGitWindowSize": "32m", "core.packedGitLimit": "256m", "pack.threads": "1"}
+"""Parts of packs that are mapped count as memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ def take_bundle(git: Git, path: Path, commit: str) -> None:
                 f"{path.name} builds on commits that are not here: {', '.join(missing[:3])}. Send all of it.",
                 missing=missing,
             )
-        own.run("index-pack", "--stdin", "--fix-thin", _STRICTLY, stdin=file)
+        indexing = own.with_settings(_SMALL_WINDOWS)
+        indexing.run("index-pack", "--stdin", "--fix-thin", _STRICTLY, stdin=file, most_memory=_MOST_MEMORY)
         check_whole(own, commit)
         _refuse_bombs(own, commit)
         _move_packs(own, git.common_dir)
