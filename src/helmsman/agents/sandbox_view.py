@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.git_view import repository_root
-from helmsman.base.programs import Places
+from helmsman.base.programs import Places, python_places
 from helmsman.base.surroundings import expand_home
 from helmsman.base.user_directories import config_directory
 
@@ -193,10 +193,12 @@ class SandboxView:
         shown += [place for place in _links_of(needs) if not _inside(place, (*self.own, *secret))]
         hiding = (*self.own, *secret)
         later = [home / name for home in self.homes for name in RUN_LATER]
+        later += [Path(place) for place in python_places()]  # what is changed there runs outside, in Helmsman itself
         files = {":minimal" if LISTS else ":root": "read"}
         files |= {str(place): "read" for place in shown if not _is_shown_by_others(place, shown, writable, hiding)}
         files |= {str(place): "write" for place in writable}
-        files |= {str(one): "read" for one in later if one not in writable and _inside(one, writable) and one.exists()}
+        roots = (*writable, *_real(writable))
+        files |= {str(one): "read" for one in later if one not in roots and _inside(one, roots) and one.exists()}
         files |= {str(place): "read" for place in kept}
         visible = [Path(path) for path in files if path.startswith("/")]
         hidden = [place for place in hiding if not LISTS or _inside(place, visible)]

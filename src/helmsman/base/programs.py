@@ -127,6 +127,16 @@ def reason_of_sessions(path: str | os.PathLike[str], env: Mapping[str, str] | No
     return Places.of(_environment(env)).reason_of_sessions(os.fspath(path))
 
 
+def python_places() -> list[str]:
+    """Return where the Python that runs Helmsman is, with its installed packages, as real paths."""
+    return list(dict.fromkeys(map(os.path.realpath, (sys.prefix, sys.base_prefix))))
+
+
+def installation_places() -> list[str]:
+    """Return where the code is that this process runs: the package itself, and Python with what is installed there."""
+    return [os.path.dirname(os.path.dirname(os.path.realpath(__file__))), *python_places()]  # noqa: PTH120
+
+
 def is_out_of_reach(path: str, env: Mapping[str, str] | None = None) -> bool:
     """Return whether a file that a variable names is outside of repositories and of what known sessions may write."""
     return Places.of(_environment(env)).reason_of_sessions_or_repositories(path) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +12,7 @@ from helmsman.agents.codex.access.shell_profile import SLOWEST, login_shell, mea
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.registry import engine_overviews
 from helmsman.approvals.rule_book import RuleBook
-from helmsman.base.programs import environment_for, find_program, reason_of_sessions
+from helmsman.base.programs import environment_for, find_program, installation_places, reason_of_sessions
 from helmsman.capabilities.notices import way_statuses
 from helmsman.cli.check_report import Check
 from helmsman.cli.client_files import surroundings
@@ -219,13 +218,12 @@ def check_clients(settings: Settings) -> list[Check]:
 
 
 def check_installation() -> list[Check]:
-    """Warn where sessions may write the code of Helmsman itself, which runs outside any sandbox."""
-    reason = reason_of_sessions(__file__)
+    """Warn where sessions may write the code of Helmsman itself or its Python, which run outside any sandbox."""
+    found = ((place, reason_of_sessions(place)) for place in installation_places())
+    place, reason = next(((place, reason) for place, reason in found if reason is not None), ("", None))
     if reason is None:
         return []
-    detail = (
-        f"Helmsman is installed in {sys.prefix}, and {reason}: such a session could change the code that runs here."
-    )
+    detail = f"Helmsman runs code in {place}, and {reason}: such a session could change the code that runs here."
     return [Check("Installation", "warning", detail, "Install it elsewhere: pipx install codex-helmsman")]
 
 

@@ -7,12 +7,12 @@ task. The verbs that callers use are in `helmsman.steering.core`.
 from __future__ import annotations
 
 import logging
-import os
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -21,7 +21,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
-from helmsman.base.programs import remember_writable
+from helmsman.base.programs import installation_places, remember_writable
 from helmsman.base.surroundings import asking_client, current
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.model.events import (
@@ -62,7 +62,6 @@ from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
     from helmsman.agents.registry import EngineHolder
@@ -366,13 +365,12 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         roots = [root for root in (directory, *options.writable_roots) if root is not None]
         state_dir = ensure_state_dir(self.settings.state_dir)
         fresh = remember_writable(state_dir, roots)
-        own = os.path.realpath(__file__)
-        for root in fresh:
-            if own.startswith(f"{root}/"):
+        for place in installation_places():
+            if any(Path(place).is_relative_to(root) for root in fresh):
                 log.warning(
-                    "Helmsman itself is installed inside %s, where this session may write. It could change the code of "
-                    "Helmsman, which runs outside the sandbox: install Helmsman elsewhere (pipx install codex-helmsman).",
-                    root,
+                    "Helmsman runs code in %s, where this session may write. Changed code would run outside the sandbox: "
+                    "install Helmsman elsewhere (pipx install codex-helmsman).",
+                    place,
                 )
 
     async def load(self, session_id: str, *needed: Capability) -> tuple[Session, Engine]:
