@@ -24,6 +24,8 @@ from helmsman.agents.acp.confined import _around
 from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.claude.access import plan_launch
 from helmsman.agents.claude.binary import ClaudeBinary
+from helmsman.agents.codex.agent import find_agent
+from helmsman.agents.codex.starting import codex_environment
 from helmsman.agents.sandbox import find_sandbox
 from helmsman.model.options import SessionOptions, TurnInput
 from tests import seen_inside
@@ -31,6 +33,7 @@ from tests import seen_inside
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.sandbox import Sandbox
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "security.md"
@@ -106,6 +109,7 @@ class Stage:
         self.other = stack.enter_context(subprocess.Popen(["/bin/sleep", "600"], env=outside))
         stack.callback(self.other.kill)
         self.secret = secret
+        self.codex: CodexBinary | None = None
 
     def question(self) -> dict[str, list[str]]:
         state, config = self.state / "tasks.sqlite3", self.home / ".config" / "helmsman" / "helmsman.toml"
@@ -150,7 +154,10 @@ class Stage:
             policy = ("-c", 'sandbox_mode="workspace-write"', "-c", "sandbox_workspace_write.network_access=true")
             home = self.home / ".codex-for-table"
             home.mkdir(exist_ok=True)
-            return [str(sandbox.codex), "sandbox", *policy, "--", *argv], {**self.env, "CODEX_HOME": str(home)}
+            assert self.codex is not None
+            return [str(self.codex.path), "sandbox", *policy, "--", *argv], codex_environment(
+                self.codex, home, self.env
+            )
         if name == "claude":
             binary = ClaudeBinary(path=Path("/bin/true"), version="2.1.326", home=self.home / ".claude")
             launch = plan_launch(binary, options, TurnInput(text=""), self.repo, "table", enforced=True)
@@ -211,6 +218,7 @@ async def columns() -> dict[str, dict[str, str]]:
         stage = Stage(Path(base).resolve(), Path(temporary).resolve(), stack)
         settings = load_settings({}, stage.env, stage.repo)
         sandbox = await find_sandbox(settings, stage.env)
+        stage.codex = await find_agent(settings, stage.env)
         return {name: stage.rows(name, await stage.look(name, sandbox)) for name in (*AGENTS, CODEX)}
 
 

@@ -60,6 +60,8 @@ WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
 WORKSPACES: Final = "workspaces"
 """Where in it are working trees that came from another machine."""
+WORKSPACE_STORES: Final = "workspace-stores"
+"""Where in it are the repositories of those working trees."""
 
 OTHER_TABLES: Final = frozenset(
     {

@@ -111,6 +111,15 @@ def test_without_git_there_is_a_warning_only(tmp_path: Path, monkeypatch: pytest
     assert (git.status, git.fix) == ("warning", "Install git.")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there is no root here")
+def test_only_root_is_warned_of_running_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (line,) = place_checks.check_user()
+    assert (line.status, "root" in line.detail) == ("warning", True)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert place_checks.check_user() == []
+
+
 def test_mcp_servers_are_read_as_each_version_tells_of_them() -> None:
     tools: dict[str, Any] = {"read": {}, "write": {}}
     rows: list[Any] = [

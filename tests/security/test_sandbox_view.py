@@ -25,7 +25,7 @@ from helmsman.agents import sandbox_launcher
 from helmsman.agents.codex import bubblewrap
 from helmsman.agents.sandbox import Confined, find_sandbox, scratch_of
 from helmsman.agents.sandbox_environment import sandbox_environment
-from helmsman.agents.sandbox_view import LOGINS, SECRETS, named_files
+from helmsman.agents.sandbox_view import CODEX_HOME_NAME, LOGINS, SECRETS, named_files
 from helmsman.base.concurrency import OnceEach
 from helmsman.errors import Unsupported
 from tests import seen_inside
@@ -52,7 +52,7 @@ class Machine:
         self.repo.mkdir(parents=True)
         self.elsewhere = base / "elsewhere"
         self.elsewhere.mkdir(mode=0o700)
-        self.secrets = [self._file(self.home / name / "secret") for name in (*LOGINS, *SECRETS)]
+        self.secrets = [self._file(self.home / name / "secret") for name in (CODEX_HOME_NAME, *LOGINS, *SECRETS)]
         self.secrets += [self._file(self.home / ".config" / "helmsman" / "ntfy-token")]
         self.secrets += [self._file(self.elsewhere / "token"), self._file(self.home / "notes.txt")]
         self.tools = [self._file(self.home / name) for name in (".pyenv/bin/tool", ".nvm/node", ".gitconfig")]

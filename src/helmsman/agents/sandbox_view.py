@@ -7,6 +7,9 @@ and the usual places of secrets. Elsewhere (macOS) all may be read but those.
 
 Codex's profiles have a catch: what is denied can be opened again for writing below, but not for reading. So the list says
 what is visible, and denies only inside of that.
+
+Commands of Codex itself run in Codex's own sandbox, which shows all files. `hidden_from_commands` lists the few places that
+are hidden from them, by the bubblewrap that Codex runs.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from helmsman.base.git_view import repository_root
 from helmsman.base.programs import Places, python_places
 from helmsman.base.surroundings import expand_home
 from helmsman.base.user_directories import config_directory
+from helmsman.settings import WORKSPACE_STORES, WORKSPACES, WORKTREES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,10 +85,15 @@ TOOLS: Final = (
 """Below the home, what programs need and what has no secrets."""
 
 LOGINS: Final = (
-    *(".claude", ".claude.json", ".codex", ".config/github-copilot", ".config/opencode", ".copilot", ".gemini"),
+    *(".claude", ".claude.json", ".config/github-copilot", ".config/opencode", ".copilot", ".gemini"),
     *(".local/share/opencode", ".qwen"),
 )
-"""Where agents keep their logins, settings and sessions, below the home."""
+"""Where agents other than Codex keep their logins, settings and sessions, below the home."""
+
+CODEX_HOME_NAME: Final = ".codex"
+
+CODEX_LOGIN: Final = ("auth.json", ".credentials.json")
+"""Files in Codex's home with its login, and with those for its MCP servers."""
 
 SECRETS: Final = (
     *(".1password", ".ansible/vault", ".aws", ".azure", ".bitwarden", ".boto", ".databrickscfg", ".docker", ".fly"),
@@ -151,10 +160,9 @@ class SandboxView:
             own.append(settings.user_file)
         for file in settings.files:
             if file.trusted:
-                named += [_with_private_parent(path) for path in named_files(file.content)]
-        secret = [settings.codex_home, settings.claude_home]
-        secret += [Path(env[name]) for name in ("QWEN_HOME", "COPILOT_HOME", "CODEX_HOME") if env.get(name)]
-        secret += [home / name for home in homes for name in (*LOGINS, *SECRETS)]
+                named += [_with_private_parent(path, homes) for path in named_files(file.content)]
+        secret = [*_codex_homes(settings, env, homes), *_other_logins(settings, env, homes)]
+        secret += [home / name for home in homes for name in SECRETS]
         secret += [
             place for place in _runtime_directories(env) if not any(home.is_relative_to(place) for home in homes)
         ]
@@ -256,6 +264,57 @@ class SandboxView:
                 yield from _spellings(place)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenPlaces:
+    """Places to hide, and places inside of them to show read-only."""
+
+    hidden: tuple[Path, ...]
+    shown: tuple[Path, ...] = ()
+
+    def shown_in(self, place: Path) -> list[Path]:
+        """Return the shown places whose innermost hidden directory is this one."""
+        return [one for one in self.shown if place == max(_around(one, self.hidden), default=None, key=_depth)]
+
+
+def hidden_from_commands(settings: Settings, env: Mapping[str, str], codex: Path) -> HiddenPlaces:
+    """Return the places that no sandboxed command of a Codex session may read. Blocks, briefly.
+
+    They are Helmsman's own, files that the configuration names, and logins of agents, Codex's included.
+    """
+    view = SandboxView.of(settings, env)
+    homes = _real(_codex_homes(settings, env, view.homes))
+    logins = [place for place in _real(_other_logins(settings, env, view.homes)) if place not in view.readable]
+    logins = [place for place in logins if not any(home.is_relative_to(place) for home in (*view.homes, *homes))]
+    own = [place for place in view.own if place != Path("/")]
+    state = settings.state_dir.resolve()
+    shown = [state / WORKTREES, state / WORKSPACES, state / WORKSPACE_STORES, codex.resolve().parent.parent, *homes]
+    shown = [place for place in shown if place not in own and _inside(place, own)]
+    shown += [place for place in view.readable if _inside(place, logins) and not _inside(place, own)]
+    hidden = sorted({*own, *logins})
+    hidden = [place for place in hidden if not _inside(place.parent, hidden) or _inside(place, shown)]
+    hidden += [home / name for home in homes for name in CODEX_LOGIN]
+    return HiddenPlaces(hidden=tuple(hidden), shown=tuple(dict.fromkeys(shown)))
+
+
+def _codex_homes(settings: Settings, env: Mapping[str, str], homes: Sequence[Path]) -> list[Path]:
+    named = [Path(env["CODEX_HOME"])] if env.get("CODEX_HOME") else []
+    return [settings.codex_home, *named, *(home / CODEX_HOME_NAME for home in homes)]
+
+
+def _other_logins(settings: Settings, env: Mapping[str, str], homes: Sequence[Path]) -> list[Path]:
+    """Return where agents other than Codex keep their logins."""
+    named = [Path(env[name]) for name in ("QWEN_HOME", "COPILOT_HOME") if env.get(name)]
+    return [settings.claude_home, *named, *(home / name for home in homes for name in LOGINS)]
+
+
+def _depth(place: Path) -> int:
+    return len(place.parts)
+
+
+def _around(place: Path, others: Iterable[Path]) -> list[Path]:
+    return [other for other in others if place.is_relative_to(other)]
+
+
 def named_files(content: Any) -> Iterator[Path]:
     """Yield the files that a configuration names, but for programs: token files, certificates, prompts, …"""
     if isinstance(content, dict):
@@ -344,16 +403,18 @@ def _links_of(directories: Iterable[Path]) -> Iterator[Path]:
                         yield Path(entry.path).resolve(strict=True)
 
 
-def _with_private_parent(path: Path) -> Path:
+def _with_private_parent(path: Path, homes: Sequence[Path]) -> Path:
     """Return the directory of a file if it is for this user alone, else the file.
 
     Codex hides what is at a path when a sandbox starts. A file that is replaced later would be seen, one in a hidden
-    directory is not.
+    directory is not. A home and a repository are private too (umask 077), and are not hidden for one file in them.
     """
     with suppress(OSError):
-        status = path.resolve().parent.stat()
-        if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
-            return path.resolve().parent
+        parent = path.resolve().parent
+        status = parent.stat()
+        is_private = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        if is_private and not any(home.is_relative_to(parent) for home in homes) and repository_root(parent) is None:
+            return parent
     return path
 
 

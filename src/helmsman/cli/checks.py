@@ -82,5 +82,6 @@ async def examine(settings: Settings) -> Report:
     checks += place_checks.check_state(settings)
     if (shell := place_checks.check_login_shell(settings, binary, os.environ)) is not None:
         checks.append(shell)
-    checks += [place_checks.check_git(), *place_checks.check_installation(), *place_checks.check_clients(settings)]
+    checks += [*place_checks.check_user(), place_checks.check_git(), *place_checks.check_installation()]
+    checks += place_checks.check_clients(settings)
     return Report(binary=binary, checks=tuple(checks), capabilities=capabilities)

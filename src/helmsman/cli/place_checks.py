@@ -227,6 +227,16 @@ def check_installation() -> list[Check]:
     return [Check("Installation", "warning", detail, "Install it elsewhere: pipx install codex-helmsman")]
 
 
+def check_user() -> list[Check]:
+    """Warn if agents run as root: no sandbox holds root as safely as a user."""
+    if os.name != "posix" or os.geteuid() != 0:
+        return []
+    detail = (
+        "Helmsman runs as root, and so do all agents: what leaves a sandbox, or is approved, can change the system."
+    )
+    return [Check("User", "warning", detail, "Use an account of your own, or a container for this alone.")]
+
+
 def check_git() -> Check:
     try:
         git = find_program("git")

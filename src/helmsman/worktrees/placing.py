@@ -25,7 +25,7 @@ from helmsman.base.patches import one_at_a_time
 from helmsman.base.snapshot import scratch, take_snapshot
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
-from helmsman.settings import WORKSPACES, ensure_state_dir
+from helmsman.settings import WORKSPACE_STORES, WORKSPACES, ensure_state_dir
 from helmsman.worktrees.bundles import check_whole, digest_of, take_bundle, write_bundle
 from helmsman.worktrees.changes import check_present
 from helmsman.worktrees.included_files import unpack_included
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from helmsman.worktrees.records import Worktree
 
-_STORES: Final = "workspace-stores"
 _RECORDS: Final = "workspace-records"
 _PLACED: Final = "refs/helmsman/workspaces"
 _FETCHED: Final = "refs/helmsman/fetched"
@@ -86,7 +85,7 @@ class Result:
 def known_commits(state_dir: Path, repository: str, commits: Collection[str]) -> list[str]:
     """Which of these commits of another machine's repository are here."""
     asked = [commit for commit in list(commits)[:_MOST_ASKED] if _OBJECT.fullmatch(commit)]
-    store = state_dir / _STORES / _checked(_HEX, repository)
+    store = state_dir / WORKSPACE_STORES / _checked(_HEX, repository)
     if not (store / "HEAD").is_file() or not asked:
         return []
     git = Git(work_tree=store, git_dir=store, place=state_dir)
@@ -105,7 +104,7 @@ def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
     """
     state_dir = ensure_state_dir(state_dir.absolute())
     check_packed(workspace)
-    stores = state_dir / _STORES
+    stores = state_dir / WORKSPACE_STORES
     stores.mkdir(mode=0o700, exist_ok=True)
     git = init_bare(stores / workspace.repository, workspace.object_format, state_dir)
     folder = f"{workspace.name}-{workspace.id}"
@@ -166,7 +165,7 @@ def remove_workspace(state_dir: Path, workspace_id: str) -> None:
     """
     found = placed(state_dir, workspace_id)
     if found is not None:
-        store = state_dir / _STORES / found.workspace.repository
+        store = state_dir / WORKSPACE_STORES / found.workspace.repository
         git = Git(work_tree=store, git_dir=store, place=state_dir)
         with one_at_a_time(git):
             _remove(Git(work_tree=found.path, git_dir=store / "worktrees" / found.path.name, place=state_dir))

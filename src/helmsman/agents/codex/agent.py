@@ -20,6 +20,7 @@ from helmsman.agents.codex.binary import (
 )
 from helmsman.agents.codex.detached.records import ENGINES, EngineRecord, read_records
 from helmsman.agents.codex.engine import leftover_commands
+from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollout_history import read_history
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
@@ -244,11 +245,19 @@ async def find_agent(settings: Settings, env: Mapping[str, str] | None) -> Codex
         CodexNotFound: There is none.
         InvalidSetting: The state directory cannot be used.
     """
-    from helmsman.agents.codex.bubblewrap import bubblewrap_directory
-
     binary = await find_codex(explicit=settings.codex_path, env=env, state_dir=settings.state_dir)
-    directory = await anyio.to_thread.run_sync(bubblewrap_directory, binary.path, settings.state_dir)
-    return replace(binary, bubblewrap=directory)
+    return await anyio.to_thread.run_sync(_with_bubblewrap, binary, settings, environment() if env is None else env)
+
+
+def _with_bubblewrap(binary: CodexBinary, settings: Settings, env: Mapping[str, str]) -> CodexBinary:
+    from helmsman.agents.codex.bubblewrap import bubblewrap_directory, hiding_directory
+    from helmsman.agents.sandbox_view import hidden_from_commands
+
+    directory = bubblewrap_directory(binary.path, settings.state_dir)
+    if directory is None or not binary.can(Feature.PATH_BUBBLEWRAP):
+        return replace(binary, bubblewrap=directory)
+    hiding = hiding_directory(directory, hidden_from_commands(settings, env, binary.path))
+    return replace(binary, bubblewrap=directory, hiding_bubblewrap=hiding)
 
 
 def _uses_exec(settings: Settings, binary: CodexBinary) -> bool:

@@ -5,12 +5,21 @@ one if there is none. A session that can write a directory of PATH could put its
 `--argv0`: Codex then looks for its helper in its home, which a sandbox of ours hides, and nothing starts. So Codex gets a
 PATH that begins with a directory of ours with the bubblewrap that was chosen here: a link to the system's, or a copy of the
 bundled one, which may itself be below the working directory.
+
+For the commands of sessions there is a second directory, with a script in front of that bubblewrap. Codex's sandbox shows
+all files to them. Codex can deny reading itself (`permissions.NAME.filesystem`), but with a single such entry 0.145 and
+0.155 run an approved command inside the sandbox that was to leave it. So the script hides places: after each mount that
+would show one, it puts an empty directory or file over it. What Codex decides (approvals, trust, writable roots) stays the
+same. Codex ignores a bubblewrap that its commands could replace: below the working directory or a writable root.
+If root runs it, commands get no capabilities (before 0.155 Codex leaves them, and what is hidden could be unmounted), and
+cannot write `/proc/sys`, where `core_pattern` names a program that the kernel runs outside.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -18,11 +27,14 @@ import sys
 import threading
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.keeper.places import private_directory
 from helmsman.errors import InvalidSetting
 from helmsman.settings import ensure_state_dir
+
+if TYPE_CHECKING:
+    from helmsman.agents.sandbox_view import HiddenPlaces
 
 _NAME: Final = "bwrap"
 _SYSTEM: Final = Path("/usr/bin/bwrap")
@@ -75,6 +87,95 @@ def _is_same(own: Path, chosen: Path) -> bool:
         return stat.S_ISREG(own.lstat().st_mode) and own.read_bytes() == chosen.read_bytes() and os.access(own, os.X_OK)
     except OSError:
         return False
+
+
+def hiding_directory(plain: Path, places: HiddenPlaces) -> Path:
+    """Return a directory with a script that runs the bubblewrap in `plain` and hides places. Blocks, briefly.
+
+    Raises:
+        InvalidSetting: The directory cannot be made in the state directory.
+    """
+    script = _hiding_script(plain / _NAME, places).encode()
+    try:
+        directory = private_directory(plain.parent / hashlib.sha256(script).hexdigest()[:12])
+        own = directory / _NAME
+        if not _has_content(own, script):
+            made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
+            made.unlink(missing_ok=True)
+            made.write_bytes(script)
+            made.chmod(0o500)
+            made.replace(own)
+    except OSError as error:
+        raise InvalidSetting(
+            f"{plain.parent} has no place for the bubblewrap of Codex: {error}. Set HELMSMAN_STATE_DIR to "
+            "a directory of your own."
+        ) from error
+    return directory
+
+
+def _has_content(file: Path, content: bytes) -> bool:
+    try:
+        return stat.S_ISREG(file.lstat().st_mode) and file.read_bytes() == content and os.access(file, os.X_OK)
+    except OSError:
+        return False
+
+
+def _hiding_script(bubblewrap: Path, places: HiddenPlaces) -> str:
+    """Return the script. It looks for places when it runs, so that one which is made later is hidden too."""
+    reset, hide, close = [], [], []
+    for number, place in enumerate(sorted(places.hidden)):
+        path = shlex.quote(str(place))
+        shown = [shlex.quote(str(one)) for one in places.shown_in(place)]
+        show = "".join(f' [ ! -e {one} ] || set -- "$@" --ro-bind {one} {one};' for one in shown)
+        reset.append(f"hid_{number}=")
+        hide.append(
+            f"""        case {path}/ in "$below"/*)
+            if [ -d {path} ]; then set -- "$@" --perms 555 --tmpfs {path}; hid_{number}=1;{show}
+            elif [ -e {path} ]; then set -- "$@" --ro-bind /dev/null {path}; fi ;;
+        esac"""
+        )
+        close.append(f'        [ -z "${{hid_{number}}}" ] || set -- "$@" --remount-ro {path}')
+    return _SCRIPT.format(
+        reset=" ".join(reset),
+        hide="\n".join(hide),
+        close="\n".join(close),
+        bubblewrap=shlex.quote(str(bubblewrap)),
+    )
+
+
+_SCRIPT: Final = """\
+#!/bin/sh
+# Runs bubblewrap for Codex, and hides places from the commands of its sessions. Made by Helmsman.
+left=$# operands=0 options=1 {reset}
+while [ "$left" -gt 0 ]; do
+    word=$1
+    shift
+    left=$((left - 1))
+    if [ "$options$operands$word" = 10-- ]; then
+        options=0
+{close}
+        set -- "$@" --cap-drop ALL
+    fi
+    set -- "$@" "$word"
+    [ "$options" = 1 ] || continue
+    if [ "$operands" = 2 ]; then
+        operands=1
+    elif [ "$operands" = 1 ]; then
+        operands=0 below=${{word%/}}
+{hide}
+    elif [ "$operands" = proc ]; then
+        operands=0
+        [ ! -w /proc/sys/kernel/core_pattern ] || set -- "$@" --ro-bind /proc/sys "$word/sys"
+    else
+        case $word in
+        --bind | --bind-try | --bind-fd | --ro-bind | --ro-bind-try | --ro-bind-fd | --dev-bind | --dev-bind-try)
+            operands=2 ;;
+        --proc) operands=proc ;;
+        esac
+    fi
+done
+exec {bubblewrap} "$@"
+"""
 
 
 def choose_bubblewrap(codex: Path) -> Path | None:

@@ -64,6 +64,10 @@ class Feature(Enum):
     UNIX_SOCKET = "listen on a Unix socket, so that an engine outlives its client", "0.125.0"
     GUARDED_SOCKET = "keep the commands it runs from reaching that socket", "0.163.0"
     REMOTE = "be reached from another machine, and go on without who began", "0.130.0"
+    PATH_BUBBLEWRAP = (
+        "build its sandbox with the bubblewrap on its PATH, which hides places from its commands",
+        "0.130.0",
+    )
     SHELL_SNAPSHOT = "keep a snapshot of the login shell's environment for its commands", "0.115.0"
 
     # --- starting and resuming ---

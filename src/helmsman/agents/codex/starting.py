@@ -47,25 +47,31 @@ def command_path(binary: CodexBinary, env: Mapping[str, str] | None = None) -> s
 def command_path_options(
     binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """Return the options with which the commands of Codex have another PATH than Codex itself; none if it is the same."""
-    wanted = command_path(binary, env)
-    if wanted == codex_environment(binary, codex_home, env)["PATH"] or _sets_path(codex_home):
+    """Return the options with which the commands of Codex have another PATH than Codex itself; none if it is the same.
+
+    Codex looks on the PATH of a command for the bubblewrap of its sandbox. So a PATH in the user's own configuration of
+    Codex is kept, after Codex's tools.
+    """
+    configured = _configured_path(codex_home)
+    wanted = command_path(binary, env) if configured is None else _after_its_tools(binary, configured)
+    if wanted == (configured or codex_environment(binary, codex_home, env)["PATH"]):
         return ()
     return (f"--config=shell_environment_policy.set.PATH={as_toml(wanted)}",)
 
 
 def _after_its_tools(binary: CodexBinary, path: str) -> str:
-    first = [str(place) for place in (binary.bubblewrap, binary.path_dir) if place is not None]
+    bubblewrap = binary.hiding_bubblewrap or binary.bubblewrap
+    first = [str(place) for place in (bubblewrap, binary.path_dir) if place is not None]
     return os.pathsep.join(filter(None, (*first, path)))
 
 
-def _sets_path(codex_home: Path) -> bool:
-    """Return whether the user's own configuration of Codex sets the PATH of commands."""
+def _configured_path(codex_home: Path) -> str | None:
+    """Return the PATH of commands that the user's own configuration of Codex sets."""
     try:
         config = tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
-        return "PATH" in config["shell_environment_policy"]["set"]
+        return str(config["shell_environment_policy"]["set"]["PATH"])
     except (OSError, ValueError, LookupError, TypeError):
-        return False
+        return None
 
 
 def is_start_race(error: HelmsmanError) -> bool:
