@@ -43,11 +43,15 @@ if os.fork(): os._exit(0)
 os.environ.clear()
 os.execve(sys.executable, ["innocent", "-S", "-c", f'''
 import os, time
-open({sys.argv[1]!r} + ".new", "w").write(str(os.getpid()))
-os.rename({sys.argv[1]!r} + ".new", {sys.argv[1]!r})
-time.sleep(600)'''], {})
+import ctypes, threading
+def go_on():
+    open({sys.argv[1]!r} + ".new", "w").write(str(os.getpid()))
+    os.rename({sys.argv[1]!r} + ".new", {sys.argv[1]!r})
+    time.sleep(600)
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).pthread_exit(None)'''], {})
 """
-"""A process that has left its parent, its group and its environment, and writes its pid to a file."""
+"""A process that has left its parent, its group, its environment and its first thread, and writes its pid to a file."""
 
 
 def daemon(pid_file: Path, folder: Path) -> str:

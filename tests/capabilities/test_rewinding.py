@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.errors import CannotRewind, EngineRefused, InvalidInput
+from helmsman.errors import CannotRewind, EngineRefused, InvalidInput, SessionBusy
 from helmsman.settings import load_settings
 from helmsman.testing import add, fail, patch, run, say
 from helmsman.testing.repository import git
@@ -70,6 +70,38 @@ async def test_a_rewind_that_fails_or_is_cut_off_in_the_middle_is_whole_in_the_e
         for one in (session.id, undo.conversation):
             await helm.extras.upkeep.archive(one)
         assert git(git_repo, "for-each-ref", "refs/helmsman") == ""
+
+
+async def test_no_turn_and_no_other_rewind_begins_while_a_session_is_taken_back(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.on("first", run("echo one > a.txt"), say("Made."))
+    model.on("second", run("echo two > a.txt"), say("Changed."))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await settled(
+            await helm.start("first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
+        )
+        await settled(await session.say("second"))
+        rewinding = helm.extras.rewinding
+        shown = await rewinding.preview(session.id)
+        refused: list[type[Exception]] = []
+        roll_back = helm.extras.upkeep.roll_back
+
+        async def meanwhile(*arguments: Any) -> object:
+            """The files are written, and the turns not yet forgotten."""
+            for begin in (lambda: session.say("second"), lambda: rewinding.rewind(session.id, digest=shown.digest)):
+                with pytest.raises(SessionBusy, match="being taken back") as caught:
+                    await begin()
+                refused.append(caught.type)
+            return await roll_back(*arguments)
+
+        monkeypatch.setattr(helm.extras.upkeep, "roll_back", meanwhile)
+        await rewinding.rewind(session.id, digest=shown.digest)
+        assert refused == [SessionBusy, SessionBusy]
+        assert (git_repo / "a.txt").read_text(encoding="utf-8") == "one\n"
+        assert len(await helm.history(session.id)) == 1
+        await settled(await session.say("second"))
+        assert (git_repo / "a.txt").read_text(encoding="utf-8") == "two\n"
 
 
 async def _killed(*_: object) -> None:

@@ -361,7 +361,12 @@ def test_what_another_machine_says_is_not_believed(main: Path, state_dir: Path, 
         evil.write_bytes(b"# v2 git bundle\n" + f"{commit} refs/helmsman/workspace\n\n".encode() + pack.stdout)
         refused(replace(good, commit=commit), evil)
     for number, (path, kind) in enumerate(
-        (("../outside", tarfile.REGTYPE), ("a/.git/config", tarfile.REGTYPE), ("link", tarfile.SYMTYPE))
+        (
+            ("../outside", tarfile.REGTYPE),
+            ("a/.git/config", tarfile.REGTYPE),
+            (".GIT/config", tarfile.REGTYPE),  # the same on a system that ignores case
+            ("link", tarfile.SYMTYPE),
+        )
     ):
         archive = tmp_path / f"included-{number}"
         with tarfile.open(archive, "w") as written:

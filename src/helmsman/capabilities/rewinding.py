@@ -157,13 +157,20 @@ class Rewinding:
         """Take a session back, if what comes of it is what `preview` has shown, by its digest.
 
         Raises:
+            SessionBusy: It is at work, or is taken back by another call.
             DiffChanged: It is something else by now. Nothing was touched.
             ApplyConflict: A file that nobody knows is in the way. Nothing was touched.
             WorktreeError: A file cannot be written. All was put back.
         """
         await self._helm.require_own(session_id, "rewind it")
-        plan = await self._plan(session_id, to, part, undo=undo)
-        self._check(plan.shown, digest)
+        session = await self._helm.session_with_queue(session_id)
+        with session.reserved("taken back"):  # a turn would begin among half of the files, and its work be overwritten
+            plan = await self._plan(session_id, to, part, undo=undo)
+            self._check(plan.shown, digest)
+            return await self._do(plan, digest)
+
+    async def _do(self, plan: _Plan, digest: str) -> Rewind:
+        session_id, undo = plan.session.id, plan.shown.is_undo
         if plan.files is not None and plan.session.engine is not None:
             await self._helm.end_leftovers(session_id)  # a command that it left running would go on writing
         files = None if plan.files is None else await anyio.to_thread.run_sync(self._write, plan, plan.files, digest)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import anyio
 
 from helmsman.base.lazy_dataclass import dataclass
-from helmsman.errors import AnswerInvalid, EngineLost, SessionIdle, TaskNotOurs
+from helmsman.errors import AnswerInvalid, EngineLost, SessionBusy, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import Notice, SettingsApplied, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
@@ -196,8 +196,33 @@ class Session:
         """Who runs its turn, in a sentence, where that is another process: here it can only be looked at."""
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
+        self.reserved_for: str | None = None
+        """What is done with it while no turn may begin, in words."""
         self._watchers = 0
         self._shown_until = 0.0
+
+    @contextmanager
+    def reserved(self, purpose: str) -> Iterator[None]:
+        """Let no turn begin for the length of the block.
+
+        Raises:
+            SessionBusy: It is reserved already.
+        """
+        self.refuse_reserved()
+        self.reserved_for = purpose
+        try:
+            yield
+        finally:
+            self.reserved_for = None
+
+    def refuse_reserved(self) -> None:
+        """Refuse a turn while the session is reserved.
+
+        Raises:
+            SessionBusy: It is.
+        """
+        if self.reserved_for is not None:
+            raise SessionBusy(f"Session {self.id} is being {self.reserved_for}. Try again when that is done.")
 
     def is_beginning(self) -> None:
         """An engine is about to begin a turn; who waited for one that never came to be waits for this."""

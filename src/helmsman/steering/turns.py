@@ -272,6 +272,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """The next turn of an idle session; it is requested before anything else can happen. See `say` for messages."""
         if session.state.has_turn:
             raise busy(session.id)
+        session.refuse_reserved()
         self._check_room(session)
         _ = self.agents[session.options.agent]  # or it is refused before anything is registered
         session.is_message = begin is None and turn.review is None

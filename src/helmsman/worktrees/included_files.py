@@ -104,7 +104,11 @@ def unpack_included(archive: Path, root: Path, place: Path) -> None:
             for entry in entries:
                 path = PurePosixPath(entry.name)
                 room, files = room - entry.size, files + 1
-                odd = path.is_absolute() or not path.parts or any(part in ("..", ".git") for part in path.parts)
+                odd = (
+                    path.is_absolute()
+                    or not path.parts
+                    or any(part.casefold() in ("..", ".git") for part in path.parts)
+                )
                 content = entries.extractfile(entry) if entry.isreg() and not odd else None
                 if content is None or room < 0 or files > _MOST_FILES + 1:
                     raise WorktreeError(f"The files that were sent along cannot be placed: {named(entry.name)}.")
