@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.testing import Gate, say
 from helmsman.testing.hubs import hub_pid
+from helmsman.testing.repository import git
 from tests.capabilities.outcomes.played_jobs import BROKEN, CAUSE, CHECK, FIX, FIXED, TESTS, fenced, repository, wanted
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.rare,
     pytest.mark.needs_git,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here."),
 ]
 
@@ -54,13 +57,22 @@ async def kill(state_dir: Path) -> None:
         await anyio.sleep(0.01)
 
 
+async def held_up(state_dir: Path) -> None:
+    """Wait until a check is held up in a clean room."""
+    while True:
+        with suppress(FileNotFoundError):  # rooms come and go
+            if any(state_dir.glob("temporary-*-room-*/*/held")):
+                return
+        await anyio.sleep(0.05)
+
+
 async def test_a_job_whose_hubs_are_killed_goes_on_and_does_nothing_twice(
     settings: Settings, detached_engines: Path, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
     in_hub = replace(settings, detach=True, state_dir=detached_engines)
-    gate, hold = Gate(), tmp_path / "hold"
-    check = f"while [ -e {hold} ]; do sleep 0.1; done; {CHECK}"
+    gate, hold = Gate(), root / ".git" / "hold"  # a check sees the repository, and nothing else of /tmp
+    check = f"while [ -e {hold} ]; do touch held; sleep 0.1; done; {CHECK}"
     model.on("test_add fails", FIX, say(gate, fenced(CAUSE)))
     with anyio.fail_after(SECONDS):
         async with Helmsman(in_hub, env=codex_home.env) as helm:
@@ -76,9 +88,8 @@ async def test_a_job_whose_hubs_are_killed_goes_on_and_does_nothing_twice(
             await helm.session(session.id)
             hold.touch()
             gate.release()
-            while not [*detached_engines.rglob("*.lent")]:
-                await anyio.sleep(0.05)
-            await kill(detached_engines)  # while it is verified, with other files in the worktree
+            await held_up(detached_engines)
+            await kill(detached_engines)  # while its change is verified in a clean room
             hold.unlink()
             session, question = await asked(helm, task, question.id)
             assert "Apply this verified change" in question.prompts[0].text
@@ -93,3 +104,4 @@ async def test_a_job_whose_hubs_are_killed_goes_on_and_does_nothing_twice(
     assert (task.status, report["applied"], report["attempts"]) == ("completed", "applied", 1), report
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
     assert len(model.requests) == 2, "one turn, of two requests"
+    assert "-room-" not in git(root, "worktree", "list")

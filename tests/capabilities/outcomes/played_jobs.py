@@ -87,12 +87,12 @@ class Answers:
         return [str(one.details["command"]) for one in self.asked if one.type == "command_approval"]
 
 
-async def done(helm: Helmsman, job: Wanted, answers: Answers) -> tuple[Task, dict[str, Any]]:
+async def done(helm: Helmsman, job: Wanted, answers: Answers, *, seconds: float = SECONDS) -> tuple[Task, dict[str, Any]]:
     """A job to its end, and its report."""
     task = await helm.extras.outcomes.start(job)
     seen: set[str] = set()
-    with anyio.fail_after(SECONDS):
-        while (task := await helm.tasks.wait(task, timeout=SECONDS)).is_running:
+    with anyio.fail_after(seconds):
+        while (task := await helm.tasks.wait(task, timeout=seconds)).is_running:
             for session_id in task.job_sessions:
                 session = await helm.session(session_id)
                 for question in session.questions:

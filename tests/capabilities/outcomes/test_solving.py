@@ -236,6 +236,7 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
 
 
 @pytest.mark.rare
+@pytest.mark.timeout(400)
 async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: ScriptedModel, tmp_path: Path) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN})
     write(root, {"calc.py": FIXED, "test_calc.py": TESTS})
@@ -265,7 +266,7 @@ async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: Scri
     with pytest.raises(InvalidInput, match="no base 'nowhere'"):
         await helm.extras.outcomes.start(wanted("test", root, "test the sum", more={"base": "nowhere"}))
     job = wanted("test", root, "test the sum", apply="never", more={"base": "HEAD~1"})
-    task, report = await done(helm, job, Answers())
+    task, report = await done(helm, job, Answers(), seconds=300)  # four attempts, each proof three times on both sides
     assert (task.status, report["attempts"], report["applied"]) == ("completed", 4, "not_asked"), report
     assert report["tests"] == ["test_sum.py"]
     broken = git(root, "rev-parse", "HEAD~1")[:12]
