@@ -92,6 +92,24 @@ def test_what_sessions_may_write_is_known_to_later_processes(machine: Machine) -
     assert "sessions may write in" in refusal(machine, own.parent)
 
 
+def test_what_sessions_may_write_counts_here_also_if_it_cannot_be_recorded(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_UNRECORDED", set())
+    own = machine.program(machine.directory("scratch/bin"))
+    (machine.state / programs.ROOTS_FILE).mkdir()  # nothing can be written to it, as on a full disk
+    assert programs.remember_writable(machine.state, [machine.root / "scratch"]) == [str(machine.root / "scratch")]
+    assert programs.remember_writable(machine.state, [machine.root / "scratch"]) == []
+    assert "sessions may write in" in refusal(machine, own.parent)
+
+
+def test_a_record_that_was_cut_costs_no_later_one(machine: Machine) -> None:
+    (machine.state / programs.ROOTS_FILE).write_bytes(b"/somewhere/cu")
+    programs.remember_writable(machine.state, [machine.root / "scratch"])
+    own = machine.program(machine.directory("scratch/bin"))
+    assert "sessions may write in" in refusal(machine, own.parent)
+
+
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./node_modules/.bin"])
 def test_relative_entries_of_path_are_refused(machine: Machine, entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.program(machine.root / entry)

@@ -128,8 +128,14 @@ async def test_a_rule_that_cannot_be_kept_is_refused_and_the_question_stays_open
         session_id = (await pipe.call("codex_start", **asks))["sessionId"]
         question = (await pipe.call("codex_wait", sessionId=session_id))["pendingQuestion"]
         reply = {"sessionId": session_id, "id": question["id"]}
-        refused = await pipe.call("codex_respond", **reply, answers=["approve_always"])
-        assert (refused["code"], "Make room there" in refused["message"]) == ("invalid_setting", True)
+        always = {"name": "codex_respond", "arguments": {**reply, "answers": ["approve_always"]}}
+        refused = await pipe.ask("tools/call", always)
+        text = refused["content"][0]["text"]
+        assert (refused["isError"], text.partition(":")[0], "Make room there" in text) == (
+            True,
+            "invalid_setting",
+            True,
+        )
         assert (await pipe.call("codex_status", sessionId=session_id))["pendingQuestion"]["id"] == question["id"]
         await pipe.call("codex_respond", **reply, answers=["approve"])
         assert (await pipe.call("codex_wait", sessionId=session_id))["result"] == "made"

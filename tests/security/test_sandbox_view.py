@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -27,11 +28,11 @@ from helmsman.agents.sandbox import Confined, find_sandbox, scratch_of
 from helmsman.agents.sandbox_environment import sandbox_environment
 from helmsman.agents.sandbox_view import CODEX_HOME_NAME, LOGINS, SECRETS, named_files
 from helmsman.base.concurrency import OnceEach
-from helmsman.errors import Unsupported
+from helmsman.errors import InvalidSetting, Unsupported
 from tests import seen_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from helmsman.agents.sandbox import Sandbox
     from helmsman.testing import CodexHome
@@ -362,6 +363,13 @@ async def test_the_probe_fails_where_an_agent_would_and_suggests_no_less(machine
     assert "unenforced" not in str(refused.value)
 
 
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
 def test_a_bubblewrap_of_the_system_is_used_if_only_root_can_replace_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +398,12 @@ def test_a_bubblewrap_of_the_system_is_used_if_only_root_can_replace_it(
         assert bubblewrap.bubblewrap_directory(codex, tmp_path / "state") == directory
         assert not own.is_symlink()
         assert own.read_bytes() == bundled.read_bytes()
+    with monkeypatch.context() as patched:  # a full disk
+        patched.setattr(bubblewrap, "_placed", raising(OSError(errno.ENOSPC, "No space left on device")))
+        assert bubblewrap.bubblewrap_directory(codex, tmp_path / "state") == bundled.parent
+        patched.setattr(bubblewrap, "reason_of_sessions", lambda _path: "sessions may write there")
+        with pytest.raises(InvalidSetting, match="no place for the bubblewrap"):
+            bubblewrap.bubblewrap_directory(codex, tmp_path / "state")
     bundled.unlink()
     assert bubblewrap.choose_bubblewrap(codex) is None
 

@@ -19,6 +19,7 @@ Imported by thin commands: only what costs nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 ROOTS_FILE = "writable-roots"
-"""In the state directory: the real paths that sessions may write, each ends with a NUL."""
+"""In the state directory: the real paths that sessions may write, between NULs."""
 _CHECKED_SECONDS = 5.0
 """A PATH is examined again after this time: a repository may have been made around one of its entries."""
 _MOST_LINKS = 40
@@ -209,21 +210,33 @@ def environment_for(env: Mapping[str, str] | None = None) -> dict[str, str]:
 def remember_writable(state_dir: str | os.PathLike[str], roots: Iterable[str | os.PathLike[str]]) -> list[str]:
     """Record directories that a session may write, before it begins. No program is taken from them from now on.
 
-    Return the real paths of those that were not known.
+    Return the real paths of those that were not known. Without a place for the record, only this process knows them.
     """
     file = os.path.join(state_dir, ROOTS_FILE)  # noqa: PTH118
     _FILES.add(file)
-    known = _roots_in(file)
-    fresh = [real for real in map(os.path.realpath, roots) if real not in known]
+    known = _roots_in(file) | _UNRECORDED
+    fresh = [real for real in dict.fromkeys(map(os.path.realpath, roots)) if real not in known]
     if not fresh:
         return []
-    lines = "".join(f"{real}\0" for real in dict.fromkeys(fresh))
+    try:
+        _append(file, os.fsencode("".join(f"\0{real}\0" for real in fresh)))  # the last one may have been cut
+    except OSError as error:
+        import logging  # a full disk is rare
+
+        _UNRECORDED.update(fresh)
+        logging.getLogger(__name__).warning(
+            "What sessions may write cannot be recorded, so other processes of Helmsman do not know it: %s", error
+        )
+    return fresh
+
+
+def _append(file: str, lines: bytes) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
-        os.write(descriptor, os.fsencode(lines))
+        if os.write(descriptor, lines) != len(lines):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file)
     finally:
         os.close(descriptor)
-    return fresh
 
 
 class Places:
@@ -242,7 +255,7 @@ class Places:
         usual = named if os.path.isabs(named) else usual_state_directory(env)  # noqa: PTH117
         files = _FILES | {os.path.join(usual, ROOTS_FILE)}  # noqa: PTH118
         home = home_directory(env)
-        roots: frozenset[str] = frozenset().union(*map(_roots_in, files))
+        roots: frozenset[str] = frozenset(_UNRECORDED).union(*map(_roots_in, files))
         return cls(home, roots.difference(upwards(os.path.realpath(home))) if is_agent else roots)
 
     def reason_against_entry(self, entry: str) -> str | None:
@@ -300,6 +313,8 @@ _FOUND: dict[tuple[str, str, str], str] = {}
 """By name, PATH and home. What is found is checked again each time, so whether it is an agent makes no difference."""
 _SAFE_PATHS: dict[tuple[str, str, frozenset[str]], tuple[float, str]] = {}
 _FILES: set[str] = set()
+_UNRECORDED: set[str] = set()
+"""What sessions of this process may write and no file has."""
 _ROOTS: dict[str, tuple[tuple[int, int, int], frozenset[str]]] = {}
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shutil
 import stat
 import time
 import uuid
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base.git import Git
 from helmsman.base.patches import one_at_a_time
 from helmsman.base.snapshot import scratch, take_snapshot
-from helmsman.base.temporary import temporary_directory
+from helmsman.base.temporary import clear_abandoned, temporary_directory
 from helmsman.worktrees.changes import TreeDiff, check_present, compare
 from helmsman.worktrees.included_files import include
 from helmsman.worktrees.lifecycle import remove_folder
@@ -224,6 +225,7 @@ def open_room(tree: Worktree) -> Iterator[CleanRoom]:
         room = Git(work_tree=path, git_dir=main.common_dir / "worktrees" / name, place=tree.state_dir)
         try:
             with one_at_a_time(main):
+                _forget_abandoned(main.common_dir, tree.state_dir)
                 main.run_unviewed("worktree", "add", "--quiet", "--no-checkout", "--detach", str(path), tree.base)
             room.run("read-tree", "--reset", "HEAD")  # git in a check sees the base committed, and the change not
             with scratch(tree.own_git) as own, scratch(room, own.objects) as git:
@@ -241,6 +243,16 @@ def close_room(path: Path, git_dir: Path) -> None:
     remove_folder(git_dir)
     with suppress(OSError):
         git_dir.parent.rmdir()
+
+
+def _forget_abandoned(common_dir: Path, state_dir: Path) -> None:
+    """Remove git's records of rooms whose process was killed."""
+    clear_abandoned(state_dir)
+    for record in (common_dir / "worktrees").glob("*-room-*"):
+        with suppress(OSError, UnicodeDecodeError):
+            room = Path((record / "gitdir").read_text(encoding="utf-8").rstrip("\n"))
+            if not record.is_symlink() and room.is_relative_to(state_dir) and not room.exists():
+                shutil.rmtree(record)
 
 
 def remove_contents(folder: Path) -> None:

@@ -87,7 +87,9 @@ class Answers:
         return [str(one.details["command"]) for one in self.asked if one.type == "command_approval"]
 
 
-async def done(helm: Helmsman, job: Wanted, answers: Answers, *, seconds: float = SECONDS) -> tuple[Task, dict[str, Any]]:
+async def done(
+    helm: Helmsman, job: Wanted, answers: Answers, *, seconds: float = SECONDS
+) -> tuple[Task, dict[str, Any]]:
     """A job to its end, and its report."""
     task = await helm.extras.outcomes.start(job)
     seen: set[str] = set()

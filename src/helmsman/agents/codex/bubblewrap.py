@@ -17,6 +17,7 @@ cannot write `/proc/sys`, where `core_pattern` names a program that the kernel r
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shlex
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.keeper.places import private_directory
+from helmsman.base.programs import reason_of_sessions
 from helmsman.errors import InvalidSetting
 from helmsman.settings import ensure_state_dir
 
@@ -42,10 +44,13 @@ _SYSTEM: Final = Path("/usr/bin/bwrap")
 _BUNDLED: Final = "codex-resources"
 _PLACE: Final = "bubblewrap"
 _ANSWER_SECONDS: Final = 10.0
+_NO_ROOM: Final = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 
 
 def bubblewrap_directory(codex: Path, state_dir: Path) -> Path | None:
     """Return a directory with the bubblewrap that this Codex is to use; None if it needs none. Blocks, briefly.
+
+    Without room in the state directory that is where the bubblewrap is installed, unless a session can write there.
 
     Raises:
         InvalidSetting: The directory cannot be made in the state directory.
@@ -58,6 +63,8 @@ def bubblewrap_directory(codex: Path, state_dir: Path) -> Path | None:
     try:
         return _placed(ensure_state_dir(state_dir).resolve() / _PLACE, chosen)
     except OSError as error:
+        if error.errno in _NO_ROOM and reason_of_sessions(chosen) is None:
+            return chosen.parent
         raise InvalidSetting(
             f"{state_dir} has no place for the bubblewrap of Codex: {error}. Set HELMSMAN_STATE_DIR to "
             "a directory of your own."
@@ -73,7 +80,11 @@ def _placed(place: Path, chosen: Path) -> Path:
         if chosen == _SYSTEM:
             made.symlink_to(chosen)
         else:
-            shutil.copyfile(chosen, made)
+            try:
+                shutil.copyfile(chosen, made)
+            except OSError:
+                made.unlink(missing_ok=True)  # part of it would fill a small disk
+                raise
             made.chmod(0o500)
         made.replace(own)
     return directory
