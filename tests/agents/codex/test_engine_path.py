@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import anyio
@@ -14,12 +16,18 @@ from helmsman import Helmsman
 from helmsman.testing import run, say
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has bubblewrap")]
+
+
+@pytest.fixture
+def outside_tmp() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="helmsman-test-") as place:
+        yield Path(place).resolve()
 
 
 @pytest.mark.parametrize("engine", ["app-server", "exec"])
@@ -29,9 +37,11 @@ async def test_a_planted_bubblewrap_is_not_run_and_tools_of_the_user_are(
     model: ScriptedModel,
     git_repo: Path,
     tmp_path: Path,
+    outside_tmp: Path,
     engine: Literal["app-server", "exec"],
 ) -> None:
-    tools = tmp_path / "tools"
+    """None of it is in /tmp: Codex runs no bubblewrap from where its commands may write."""
+    tools, state = outside_tmp / "tools", outside_tmp / "state"
     tools.mkdir()
     for name, text in (
         ("my-tool", "echo from-my-tool"),
@@ -43,7 +53,7 @@ async def test_a_planted_bubblewrap_is_not_run_and_tools_of_the_user_are(
     env = {**codex_home.env, "PATH": f"{tools}:{codex_home.env.get('PATH') or os.environ['PATH']}"}
     codex_home.configure(allow_login_shell=False)  # else the PATH is what the system's profile says
     model.on("which", run("command -v my-tool git > which.txt; my-tool >> which.txt"), say("done"))
-    async with Helmsman(replace(settings, engine=engine, detach=False), env=env, inside=True) as helm:
+    async with Helmsman(replace(settings, engine=engine, detach=False, state_dir=state), env=env, inside=True) as helm:
         session = await helm.start("which", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
         with anyio.fail_after(60):
             await session.wait(until="end")
