@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -387,7 +385,7 @@ async def test_an_engine_that_dies_meanwhile_does_not_take_the_plan_with_it(
     session = await helm.extras.plans.start("Make a file", **writes)
     plan = await asked(session)
     engine: Any = await helm.engine()
-    os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
+    engine._peer._transport.child.kill()
     with anyio.fail_after(SECONDS):
         await engine.until_lost()
     assert session.questions == [plan]

@@ -50,6 +50,8 @@ class Stage:
         self._settings = settings
         self._folder = folder
         self._env = env
+        self.work = folder / "work"
+        self.work.mkdir()
 
     def helmsman(self, **on: Sequence[dict[str, Any]]) -> Helmsman:
         methods = {name.replace("_", "/"): list(actions) for name, actions in on.items()}
@@ -57,7 +59,7 @@ class Stage:
         return Helmsman(replace(self._settings, codex_path=server.path), env=self._env)
 
     async def ended(self, helm: Helmsman, limits: TurnLimits | None = None) -> Session:
-        session = await helm.start("go", cwd=self._folder, limits=limits)
+        session = await helm.start("go", cwd=self.work, limits=limits)
         assert await session.wait(until="end", timeout=SECONDS)
         return session
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import struct
 import zlib
 from dataclasses import replace
@@ -346,7 +345,7 @@ async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
     session = await finished(await helm.start("first", cwd=folder))
     other = await helm.start("hang", cwd=folder)
     engine: Any = await helm.engine()
-    os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
+    engine._peer._transport.child.kill()
     with anyio.fail_after(2):
         await other.wait(until="end")
     assert other.error is not None
@@ -357,7 +356,7 @@ async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         current: Any = await helm.engine()
-        os.kill(current._peer._transport.child.pid, signal.SIGKILL)
+        current._peer._transport.child.kill()
         with anyio.fail_after(5):
             await current.until_lost()
         await helm.engine()

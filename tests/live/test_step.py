@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +223,7 @@ async def test_a_step_survives_the_death_of_the_engine(
         async def kill() -> None:
             await gate.reached()
             engine: Any = await helm.engine()
-            os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
+            engine._peer._transport.child.kill()
 
         tasks.start_soon(kill)
         result = await run_step("work", helm=helm, cwd=folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +86,7 @@ async def test_resume_after_the_process_died(
         await session.say("hang")
         await model.wait_for_request(2)
         engine: Any = await helm.engine()
-        os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
+        engine._peer._transport.child.kill()
         assert (await finished(session)).status == "error"
     async with Helmsman(settings, env=codex_home.env) as helm:
         again = await finished(await helm.say(session.id, "again"))

@@ -222,26 +222,24 @@ async def test_one_that_is_due_once_is_over_after_that_and_can_be_removed(house:
     assert len(await house.tasks()) == 1
 
 
-async def test_a_question_that_nobody_answers_for_a_day_fails_the_run(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_question_that_is_not_answered_in_the_configured_time_fails_the_run(
+    state_dir: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("helmsman.capabilities.schedules.ANSWERED_WITHIN", timedelta(seconds=0.2))
-    added = await house.schedules.add("work", every="1h", cwd=tmp_path)
-    await house.schedules.run_now(added.id)
-    await house.working()
-    house.engine.ask()
-    (task,) = await house.until(lambda tasks: tasks[0].has_ended)
-    assert task.status == "failed"
-    assert task.error is not None
-    assert task.error["code"] == "unanswered"
-    assert "ls" in task.error["message"]
+    async with opened(state_dir, Clock(), approval_timeout_ms=200) as house:
+        added = await house.schedules.add("work", every="1h", cwd=tmp_path)
+        await house.schedules.run_now(added.id)
+        await house.working()
+        house.engine.ask()
+        (task,) = await house.until(lambda tasks: tasks[0].has_ended)
+        assert task.status == "failed"
+        assert task.error is not None
+        assert task.error["code"] == "unanswered"
+        assert "ls" in task.error["message"]
 
 
-async def test_questions_of_runs_wait_a_day_however_soon_those_of_the_door_are_denied(
-    house: House, tmp_path: Path
-) -> None:
+async def test_questions_of_runs_wait_until_they_are_answered(house: House, tmp_path: Path) -> None:
     added = await house.schedules.add("work", every="1h", cwd=tmp_path)
-    assert added.terms["approvalTimeoutSec"] == timedelta(hours=24).total_seconds()
+    assert added.terms["approvalTimeoutSec"] is None
 
 
 async def test_what_was_due_and_what_was_entered_is_found_by_the_next_hub_and_run_once(

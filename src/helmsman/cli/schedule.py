@@ -138,7 +138,7 @@ def _add(
     """Add a schedule. Give exactly one of --cron, --every and --at.
 
     A run has the hub's environment, not this shell's: anything of yours that the agent needs has to be in its own
-    configuration. Its questions wait 24 hours for somebody; then the run fails as `unanswered`.
+    configuration. Its questions stay open until they are answered.
     """
     from helmsman.shapes.schedules import schedule_as_dict
 

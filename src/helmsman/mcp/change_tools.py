@@ -27,13 +27,13 @@ class ApplyInput(Input):
     )
     digest: str | None = Field(
         None,
-        description="Of the diff that was looked at, e.g. 9f86d081…: any other is refused (diff_changed). Default: what "
+        description="Of the diff you looked at, e.g. 9f86d081…; any other is refused (diff_changed). Default: what "
         "codex_diff gave you last, to its end.",
     )
 
 
 class DiffInput(SessionInput):
-    cursor: str | None = Field(None, description="Goes on after the part with this digest, e.g. 49871-5e88…")
+    cursor: str | None = Field(None, description="The digest of the part before, e.g. 49871-5e88…")
 
 
 class DiffOutput(Output):
@@ -85,7 +85,7 @@ def _diff_in_words(output: DiffOutput) -> str:
 async def codex_diff(call: CallContext, args: DiffInput) -> DiffOutput:
     """What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true;
     for others `scope` says what it is. Works while it runs, and for sessions of earlier runs. To bring the changes into
-    the main tree use codex_apply with the digest."""
+    the main tree use codex_apply."""
     changes = call.helm.extras.changes
     changed = await changes.diff(args.session_id)
     page = diff_page(changed.diff.text, changed.diff.digest, args.cursor)

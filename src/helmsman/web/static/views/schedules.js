@@ -147,7 +147,7 @@ function openNewSchedule(added) {
     h("div", { class: "fields" }, field("It may write", select("sandbox", SANDBOXES)), field("It asks", select("approvalPolicy", POLICIES))),
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "worktree" }), h("span", {}, "Each run in its own git worktree")),
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "unenforced" }), h("span", {}, "Without a sandbox, if need be: nothing then holds what you approve")),
-    h("p", { class: "quiet" }, "Its questions wait 24 hours for somebody."),
+    h("p", { class: "quiet" }, "Questions stay open until you answer them."),
     problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), submit),
   );
