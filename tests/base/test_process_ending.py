@@ -29,6 +29,12 @@ touch "$1"
 echo ready
 while :; do sleep 0.05; done
 """
+RELEASING = """
+trap 'sh -c "sleep 0.3; rm -f $1"' EXIT
+touch "$1"
+echo ready
+while :; do sleep 0.05; done
+"""
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 )
@@ -82,6 +88,15 @@ def test_a_lock_is_released_before_its_holder_is_gone(tmp_path: Path) -> None:
         left = {process for process in (running_process(shell.pid),) if process is not None}
         assert lock.exists()
         assert end_processes(lambda: still_running(left)) == frozenset()
+    assert not lock.exists()
+
+
+def test_what_releases_a_lock_is_not_ended_before_it_has_done_so(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with started("bash", "-c", RELEASING, "bash", str(lock)) as shell:
+        holder = running_process(shell.pid)
+        assert holder is not None
+        assert end_processes(lambda: still_running({holder, *descendants(holder)})) == frozenset()
     assert not lock.exists()
 
 

@@ -1,7 +1,8 @@
 """End processes: ask first, then make sure. Every place that ends processes other than its own child uses `end_processes`.
 
 SIGTERM comes first, because a shell that is killed leaves its locks behind: a killed `pyenv rehash` makes every later login
-shell on the machine wait for a minute. SIGKILL follows a second later.
+shell on the machine wait for a minute. What a process starts when it is asked to end may be the `rm` that removes its lock,
+so that is not asked. SIGKILL follows a second later.
 
 A list of processes can be outrun: one that forks and exits all the time has another pid whenever it is signalled. So the
 second step stops a whole set at once where the system can do that: a PID namespace (`kill(-1)` from inside reaches every
@@ -85,11 +86,18 @@ def end_processes(
         if not left or passed > seconds:
             return left
         if passed < grace:
-            signal_all(left - asked, signal.SIGTERM)
-            asked |= left
+            fresh = {process for process in left - asked if not _is_started_by(process, asked)}
+            signal_all(fresh, signal.SIGTERM)
+            asked |= fresh
         else:
             _kill(find, left, namespace)
         wait(_POLL)
+
+
+def _is_started_by(process: Process, asked: Collection[Process]) -> bool:
+    """Return whether a process that was asked to end has started this one: it may be what releases its locks."""
+    parent = parent_of(process.pid)
+    return any(one.pid == parent for one in asked)
 
 
 def end_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
