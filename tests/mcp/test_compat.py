@@ -181,3 +181,17 @@ async def test_the_text_is_the_answer_and_remarks_come_after_it(
     texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
     assert texts[0] == "done"
     assert "on-request is used instead" in texts[1]
+
+
+async def test_a_refused_reply_gets_no_questions_of_the_session(
+    helm: Helmsman, model: ScriptedModel, folder: Path
+) -> None:
+    model.on("hello", say("hi"))
+    session = await helm.start("hello", cwd=folder, sandbox="danger-full-access", approval_policy="never")
+    await session.wait(until="end", timeout=30)
+    async with Client(build_server(helm), mode="legacy", elicitation_callback=Person()) as client:
+        refused = await client.call_tool("codex-reply", {"threadId": session.id, "prompt": "hello"})
+        assert isinstance(refused, types.CallToolResult)
+        assert refused.is_error
+        assert "was opened by a person" in refused.content[0].text  # type: ignore[union-attr]
+        assert session.on_question is None

@@ -132,3 +132,21 @@ def test_an_argument_of_a_wrong_kind_is_named(arguments: dict[str, Any], words: 
 def test_the_newer_name_of_a_thread_wins() -> None:
     assert read_reply({"prompt": "go", "threadId": THREAD, "conversationId": "old"}).thread_id == THREAD
     assert read_reply({"prompt": "go", "conversationId": THREAD.upper()}).thread_id == THREAD
+
+
+def test_a_patch_that_is_not_shown_whole_takes_no_yes() -> None:
+    def about(lines: int) -> Question:
+        diff = "".join(f"+line {number:05}\n" for number in range(lines))
+        return asking("patch_approval", diff=f"--- a/x\n+++ b/x\n@@ -0,0 +1,{lines} @@\n{diff}")
+
+    shown, cut = about(2_000), about(20_000)
+    announced = {"changes": {}}
+    whole = elicitation(shown, announced, call_id="1", event_id="1")["message"]
+    assert all(f"line {number:05}" in whole for number in range(2_000))
+    assert answer(shown, {"decision": "approved"}) == "approve"
+    assert "it can only be refused here" in elicitation(cut, announced, call_id="1", event_id="1")["message"]
+    for decision in ("approved", "approved_for_session"):
+        assert answer(cut, {"decision": decision}) is None
+    assert answer(cut, {"action": "accept"}) is None
+    assert answer(cut, {"decision": "denied"}) == "deny"
+    assert answer(cut, {"decision": "abort"}) == "abort"

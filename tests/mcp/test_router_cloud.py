@@ -318,6 +318,11 @@ async def test_a_change_is_applied_to_a_clean_tree_only(codex: Caller, cloud: Sc
     task.complete(DIFF)
     (git_repo / "mine.txt").write_text("mine", encoding="utf-8")
     there = {"task_id": task_id, "apply_to": str(git_repo)}
+    for digest in ({}, {"digest": f"10-{'0' * 32}"}):
+        unseen = await codex.error("_codex_cloud_results", **there, **digest, allow_dirty=True)
+        assert unseen["code"] == "confirmation_needed"
+    assert git(git_repo, "status", "--porcelain") == "?? mine.txt\n"
+    assert (await codex("_codex_cloud_results", task_id=task_id))["diff"] == DIFF
     dirty = await codex.error("_codex_cloud_results", **there)
     assert (dirty["code"], dirty["files"]) == ("dirty_tree", ["mine.txt"])
     assert git(git_repo, "status", "--porcelain") == "?? mine.txt\n"
@@ -346,7 +351,9 @@ async def test_nothing_is_applied_outside_the_allowed_roots(
     ):
         narrow = replace(settings, allowed_roots=tuple(root.resolve() for root in allowed))
         async with Helmsman(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
-            refused = await Caller(client).error("_codex_cloud_results", task_id=task_id, apply_to=str(place))
+            refused = await Caller(client).error(
+                "_codex_cloud_results", task_id=task_id, apply_to=str(place), digest="0" * 64
+            )
         assert (refused["code"], refused["parameter"]) == ("invalid_input", parameter)
         assert "outside the allowed roots" in refused["message"]
     assert git(git_repo, "status", "--porcelain") == ""

@@ -215,3 +215,31 @@ def test_a_name_alone_makes_no_client_another() -> None:
     assert McpClient(HTTP, "claude-code").is_same_as(McpClient(HTTP, "claude-code"))
     assert McpClient(HTTP, "claude-code").is_same_as(McpClient(HANDED, "claude-code"))
     assert McpClient.kept(owner.as_dict()) == owner
+
+
+async def test_a_fork_does_not_make_a_persons_worktree_the_clients(
+    helm: Helmsman, git_repo: Path, model: ScriptedModel
+) -> None:
+    model.on("write", run("echo theirs > made.txt"), say("done"))
+    options = {"sandbox": "workspace-write", "approval_policy": "never"}
+    session = await helm.start("write", cwd=git_repo, worktree=True, **options)  # type: ignore[arg-type]
+    await session.wait(until="end", timeout=30)
+    assert session.worktree is not None
+    tree = session.worktree.path
+    helm.settings = replace(helm.settings, tools=("sessions", "agents", "extras"))
+    async with Client(build_server(helm), client_info=CLAUDE) as client:
+        codex = Caller(client)
+        fork = (await codex("codex_fork", sessionId=session.id))["sessionId"]
+        beside = await codex("codex_start", prompt="hello", workingDirectory=str(tree), sandbox="read-only")
+        await codex.until_settled(beside["sessionId"])
+        digest = (await codex("codex_diff", sessionId=fork))["digest"]
+        for own in (fork, beside["sessionId"]):
+            helm.sessions[own].worktree = session.worktree  # as an earlier process's session is given it by its place
+            for tool, more in (("codex_apply", {"digest": digest}), ("codex_discard", {})):
+                refused = await codex.error(tool, sessionId=own, **more)
+                assert refused["code"] == "not_yours", tool
+        assert not (git_repo / "made.txt").exists()
+        assert (tree / "made.txt").exists()
+        await helm.hand(session.id, "claude-code")
+        await codex("codex_apply", sessionId=fork, digest=digest)
+    assert (git_repo / "made.txt").exists()

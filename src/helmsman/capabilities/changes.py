@@ -166,8 +166,7 @@ class Changes:
             ApplyConflict: The changes do not fit. Nothing was touched.
             WorktreeError: Git cannot do it. Nothing was touched.
         """
-        await self._helm.require_own(session_id, "apply its changes")
-        tree = await self.own_tree(session_id)
+        tree = await self._tree_to_change(session_id, "apply its changes")
         if came_from_elsewhere(tree):
             raise InvalidInput(
                 f"The files of session {session_id} came from another machine, and are brought back to it: run `helmsman "
@@ -213,8 +212,7 @@ class Changes:
             OutcomeUnknown: It has none any more: a hub that is gone was asked for the same.
             WorktreeError: Something cannot be removed.
         """
-        await self._helm.require_own(session_id, "discard its worktree")
-        tree = await self.own_tree(session_id)
+        tree = await self._tree_to_change(session_id, "discard its worktree")
         await self._check_idle(tree)
         await self.end_commands(tree)
         if losing is not None and await anyio.to_thread.run_sync(worktrees.unsaved, tree) != losing:
@@ -315,6 +313,21 @@ class Changes:
             refuse_outside(tree.repository, self._helm.allowed_roots, "session_id")
             return None, tree
         return session, session.worktree
+
+    async def _tree_to_change(self, session_id: str, doing: str) -> Worktree:
+        """Return the worktree of a session that is to be applied or dropped.
+
+        A fork, a handover and a session that was started in the directory share the worktree of another session. The
+        client that opened them does not own it.
+
+        Raises:
+            NotYours: A client's model asks, and another client or a person opened the session or the worktree.
+        """
+        await self._helm.require_own(session_id, doing)
+        tree = await self.own_tree(session_id)
+        if tree.session_id is not None and tree.session_id != session_id:
+            await self._helm.require_own(tree.session_id, doing)
+        return tree
 
     async def own_tree(self, session_id: str) -> Worktree:
         session, tree = await self._find(session_id)

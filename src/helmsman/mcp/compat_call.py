@@ -162,4 +162,5 @@ class CallInFlight:
         request = cast("Any", _Approval(params=params))
         metadata = ServerMessageMetadata(related_request_id=context.request_id)
         reply = await context.session.send_request(request, _Reply, metadata=metadata)
-        return [answer(question, reply.model_extra or {})]
+        chosen = answer(question, reply.model_extra or {})
+        return None if chosen is None else [chosen]

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import exact
 from helmsman.mcp.compat_items import CompatMessage, Raw, changes_by_path, command_words, parsed_command
-from helmsman.mcp.forms import SHOWN_DIFF_CHARS
+from helmsman.mcp.forms import TOO_LONG
 from helmsman.model.events import FileChange, Item
 from helmsman.model.question_text import describe
-from helmsman.model.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY, Question
+from helmsman.model.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY, REFUSALS, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+SHOWN_DIFF_CHARS: Final = 64_000
+"""The elicitation shows a diff of this length whole. Its clients have no other way to see a patch before they answer."""
 _DECISIONS: Final = {
     "approved": APPROVE,
     "approved_for_session": APPROVE_SESSION,
@@ -81,7 +83,7 @@ def elicitation(question: Question, message: CompatMessage, *, call_id: str, eve
         }
     reason, root = question.details.get("reason"), question.details.get("grantRoot")
     return {
-        "message": f"{_ALLOW_CHANGES}\n{describe(question).text(diff_chars=SHOWN_DIFF_CHARS)}",
+        "message": f"{_ALLOW_CHANGES}\n{_patch_text(question)}",
         "codex_elicitation": "patch-approval",
         **about,
         **({"codex_reason": reason} if reason else {}),
@@ -93,13 +95,30 @@ def elicitation(question: Question, message: CompatMessage, *, call_id: str, eve
 _ALLOW_CHANGES: Final = "Allow Codex to apply proposed code changes?"
 
 
+def _patch_text(question: Question) -> str:
+    text = describe(question).text(diff_chars=SHOWN_DIFF_CHARS)
+    return f"{text}\n{TOO_LONG.format(question.session_id)}" if _is_cut(question) else text
+
+
+def _is_cut(question: Question) -> bool:
+    return describe(question).is_cut(SHOWN_DIFF_CHARS)
+
+
 def _allow_command(message: CompatMessage) -> str:
     """The original's sentence. It did not say all that is allowed, nor keep a command from looking like more of it."""
     return f"Allow Codex to run `{exact(shlex.join(message['command']))}` in `{exact(str(message['cwd']))}`?"
 
 
-def answer(question: Question, reply: Mapping[str, Any]) -> str:
-    """The option that a reply chooses: the original's `{decision}`, or the protocol's `{action, content}`."""
+def answer(question: Question, reply: Mapping[str, Any]) -> str | None:
+    """Return the option that a reply chooses: the original's `{decision}`, or the protocol's `{action, content}`.
+
+    None leaves the question open: the reply approves a patch that was not shown whole.
+    """
+    chosen = _chosen(question, reply)
+    return None if _is_cut(question) and chosen not in REFUSALS else chosen
+
+
+def _chosen(question: Question, reply: Mapping[str, Any]) -> str:
     content = reply.get("content")
     decision = reply.get("decision")
     if decision is None and reply.get("action") == "accept":

@@ -138,10 +138,9 @@ async def _say(helm: Helmsman, session: Session, prompt: str, in_flight: CallInF
     """
     while True:
         if not session.state.is_running:
-            session.on_question = in_flight.ask
             in_flight.follow(session)
             try:
-                await helm.say(session.id, prompt)
+                await helm.say(session.id, prompt, on_question=in_flight.ask)
             except SessionBusy:
                 continue
             return

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SHOWN_DIFF_CHARS: Final = 8000
 """Of a longer diff the form has the beginning, and the names and counts of all its files; it cannot be approved there."""
-_TOO_LONG: Final = (
+TOO_LONG: Final = (
     "This is too long for a form, so it can only be refused here. Look at all of it in the dashboard or in a terminal, and "
     "approve it there: helmsman watch {}"
 )
@@ -26,7 +26,7 @@ _WORDS: Final = "_words"
 def form_message(question: Question) -> str:
     """What the person reads above the fields."""
     text = describe(question).text(diff_chars=SHOWN_DIFF_CHARS)
-    return f"{text}\n{_TOO_LONG.format(question.session_id)}" if _is_cut(question) else text
+    return f"{text}\n{TOO_LONG.format(question.session_id)}" if _is_cut(question) else text
 
 
 def form_schema(question: Question) -> dict[str, Any]:

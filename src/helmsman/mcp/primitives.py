@@ -203,9 +203,9 @@ async def _codex_cloud_cancel(call: CallContext, args: contract.CloudCancelInput
 
 @tool("Read or apply what a cloud task gave", ACTS, _in_words)
 async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInput) -> ResultsAnswer:
-    """What a finished cloud task gave, like opening the parcel. Returns the diff of one of its attempts; with apply_to it is
-    also brought into that repository: all of it or nothing, refused when there are uncommitted changes unless
-    allow_dirty. Not for the agent's message, which is only on the task's web page."""
+    """What a finished cloud task gave, like opening the parcel. Returns the diff of one of its attempts; called again with
+    apply_to, a diff that was shown is also brought into that repository: all of it or nothing, refused when there are
+    uncommitted changes unless allow_dirty. Not for the agent's message, which is only on the task's web page."""
     task = await _found(call, args.task_id, "cloud")
     results = await call.helm.tasks.results(task, attempt=args.attempt)
     patch = (results.diff or "").encode("utf-8", "surrogateescape")
@@ -217,14 +217,10 @@ async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInp
                 f"Nothing was applied: the diff has {len(results.diff or '')} characters, more than can be shown here. A "
                 f"person can look at it and apply it: helmsman apply {task.id}"
             )
-        # What is told below is what is applied, whatever the cloud says a moment later.
-        expected = args.digest or shown.last(viewer, what) or (diff_digest(patch) if patch else None)
+        place = _directory(call, "apply_to", args.apply_to)
+        expected = shown.expected(viewer, what, args.digest) if patch else None
         done = await call.helm.tasks.cloud.apply(
-            task,
-            _directory(call, "apply_to", args.apply_to),
-            attempt=args.attempt,
-            allow_dirty=args.allow_dirty,
-            digest=expected,
+            task, place, attempt=args.attempt, allow_dirty=args.allow_dirty, digest=expected
         )
         applied = list(done.files)
     is_whole = bool(patch) and fits_in_an_answer(results.diff or "")

@@ -1,0 +1,115 @@
+"""Over HTTP every client has the same token: what each may do in sessions of another client, or of a person."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import pytest
+
+from helmsman.testing import run, say
+from mcp import Client
+from tests import warm
+from tests.clients.server_process import SECONDS
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.hub.conftest import Place
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="the hub ends with a signal"),
+]
+
+ERAS: list[Any] = ["legacy", "2026-07-28"]
+TOOLS = "sessions,agents,extras,router,capabilities"
+
+
+def _named(name: str) -> types.Implementation:
+    return types.Implementation(name=name, version="1")
+
+
+@pytest.fixture
+def serving(place: Place, git_repo: Path) -> Place:
+    return replace(place, directory=git_repo)
+
+
+async def _persons(serving: Place, prompt: str, *options: str) -> tuple[str, str]:
+    """Start a session as a person does in the terminal; its id and that of its task."""
+    command = warm.command("start", prompt, "--json", *options)
+    done = await anyio.run_process(command, env=dict(serving.env), cwd=serving.directory)
+    told = json.loads(done.stdout)
+    return told["sessionId"], told["taskId"]
+
+
+async def _question(codex: Caller, session_id: str) -> str:
+    """The id of what a session asks, once it asks. A wait would last: the agent has nothing to answer."""
+    with anyio.fail_after(SECONDS):
+        while "pendingQuestion" not in (status := await codex("codex_status", sessionId=session_id)):
+            await anyio.sleep(0.05)
+    return str(status["pendingQuestion"]["id"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("era", ERAS)
+async def test_clients_with_one_token_act_on_their_own_sessions_alone(
+    serving: Place, model: ScriptedModel, tmp_path: Path, era: Any
+) -> None:
+    model.on("touch", run(f"touch {tmp_path}/made.txt", escalate="please"), say("done"))
+    model.on("write", run("echo x > written.txt"), say("done"))
+    model.on("hello", say("hi"))
+    async with (
+        serving.over_http("--tools", TOOLS, "--expose-primitives") as server,
+        Client(server.transport(), mode=era, client_info=_named("claude-code")) as first,
+        Client(server.transport(), mode=era, client_info=_named("cursor")) as second,
+        Client(server.transport(), mode=era, client_info=_named("")) as third,
+    ):
+        codex, other, unnamed = Caller(first), Caller(second), Caller(third)
+        theirs, asking = await _persons(serving, "touch", "--full-auto")
+        full, done = await _persons(serving, "hello", "-s", "danger-full-access", "-a", "never")
+        wrote, written = await _persons(serving, "write", "--full-auto", "--worktree")
+        started = await codex("codex_start", prompt="touch", sandbox="workspace-write", approvalPolicy="on-request")
+        my_session = started["sessionId"]
+        for session_id in (full, wrote):
+            await codex.until_settled(session_id)
+        listed = await other("codex", request="check all")
+        my_task = {task["sessionId"]: task["id"] for task in listed["tasks"]}[my_session]
+        for caller, session_id, task_id in (
+            (codex, theirs, asking),
+            (other, my_session, my_task),
+            (unnamed, my_session, my_task),
+            (unnamed, theirs, asking),
+        ):
+            question = await _question(caller, session_id)
+            await caller("codex", request=f"check {task_id}")  # it is shown what it may not answer
+            for answer in ("approve", "deny"):
+                given = {"sessionId": session_id, "id": question, "answers": [answer]}
+                for tool in ("codex_respond", "agent_respond"):
+                    assert (await caller.error(tool, **given))["code"] == "not_yours"
+                words = {"request": f"{answer} {task_id}", "hints": {"questionId": question}}
+                assert (await caller.error("codex", **words))["error"]["code"] == "not_yours"
+        digest = (await other("codex_diff", sessionId=wrote))["digest"]
+        for tool, arguments in (
+            ("codex_apply", {"sessionId": wrote, "digest": digest}),
+            ("codex_discard", {"sessionId": wrote}),
+            ("codex_say", {"sessionId": full, "message": "hello"}),
+            ("_codex_local_resume", {"thread_id": full, "task": "hello"}),
+            ("_codex_local_exec", {"thread_id": full, "task": "hello"}),
+            ("codex", {"request": f"apply {written}"}),
+            ("codex", {"request": f"continue {done}: hello"}),
+        ):
+            refused = await other.error(tool, **arguments)
+            assert refused.get("error", refused)["code"] == "not_yours", (tool, arguments)
+        assert not (serving.directory / "written.txt").exists()
+        assert not (tmp_path / "made.txt").exists()
+        asked = await _question(codex, my_session)
+        await codex("codex_respond", sessionId=my_session, id=asked, answers=["approve"])
+        await codex.until_settled(my_session)
+    assert (tmp_path / "made.txt").exists()
