@@ -140,7 +140,7 @@ def test_a_patch_that_is_not_shown_whole_takes_no_yes() -> None:
         return asking("patch_approval", diff=f"--- a/x\n+++ b/x\n@@ -0,0 +1,{lines} @@\n{diff}")
 
     shown, cut = about(2_000), about(20_000)
-    announced = {"changes": {}}
+    announced: dict[str, Any] = {"changes": {}}
     whole = elicitation(shown, announced, call_id="1", event_id="1")["message"]
     assert all(f"line {number:05}" in whole for number in range(2_000))
     assert answer(shown, {"decision": "approved"}) == "approve"

@@ -105,12 +105,18 @@ export class RulesView {
       ruleText(rule.toml),
       rule.ignored ? h("p", { class: "quiet" }, rule.ignored) : null,
       rule.removable
-        ? h("div", { class: "buttons" }, rule.proposedBy ? actionButton("Confirm", { "aria-label": `Confirm: ${rule.description}` }, () => this.#confirm(rule)) : null, actionButton("Take back…", { class: "danger", "aria-label": `Take back: ${rule.description}` }, () => this.#remove(rule)))
+        ? h("div", { class: "buttons" }, rule.proposedBy ? actionButton("Confirm…", { "aria-label": `Confirm: ${rule.description}` }, () => this.#confirm(rule)) : null, actionButton("Take back…", { class: "danger", "aria-label": `Take back: ${rule.description}` }, () => this.#remove(rule)))
         : null,
     );
   }
 
   async #confirm(rule) {
+    const sure = await confirmed({
+      title: "Let this rule decide?",
+      about: [ruleText(rule.toml), h("p", { class: "quiet" }, `Proposed by the model of ${rule.proposedBy}. From now on it decides in every session.`)],
+      yes: "Confirm",
+    });
+    if (!sure) return;
     await post(`rules/${encodeURIComponent(rule.id)}/confirm`);
     toast("Rule confirmed.");
     await this.#read();

@@ -79,7 +79,8 @@ export class SchedulesView {
       toast(said);
       await this.#read();
     };
-    const held = { paused: ["Resume", "Resumed."], proposed: ["Confirm", "Confirmed."] }[schedule.status];
+    const isProposed = schedule.status === "proposed";
+    const paused = schedule.status === "paused";
     return h(
       "article",
       { class: "card schedule", "aria-label": schedule.prompt },
@@ -100,11 +101,34 @@ export class SchedulesView {
       h(
         "div",
         { class: "buttons" },
-        actionButton("Run now", {}, act("run", "Started.")),
-        schedule.status === "over" ? null : held ? actionButton(held[0], {}, act("resume", held[1])) : actionButton("Pause", {}, act("pause", "Paused.")),
+        isProposed ? actionButton("Confirm…", {}, () => this.#confirm(schedule)) : actionButton("Run now", {}, act("run", "Started.")),
+        isProposed || schedule.status === "over" ? null : paused ? actionButton("Resume", {}, act("resume", "Resumed.")) : actionButton("Pause", {}, act("pause", "Paused.")),
         actionButton("Remove…", { class: "danger" }, () => this.#remove(schedule)),
       ),
     );
+  }
+
+  /** Everything that a yes grants is in the dialog, which no click reaches that was meant for something else. */
+  async #confirm(schedule) {
+    const terms = {
+      When: schedule.when,
+      Directory: schedule.cwd,
+      Agent: [schedule.agent, schedule.model].filter(Boolean).join(", "),
+      "It may write": schedule.enforced === false ? `${schedule.sandbox ?? "anything"}, without a sandbox that holds it` : (schedule.sandbox ?? "as configured"),
+      "It asks": schedule.approvalPolicy ?? "as configured",
+    };
+    const sure = await confirmed({
+      title: `Confirm this schedule of ${schedule.proposedBy}?`,
+      about: [
+        h("p", { class: "prompt" }, schedule.prompt),
+        h("ul", {}, Object.entries(terms).map(([name, value]) => h("li", {}, `${name}: ${value}`))),
+      ],
+      yes: "Confirm",
+    });
+    if (!sure) return;
+    await post(`schedules/${encodeURIComponent(schedule.scheduleId)}/resume`);
+    toast("Confirmed.");
+    await this.#read();
   }
 
   async #remove(schedule) {

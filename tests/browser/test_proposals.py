@@ -1,0 +1,116 @@
+"""What a model has proposed is confirmed in a dialog that shows everything; two tabs with the same question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.base.clients import McpClient
+from helmsman.base.surroundings import current
+from helmsman.model.answered_by import AnsweredBy
+from helmsman.testing import run, say
+from tests.browser.chromium import SECONDS
+from tests.browser.test_no_accident import a_moment, ask, done
+from tests.hub_service import hub_service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.web.login import Logins
+    from tests.browser.chromium import Chromium, Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
+
+CURSOR = McpClient("pipe", "cursor")
+
+
+@pytest.fixture
+async def helm(settings: Settings, codex_home: CodexHome, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Helmsman]:
+    monkeypatch.setenv("HELMSMAN_DETACH", "0")
+    async with hub_service(settings, codex_home.env) as helm:
+        yield helm
+
+
+async def test_a_proposed_schedule_is_confirmed_in_a_dialog_that_says_all_of_it(
+    page: Page, helm: Helmsman, git_repo: Path
+) -> None:
+    with current().on_behalf_of(CURSOR).entered():
+        await helm.extras.schedules.add(
+            "look at it", cron="0 7 * * 1-5", cwd=git_repo, sandbox="danger-full-access", approval_policy="never"
+        )
+    await page.click(".places a[href='#/schedules']")
+    await page.until_text(".schedules .pill", "proposed")
+    assert "Run now" not in await page.text(".schedules .buttons")
+    await page.click(".schedules .buttons button:nth-child(1)")
+    for shown in ("cursor", "look at it", str(git_repo), "danger-full-access", "It asks: never", "0 7 * * 1-5"):
+        await page.until_text("dialog", shown)
+    await page.press("Enter")  # by habit: the answer is no
+    await page.until("document.querySelector('dialog') === null")
+    (schedule,) = await helm.extras.schedules.list()
+    assert schedule.proposed_by == "cursor"
+    await page.click(".schedules .buttons button:nth-child(1)")
+    await a_moment(page, "document.querySelector('dialog')")
+    await page.click("dialog [data-yes]")
+    await page.until_text(".schedules .pill", "active")
+    (schedule,) = await helm.extras.schedules.list()
+    assert (schedule.proposed_by, schedule.is_paused) == (None, False)
+
+
+async def test_a_proposed_rule_is_confirmed_in_a_dialog_that_shows_it(
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
+    with current().on_behalf_of(CURSOR).entered(), anyio.fail_after(SECONDS):
+        session = await helm.start("touch it", cwd=folder, full_auto=True)
+        await session.wait()
+        by = AnsweredBy("agent", "cursor", "tool")
+        await helm.respond(session.id, session.questions[0].id, ["approve_always"], by=by)
+        await session.wait(until="end")
+    await page.click(".places a[href='#/rules']")
+    await page.until_text(".rule-card", "Proposed by the model of cursor")
+    await page.click(".rule-card .buttons button:nth-child(1)")
+    await page.until_text("dialog", "touch made.txt")
+    await page.press("Enter")
+    await page.until("document.querySelector('dialog') === null")
+    assert helm.rules.explain("touch made.txt", folder).effect == "ask"
+    await page.click(".rule-card .buttons button:nth-child(1)")
+    await a_moment(page, "document.querySelector('dialog')")
+    await page.click("dialog [data-yes]")
+    await page.until("document.querySelectorAll('.rule-card .buttons button').length === 1")
+    assert helm.rules.explain("touch made.txt", folder).effect == "allow"
+
+
+async def test_of_two_tabs_the_second_learns_that_the_question_was_answered(
+    page: Page,
+    helm: Helmsman,
+    model: ScriptedModel,
+    folder: Path,
+    chromium: Chromium,
+    server: str,
+    logins: Logins,
+) -> None:
+    asking = await ask(helm, model, folder, "one")
+    later = await ask(helm, model, folder, "two")
+    async with chromium.page() as other:
+        await other.goto(server + logins.new_code().path)
+        for tab in (page, other):
+            await tab.until("document.querySelectorAll('.question').length === 2")
+        await other.get("import('/live.js').then(({live}) => live.stop())")  # it does not hear of the answer
+        await page.call("Page.bringToFront")
+        await a_moment(page)
+        await page.click(".question [data-answer=deny]")
+        await page.until("document.activeElement.matches('.question textarea')")
+        await page.press("Enter")
+        await done(asking)
+        await other.call("Page.bringToFront")
+        await a_moment(other)
+        await other.click(".question [data-answer=approve]")
+        await other.until_text(".toast", "answered already: denied by a person")
+        assert later.status == "awaiting_approval"
+    assert not (folder / "one").exists()
