@@ -133,6 +133,33 @@ async def test_a_dead_way_delays_no_other(state_dir: Path, receiver: Receiver) -
             await stuck.until(5)
 
 
+async def test_no_open_question_gives_way_to_other_news_or_to_more_questions(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.notices.store._MOST_WAITING", 3)
+    monkeypatch.setattr("helmsman.notices.store._KEPT", 4)
+    store = NoticeStore(state_dir)
+    for number in range(12):
+        question = News(kind="question", about=f"question s q{number}", title="A question", question_id=f"q{number}")
+        assert await store.add(question, {"phone": store.clock()})
+    first = await store.next_for("phone")
+    assert first is not None
+    assert await store.begin(first)
+    await store.add_code(first, "digest", "approve")
+    await store.finish(first, "sent")
+    for number in range(8):
+        await store.add(News(kind="hub", about=str(number), title="Something is wrong"), {"phone": store.clock()})
+    known = {one.news.about: one.status for one in await store.log(100)}
+    assert [known.get(f"question s q{number}") for number in range(12)] == ["sent", *["pending"] * 11]
+    assert [about for about, status in known.items() if status == "pending"][:3] == ["7", "6", "5"]
+    assert await store.code("digest") is not None
+    for number in range(12):
+        await store.drop(f"question s q{number}", "The question was closed before.")
+    await store.add(News(kind="hub", about="last", title="Something is wrong"), {"phone": store.clock()})
+    assert len(await store.log(100)) == 4
+    assert await store.code("digest") is None
+
+
 async def test_what_waits_and_what_is_remembered_is_bounded_and_the_oldest_gives_way(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,9 @@ DeliveryStatus = Literal["pending", "sending", "sent", "failed", "doubtful", "dr
 _KEPT: Final = 1000
 """So many notices are remembered."""
 _MOST_WAITING: Final = 200
-"""So many wait for one recipient. The oldest give way."""
+"""So many wait for one recipient, beside the questions that are open. The oldest give way."""
+_QUESTIONS: Final = "SELECT id FROM notices WHERE about LIKE 'question %'"
+"""They are as many as there are open questions: a question that closes drops its own."""
 _NOTE_CHARS: Final = 500
 NOT_NEEDED: Final = "It did not matter any more."
 _TOO_MANY: Final = "Too many were waiting."
@@ -130,8 +132,9 @@ class NoticeStore:
                 )
                 connection.execute(
                     "UPDATE notice_deliveries SET status = 'dropped', changed_at = ?, note = ? "
-                    "WHERE recipient = ? AND status = 'pending' AND notice NOT IN (SELECT notice FROM notice_deliveries "
-                    "WHERE recipient = ? AND status = 'pending' ORDER BY rowid DESC LIMIT ?)",
+                    f"WHERE recipient = ? AND status = 'pending' AND notice NOT IN ({_QUESTIONS}) AND notice NOT IN "
+                    "(SELECT notice FROM notice_deliveries WHERE recipient = ? AND status = 'pending' "
+                    f"AND notice NOT IN ({_QUESTIONS}) ORDER BY rowid DESC LIMIT ?)",
                     (now, _TOO_MANY, recipient, recipient, _MOST_WAITING),
                 )
             _forget_old(connection)
@@ -336,7 +339,13 @@ def _news(content: str) -> News | None:
 
 
 def _forget_old(connection: sqlite3.Connection) -> None:
-    old = f"(SELECT id FROM notices ORDER BY rowid DESC LIMIT -1 OFFSET {_KEPT})"
+    """Forget the oldest notices, but for questions that wait to be sent, or whose buttons are still good."""
+    needed = (
+        "SELECT notice FROM notice_codes UNION SELECT notice FROM notice_deliveries "
+        f"WHERE status IN ('pending', 'sending') AND notice IN ({_QUESTIONS})"
+    )
+    newest = f"SELECT id FROM notices ORDER BY rowid DESC LIMIT {_KEPT}"
+    old = f"(SELECT id FROM notices WHERE id NOT IN ({newest}) AND id NOT IN ({needed}))"
     for table, column in (("notice_codes", "notice"), ("notice_deliveries", "notice"), ("notices", "id")):
         connection.execute(f"DELETE FROM {table} WHERE {column} IN {old}")
 
