@@ -145,7 +145,14 @@ async def test_an_agent_proposes_a_schedule_and_a_person_confirms_it(place: Plac
         assert told.code == 0
         listed = json.loads((await done(whole("schedule", "--json"), place)).stdout)["schedules"]
         assert [one["status"] for one in listed] == ["proposed"]
-        assert (await done(whole("schedule", "confirm", which), place)).code == 0
+        for unseen in ("resume", "run-now"):
+            assert f"schedule confirm {which}" in (await done(whole("schedule", unseen, which), place)).stderr
+        unasked = await done(whole("schedule", "confirm", which), place)
+        assert unasked.code == 2
+        assert "Sandbox: danger-full-access\nAsks: never\n" in unasked.stderr
+        (still,) = (await call("codex_schedule", action="list"))["schedules"]
+        assert still == schedule
+        assert (await done(whole("schedule", "confirm", which, "--yes"), place)).code == 0
         (confirmed,) = (await call("codex_schedule", action="list"))["schedules"]
         assert (confirmed["status"], "proposedBy" in confirmed) == ("active", False)
         assert (await done(whole("schedule", "run-now", which), place)).code == 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Unpack, get_ar
 
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.surroundings import asking_client
-from helmsman.errors import InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
+from helmsman.errors import ConfirmationNeeded, InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
 from helmsman.model.options import TurnLimits
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
@@ -162,13 +162,33 @@ class Schedules:
         return await self.get(schedule.id)
 
     async def resume(self, schedule_id: str) -> Schedule:
-        """Have it go on with its next time, and confirm a proposed one. What it was paused for is not made up for.
+        """Have it go on with its next time. What it was paused for is not made up for.
 
         Raises:
+            ConfirmationNeeded: It is proposed.
             NotYours: The model of an MCP client asks for it.
         """
         schedule = await self.get(schedule_id)
         _require_person(schedule, "resume")
+        _refuse_proposed(schedule)
+        return await self._resume(schedule)
+
+    async def confirm(self, schedule_id: str) -> Schedule:
+        """Let a proposed schedule begin, after a person was shown what it does (`what_begins`).
+
+        Raises:
+            InvalidInput: It is not proposed.
+            NotYours: The model of an MCP client asks for it.
+        """
+        schedule = await self.get(schedule_id)
+        _require_person(schedule, "confirm")
+        if schedule.proposed_by is None:
+            raise InvalidInput(
+                f"Schedule {schedule.id} is not proposed: it is confirmed already.", parameter="schedule_id"
+            )
+        return await self._resume(schedule)
+
+    async def _resume(self, schedule: Schedule) -> Schedule:
         next_at = schedule.when.next_after(await self._store.now())
         await self._store.pause(schedule.id, is_paused=False, next_at=next_at)
         return await self.get(schedule.id)
@@ -178,10 +198,12 @@ class Schedules:
 
         Raises:
             Unsupported: There is no hub here.
+            ConfirmationNeeded: It is proposed.
             NotYours: The model of an MCP client asks for it.
         """
         schedule = await self.get(schedule_id)
         _require_person(schedule, "run")
+        _refuse_proposed(schedule)
         if self._store.begin_now is None:
             raise Unsupported("Schedules are run by the hub, and here the service is inside this process.")
         return await self._store.begin_now(schedule)
@@ -202,10 +224,18 @@ def _require_person(schedule: Schedule, doing: str) -> None:
         NotYours: The model of an MCP client asks for it.
     """
     if asking_client() is not None:
-        command = "run-now" if doing == "run" else doing
+        command = "confirm" if schedule.proposed_by is not None else "run-now" if doing == "run" else doing
         raise NotYours(
             f"Only a person can {doing} schedule {schedule.id}. Ask the user to do it in the dashboard or at a terminal: "
             f"helmsman schedule {command} {schedule.id}"
+        )
+
+
+def _refuse_proposed(schedule: Schedule) -> None:
+    if schedule.proposed_by is not None:
+        raise ConfirmationNeeded(
+            f"The model of {schedule.proposed_by} proposed schedule {schedule.id}. Look at it and confirm it first: "
+            f"helmsman schedule confirm {schedule.id}"
         )
 
 

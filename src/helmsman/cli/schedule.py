@@ -11,6 +11,7 @@ from helmsman.approvals.deadline import in_words
 from helmsman.base.shown_text import one_line, visible
 from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_schedule
+from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, print_details, print_json, print_list, print_result, task_word
@@ -216,9 +217,23 @@ def _resume(reference: str, as_json: bool) -> None:
 
 @cli_command("confirm", "Confirm a proposed schedule.", "helmsman schedule confirm S-3f2a9c1e", group=command)
 @_schedule_argument
-def _confirm(reference: str, as_json: bool) -> None:
-    """Let a schedule begin that the model of an MCP client has proposed. `helmsman schedule show` says what it does."""
-    _change(lambda schedules: schedules.resume(reference), "Confirmed {id}; the next run is {next}.", as_json=as_json)
+@yes_option
+def _confirm(reference: str, agreed: bool, as_json: bool) -> None:
+    """Let a schedule begin that the model of an MCP client has proposed. It is shown first, and you are asked."""
+    from helmsman.shapes.schedules import what_begins
+
+    schedule = with_helmsman(lambda helm: helm.extras.schedules.get(reference))
+    if schedule.proposed_by is not None and not as_json:
+        click.echo(f"The model of {one_line(schedule.proposed_by)} proposes:\n{what_begins(schedule)}", err=True)
+    agree(
+        "Confirm it?",
+        agreed=agreed or schedule.proposed_by is None,
+        as_json=as_json,
+        otherwise="A proposed schedule begins work by itself.",
+    )
+    _change(
+        lambda schedules: schedules.confirm(schedule.id), "Confirmed {id}; the next run is {next}.", as_json=as_json
+    )
 
 
 @cli_command("remove", "Remove a schedule.", "helmsman schedule remove S-3f2a9c1e", group=command)

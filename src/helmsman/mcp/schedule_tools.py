@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from helmsman.base.shown_text import exact
 from helmsman.errors import InvalidInput
 from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, tool
-from helmsman.model.question_text import GUTTER
 from helmsman.shapes.contract import Output
-from helmsman.shapes.schedules import ScheduleTerms, run_as_dict, schedule_as_dict
-
-if TYPE_CHECKING:
-    from helmsman.schedules.store import Schedule
+from helmsman.shapes.schedules import ScheduleTerms, run_as_dict, schedule_as_dict, what_begins
 
 ScheduleAction = Literal["add", "list", "show", "pause", "resume", "run_now", "remove"]
 
@@ -100,30 +95,11 @@ async def _proposed(call: CallContext, args: ScheduleInput) -> SchedulesOutput |
     schedules, confirm = call.helm.extras.schedules, call.doors.confirmation(call.context, call.params.input_responses)
     if confirm.answered is not None:  # the second leg of a call that was answered with a form
         if confirm.is_yes:
-            await confirm.by_person(schedules.resume, confirm.answered)
+            await confirm.by_person(schedules.confirm, confirm.answered)
         return _output([await schedules.get(confirm.answered)])
     schedule = await schedules.add(_required("prompt", args.prompt), **args.options(CODEX))
-    asked = await confirm.ask(schedule.id, _question(schedule), partial(schedules.resume, schedule.id))
+    asked = await confirm.ask(schedule.id, what_begins(schedule), partial(schedules.confirm, schedule.id))
     return _output([await schedules.get(schedule.id)]) if asked is None else asked
-
-
-def _question(schedule: Schedule) -> str:
-    """All that a yes lets happen. The prompt is a model's text, so it comes last and its lines are marked."""
-    shown = schedule_as_dict(schedule)
-    options = schedule.spec.get("options") or {}
-    facts = {
-        "When": shown["when"],
-        "Directory": shown["cwd"],
-        "Agent": shown["agent"],
-        "Sandbox": shown.get("sandbox", "as configured"),
-        "Asks": shown.get("approvalPolicy", "as configured"),
-        "Sandbox not enforced": "yes" if shown.get("enforced") is False else None,
-        "Trusts the repository": "yes" if options.get("trust_repository") else None,
-        "Costs at most": f"${schedule.max_cost_usd:g} a run" if schedule.max_cost_usd is not None else None,
-    }
-    lines = [f"{name}: {exact(str(value))}" for name, value in facts.items() if value is not None]
-    work = "\n".join(f"{GUTTER}{exact(line)}" for line in schedule.prompt.split("\n"))
-    return "\n".join(["Have this work begin by itself, without anybody there?", *lines, "Work:", work])
 
 
 def _required(name: str, value: str | None) -> str:

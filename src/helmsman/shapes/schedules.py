@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from helmsman.base.json_values import present, utc_time
+from helmsman.base.shown_text import exact
 from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode
+from helmsman.model.question_text import GUTTER
 from helmsman.shapes.contract import Input
 
 if TYPE_CHECKING:
@@ -45,6 +47,25 @@ class NewScheduleInput(ScheduleTerms):
     """A schedule to be added."""
 
     prompt: str = Field(min_length=1)
+
+
+def what_begins(schedule: Schedule) -> str:
+    """Return all that confirming a proposed schedule allows. The prompt is a model's text: it comes last, with a margin."""
+    shown = schedule_as_dict(schedule)
+    options = schedule.spec.get("options") or {}
+    facts = {
+        "When": shown["when"],
+        "Directory": shown["cwd"],
+        "Agent": shown["agent"],
+        "Sandbox": shown.get("sandbox", "as configured"),
+        "Asks": shown.get("approvalPolicy", "as configured"),
+        "Sandbox not enforced": "yes" if shown.get("enforced") is False else None,
+        "Trusts the repository": "yes" if options.get("trust_repository") else None,
+        "Costs at most": f"${schedule.max_cost_usd:g} a run" if schedule.max_cost_usd is not None else None,
+    }
+    lines = [f"{name}: {exact(str(value))}" for name, value in facts.items() if value is not None]
+    work = "\n".join(f"{GUTTER}{exact(line)}" for line in schedule.prompt.split("\n"))
+    return "\n".join(["Have this work begin by itself, without anybody there?", *lines, "Work:", work])
 
 
 def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:

@@ -150,7 +150,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/schedules → {schedules: [Schedule]}
     GET /api/schedules/{id} → Schedule with runs: [{dueAt, enteredAt, taskId?, task?: Task, note?}], newest first
-        Schedule = {scheduleId, status: active|paused|over, prompt, when: in words, cron?, everySec?, at?, timezone, nextAt?,
+        Schedule = {scheduleId, status: active|paused|over|proposed, proposedBy?, prompt,
+        when: in words, cron?, everySec?, at?, timezone, nextAt?,
         cwd, agent, model?, approvalPolicy?, sandbox?, worktree?, missed: run|skip, overlap?, maxCostUsd?, createdAt,
         lastRun?}
     GET /api/notices → {notices: [{id, kind, title, text?, sessionId?, questionId?}], tellsOfQuestions, nextInSec?}
@@ -207,7 +208,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/tasks/{id}/resume {at} → {task: Task}: one that waits for a usage limit goes on, now or at a time in words
     POST /api/schedules {prompt*, cron | every | at *, timezone, workingDirectory, model, approvalPolicy, sandbox, worktree,
         missed, overlap, maxCostUsd} → 201 Schedule; 409 unsupported where there is no hub
-    POST /api/schedules/{id}/pause|resume {} → Schedule
+    POST /api/schedules/{id}/pause|resume|confirm {} → Schedule
     POST /api/schedules/{id}/run {} → {task: Task}
     POST /api/schedules/{id}/remove {} → {removed: Schedule}
     POST /api/rules/explain {command*, directory*, inside: bool} → {effect: allow|deny|ask, reason, rule?: Rule}
@@ -329,6 +330,7 @@ class Dashboard:
             "/api/tasks/{task_id}/resume": acting.resume,
             "/api/schedules/{schedule_id}/pause": schedules.pause,
             "/api/schedules/{schedule_id}/resume": schedules.resume,
+            "/api/schedules/{schedule_id}/confirm": schedules.confirm,
             "/api/schedules/{schedule_id}/run": schedules.run_now,
             "/api/schedules/{schedule_id}/remove": schedules.remove,
             "/api/rules/explain": rules.explain,

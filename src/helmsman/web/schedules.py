@@ -55,6 +55,10 @@ class ScheduleRoutes:
         await body(request, NothingInput)
         return schedule_as_dict(await self._helm.extras.schedules.resume(_which(request)))
 
+    async def confirm(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return schedule_as_dict(await self._helm.extras.schedules.confirm(_which(request)))
+
     async def run_now(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)
         task = await self._helm.extras.schedules.run_now(_which(request))

@@ -126,7 +126,7 @@ export class SchedulesView {
       yes: "Confirm",
     });
     if (!sure) return;
-    await post(`schedules/${encodeURIComponent(schedule.scheduleId)}/resume`);
+    await post(`schedules/${encodeURIComponent(schedule.scheduleId)}/confirm`);
     toast("Confirmed.");
     await this.#read();
   }
