@@ -80,8 +80,7 @@ async def test_the_agents_do_what_the_table_says(
     git_repo: Path,
     tmp_path: Path,
 ) -> None:
-    beyond = tmp_path / "beyond"
-    beyond.mkdir()
+    beyond = git_repo.parent  # a sandbox has the directories above, though not what else is there
     made = {HARMLESS: None, COMMAND: git_repo / "made", INSIDE: git_repo / "in.txt", OUTSIDE: beyond / "out.txt"}
     model.on(HARMLESS, _where_there_is(SHELLS, run("ls")), say("done"))
     model.on(COMMAND, _where_there_is(SHELLS, run("touch made")), say("done"))

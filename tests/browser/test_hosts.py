@@ -77,7 +77,8 @@ async def lost(known: Place, helm: Helmsman) -> AsyncIterator[None]:
 async def test_work_on_another_machine_is_begun_answered_reviewed_and_applied(
     page: Page, helm: Helmsman, known: Place, place: Place, model: ScriptedModel, tmp_path: Path
 ) -> None:
-    repository = make_repository(tmp_path / "shop")
+    repository, local = make_repository(tmp_path / "shop"), tmp_path / "local"
+    local.mkdir()  # no ssh is taken from where a session may write
     model.on("fix it", run("touch /tmp", escalate="please"), patch(add("fixed.txt", "fixed\n")), say("All **said**."))
     await page.until_text(f".machines [data-machine={NAME}]", "connected")
     await page.get("window.same = true")  # it is never loaded anew
@@ -116,7 +117,7 @@ async def test_work_on_another_machine_is_begun_answered_reviewed_and_applied(
     assert (repository / "fixed.txt").read_text(encoding="utf-8") == "fixed\n"
 
     # Side by side with what is here, told apart, and filtered.
-    first = await helm.start("local work", cwd=tmp_path, agent="mine", unenforced=True)
+    first = await helm.start("local work", cwd=local, agent="mine", unenforced=True)
     await page.get("location.hash = '#/'")
     marks = "[...document.querySelectorAll('.row')].map((one) => one.querySelector('.host')?.textContent ?? '').join()"
     await page.until(f"{marks} === ',{NAME}'")
@@ -152,7 +153,7 @@ async def test_work_on_another_machine_is_begun_answered_reviewed_and_applied(
 
     # A machine that hangs holds up nothing here.
     with place.stopped_hub():
-        second = await helm.start("local work, too", cwd=tmp_path, agent="mine", unenforced=True)
+        second = await helm.start("local work, too", cwd=local, agent="mine", unenforced=True)
         await page.until(f"{marks}.split(',').filter((one) => !one).length === 2", 10)
     assert await page.get("window.same")
     for session in (first, second):
