@@ -103,6 +103,8 @@ def _is_same(own: Path, chosen: Path) -> bool:
 def hiding_directory(plain: Path, places: HiddenPlaces) -> Path:
     """Return a directory with a script that runs the bubblewrap in `plain` and hides places. Blocks, briefly.
 
+    It is beside `plain`: without room in the state directory both are in the installation of Codex, or nothing starts.
+
     Raises:
         InvalidSetting: The directory cannot be made in the state directory.
     """
