@@ -15,6 +15,7 @@ import pytest
 from helmsman.errors import InvalidInput
 from helmsman.fleet.database import checked_url
 from helmsman.fleet.messages import steer
+from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.queueing import APPLICATION, VERSION, WORKFLOW
 from helmsman.testing import say
 from tests.fleet.conftest import SECONDS
@@ -111,6 +112,40 @@ async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: 
     for table in ("tasks", "events", "outcomes", "questions", "notices", "messages"):
         rows = await fleet.client.database.all(f"select * from helmsman.{table}")
         assert [piece for piece in pieces if piece in str(rows)] == [], table
+
+
+WRITES: dict[str, tuple[Any, ...]] = {
+    "add_events": ([{"fleet": "late"}],),
+    "add_rollout": ("session", "file", 0, b"late"),
+    "put_piece": ("result", 0, b"late"),
+    "close_question": ("q",),
+    "finish": ({"status": "completed", "result": "late"},),
+}
+
+
+async def test_a_worker_that_has_lost_its_task_writes_nothing_of_it(fleet: Fleet) -> None:
+    """It was stopped for longer than its lease, and another one has the task by now."""
+    database = fleet.client.database
+    task = await fleet.start("work")
+    await database.all(
+        "insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version) "
+        "values ('late', 'late', '', 60, '{}', '{}', 1, '') returning 1 as one"
+    )
+    owned = await OwnedTask.claim(database, task.id, "late")
+    assert owned is not None
+    await database.all("update helmsman.tasks set epoch = epoch + 1 where id = %s returning 1 as one", (task.id,))
+
+    async def stored() -> str:
+        tables = ("tasks", "events", "outcomes", "questions", "rollouts", "bundles", "messages")
+        return str([await database.all(f"select * from helmsman.{table}") for table in tables])
+
+    before = await stored()
+    for name, arguments in WRITES.items():
+        with pytest.raises(NotOwner):
+            await getattr(owned, name)(*arguments)
+    with pytest.raises(NotOwner):
+        await owned.update(note="late")
+    assert await stored() == before
 
 
 AWAY = "postgresql://me@db.example/fleet"
