@@ -100,6 +100,17 @@ def test_what_releases_a_lock_is_not_ended_before_it_has_done_so(tmp_path: Path)
     assert not lock.exists()
 
 
+def test_what_is_about_to_end_by_itself_is_not_asked_to(tmp_path: Path) -> None:
+    """A shell that was given no trap yet leaves its lock behind at any signal."""
+    lock = tmp_path / "lock"
+    lock.touch()
+    with started("bash", "-c", 'echo ready; sleep 0.2; rm "$1"', "bash", str(lock)) as shell:
+        holder = running_process(shell.pid)
+        assert holder is not None
+        assert end_processes(lambda: still_running({holder, *descendants(holder)}), patience=30) == frozenset()
+    assert not lock.exists()
+
+
 def test_a_group_releases_its_locks_too(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with started("bash", "-c", LOCKING, "bash", str(lock)) as shell:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _PDEATHSIG: Final = 1
 _CHILD_SUBREAPER: Final = 36
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PATIENCE_SECONDS: Final = 0.5
+"""So long what the program has left may take to end by itself: the login shell that Codex takes a snapshot of."""
 _NO_SUCH_PROGRAM: Final = 127
 
 
@@ -95,7 +97,7 @@ def _end_the_rest() -> None:
         time.sleep(seconds)
         _reap()
 
-    end_processes(lambda: descendants(Process.me()), wait=wait)
+    end_processes(lambda: descendants(Process.me()), patience=_PATIENCE_SECONDS, wait=wait)
 
 
 def _end_like(number: int) -> None:

@@ -57,6 +57,7 @@ def send_signal(process: Process, number: int) -> None:
 def end_processes(
     find: Callable[[], Collection[Process]],
     *,
+    patience: float = 0.0,
     grace: float = TERMINATED_SECONDS,
     seconds: float = END_SECONDS,
     wait: Callable[[float], object] = time.sleep,
@@ -66,6 +67,8 @@ def end_processes(
 
     Args:
         find: Returns the processes to end that run now. It is called again after every signal.
+        patience: Time before SIGTERM, for what is about to end by itself: `pyenv rehash` takes its lock a moment before it
+            can release it on a signal.
         grace: Time between SIGTERM and SIGKILL; 0 kills at once, for what must not run a moment longer.
         seconds: Give up after this time.
         wait: Sleeps. A caller that has to reap its children meanwhile brings its own.
@@ -85,7 +88,9 @@ def end_processes(
             left = _kill(find, left, namespace)
         if not left or passed > seconds:
             return left
-        if passed < grace:
+        if passed < patience:
+            pass
+        elif passed < patience + grace:
             fresh = {process for process in left - asked if not _is_started_by(process, asked)}
             signal_all(fresh, signal.SIGTERM)
             asked |= fresh
