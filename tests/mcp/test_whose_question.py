@@ -184,7 +184,7 @@ async def test_a_wait_while_a_form_is_open_lasts_as_long_as_it_was_to(helm: Helm
         waited = await codex("codex_wait", sessionId=session_id, timeoutSec=3)
         assert anyio.current_time() - began >= 3
         assert waited["status"] == "awaiting_approval"
-        assert "A person has this question before them in a form" in waited["note"]
+        assert "A person is answering this question in a form" in waited["note"]
 
 
 @on_its_own_engine

@@ -77,8 +77,7 @@ def refuse_before_person(session: Session, question_id: str, settings: Settings)
     """
     if session.has_form(question_id) and not settings.agents_answer_first:
         raise NotYours(
-            f"A person has question {question_id} before them in a form, and answers it. Nothing was sent; wait for the "
-            "session again."
+            f"A person is answering question {question_id} in a form. Nothing was sent; wait for the session again."
         )
 
 
@@ -96,7 +95,7 @@ def who_answers(session: Session, settings: Settings) -> str | None:
     if any(may_answer(session, question.id, settings) for question in session.questions):
         return None
     if any(session.has_form(question.id) for question in session.questions):
-        return "A person has this question before them in a form, and answers it. Do not answer it; wait again."
+        return "A person is answering this question in a form. Do not answer it; wait again."
     owner = owner_in_words(session.opened_by)
     return (
         f"This session was opened by {owner}: a person answers its questions, in the terminal, the dashboard or a form. "

@@ -38,7 +38,7 @@ CANCELLED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 _ALLOW: Final = "allow_once"
 _REJECT: Final = "reject_once"
 _ACTS: Final = frozenset({"execute", *EDITS})
-_UNKNOWN: Final = "It replaces a text that may be in the file several times. How often, is not known."
+_UNKNOWN: Final = "It replaces a text that may occur several times in the file. Helmsman cannot tell how often."
 _SHOWN: Final = frozenset({"command", "description", *PLACES})
 _GRANTS_NOTHING: Final = frozenset({"timeout", "initial_wait"})
 

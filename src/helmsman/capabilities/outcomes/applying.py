@@ -54,7 +54,7 @@ async def apply_change(
     if wanted == "ask" or not is_verified or seen.get("edited"):
 
         async def ask() -> bool | str:
-            work.report_progress("Somebody is asked whether to apply the change.")
+            work.report_progress("Waiting for your decision: apply the change?")
             question = await _question(work, session_id, seen, candidates)
             if isinstance(question, str):
                 return question

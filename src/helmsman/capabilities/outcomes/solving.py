@@ -336,7 +336,7 @@ def _says(winner: Candidate | None, shown: Candidate, judged: Verdict | None, ap
     if winner is not None:
         return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s). {PROMISE}"
     if shown.needs_decision:
-        decided = {"applied": "A person decided to apply it.", "refused": "It was not applied: nobody decided to."}
+        decided = {"applied": "A person decided to apply it.", "refused": "It was not applied: nobody approved it."}
         files = ", ".join(one["file"] for one in shown.seen["held"])
         said = f"Not verified: the check passes only with changes to its own files ({files})."
         return f"{said} {decided.get(applied, 'Nobody was asked to decide.')}"
