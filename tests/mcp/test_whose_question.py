@@ -168,7 +168,7 @@ async def test_while_a_form_is_open_the_agent_waits_and_cannot_answer(
                     await session.feed.changed()
             (question,) = session.questions
             refused = await codex.error("codex_respond", sessionId=session_id, id=question.id, answers=["approve"])
-            assert (refused["code"], "A person has question" in refused["message"]) == ("not_yours", True)
+            assert (refused["code"], "A person is answering question" in refused["message"]) == ("not_yours", True)
             status = await codex("codex_status", sessionId=session_id)
             assert "in a form" in status["note"]
             answered.set()
