@@ -34,7 +34,7 @@ async def test_an_agent_answers_only_after_the_form_was_dismissed(
         told = await node_clients.tell("forms.mjs", start=start, **plan)
     assert "touch made.txt" in told["message"]
     assert told["early"] is False
-    assert told["refused"].startswith("not_yours: A person has question")
+    assert told["refused"].startswith("not_yours: A person is answering question")
     assert told["waited"]["status"] == "awaiting_approval"
     assert "note" not in told["waited"]
     assert told["answered"] is True
