@@ -233,11 +233,6 @@ def _certain_only(prefix: tuple[str, ...], possible: list[loose_matching.Possibl
     return "yes" if loose_matching.may_run(prefix, possible) == "yes" else "no"
 
 
-class _Everything:
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
 class _Nothing:
     def search(self, _: str) -> None:
         return None
@@ -251,7 +246,6 @@ DENYING_DEFENCES: dict[str, tuple[str, object, str, Any]] = {
     "a plus is a forced update": ("git push --force", option_effects, "_read_refspecs", lambda *_: None),
     "settings of git are options": ("git push --force", option_effects, "_read_setting", lambda *_: None),
     "variables are options": ("git push --force", option_effects, "VARIABLES", {"git": "-"}),
-    "an unknown word is somebody's alias": ("git push --force", option_effects, "GIT_COMMANDS", _Everything()),
     "a program is itself under any path": ("sed -i", option_effects, "program_name", lambda word: word),
     "programs run programs": ("chmod -R", loose_matching, "runs_words", lambda _: False),
     "words are code": ("git clean -f", loose_matching, "may_run_text", lambda _: False),

@@ -243,6 +243,7 @@ class SandboxView:
         named = [Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
         named += [Path(env[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR") if env.get(name)]
         named += [place for word in argv for place in _installation(word)]
+        named.append(Path(sys.prefix))  # checks and MCP servers often use the environment that Helmsman is in
         places = Places.of(env)
         # A session could put a link there to whatever it wants to see.
         kept = [

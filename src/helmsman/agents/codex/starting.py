@@ -59,10 +59,19 @@ def command_path_options(
     return (f"--config=shell_environment_policy.set.PATH={as_toml(wanted)}",)
 
 
+def path_without_tools(binary: CodexBinary, path: str) -> str:
+    """Return a PATH of Codex without its own tools: every engine has those, and they are compared when one starts."""
+    own = _tools(binary)
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if entry not in own)
+
+
 def _after_its_tools(binary: CodexBinary, path: str) -> str:
+    return os.pathsep.join(filter(None, (*_tools(binary), path)))
+
+
+def _tools(binary: CodexBinary) -> list[str]:
     bubblewrap = binary.hiding_bubblewrap or binary.bubblewrap
-    first = [str(place) for place in (bubblewrap, binary.path_dir) if place is not None]
-    return os.pathsep.join(filter(None, (*first, path)))
+    return [str(place) for place in (bubblewrap, binary.path_dir) if place is not None]
 
 
 def _configured_path(codex_home: Path) -> str | None:

@@ -42,6 +42,7 @@ from helmsman.agents.codex.starting import (
     codex_environment,
     command_path,
     is_start_race,
+    path_without_tools,
     start_failed,
 )
 from helmsman.agents.codex.wire.app_server import INITIALIZED, handshake
@@ -374,7 +375,7 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
             "binary": asdict(wanted.identity),
             "codex_home": wanted.codex_home,
             "env_digest": wanted.env_digest,
-            "search_path": wanted.env["PATH"],
+            "search_path": path_without_tools(wanted.binary, wanted.env["PATH"]),
         },
     }
     if is_shared(wanted.binary):

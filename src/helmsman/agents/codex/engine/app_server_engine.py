@@ -44,6 +44,7 @@ from helmsman.agents.codex.starting import (
     START_RACE_PAUSE,
     codex_environment,
     is_start_race,
+    path_without_tools,
     start_failed,
 )
 from helmsman.agents.codex.wire.app_server import AppServer, Thread
@@ -571,7 +572,7 @@ async def open_app_server(
     if connect is None:
         binary.require(Feature.APP_SERVER, doing="run the app-server engine")
         child_env = codex_environment(binary, codex_home, env)
-        search_path = child_env["PATH"]
+        search_path = path_without_tools(binary, child_env["PATH"])
 
         def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
             return open_stdio(tasks, [binary.path, "app-server", *options], title="The Codex engine", env=child_env)
