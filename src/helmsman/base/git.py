@@ -17,6 +17,7 @@ import tempfile
 import threading
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -372,13 +373,10 @@ def _run(
     most_memory: int | None = None,
 ) -> GitAnswer:
     given = None if isinstance(stdin, bytes) else stdin
-    child = _popen(arguments, folder, variables, subprocess.PIPE if given is None else given, subprocess.PIPE)
+    child = _popen(
+        arguments, folder, variables, subprocess.PIPE if given is None else given, subprocess.PIPE, most_memory
+    )
     with child:
-        if most_memory is not None and sys.platform == "linux":
-            import resource  # only POSIX has it
-
-            with suppress(ProcessLookupError):  # it has ended already
-                resource.prlimit(child.pid, resource.RLIMIT_AS, (most_memory, most_memory))
         try:
             try:
                 output, complaint = child.communicate(
@@ -421,7 +419,14 @@ def _popen(
     variables: Mapping[str, str] | None,
     stdin: int | IO[bytes],
     complaint: int | IO[bytes],
+    most_memory: int | None = None,
 ) -> subprocess.Popen[bytes]:
+    limit = None
+    if most_memory is not None and sys.platform == "linux":
+        import resource  # only POSIX has it
+
+        # Before git runs: a limit that is set from outside can come too late.
+        limit = partial(resource.setrlimit, resource.RLIMIT_AS, (most_memory, most_memory))
     known = surroundings.environment()
     program = find_program("git", known)
     if program is None:
@@ -444,8 +449,9 @@ def _popen(
             stderr=complaint,
             start_new_session=True,  # filters are its children: they end with it
             umask=surroundings.umask_in(known),
+            preexec_fn=limit,
         )
-    except OSError as error:
+    except (OSError, subprocess.SubprocessError) as error:
         raise WorktreeError(f"git {arguments[0]} could not be run: {error}. Try it by hand in {folder}.") from error
 
 
