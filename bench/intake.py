@@ -71,13 +71,14 @@ async def quick_ratio(rounds: int = 9) -> float:
 def _stand_in() -> Iterator[tuple[Path, Path, dict[str, str]]]:
     """The stand-in as a program, a folder for it, and an environment."""
     with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=MEMORY) as name:
-        folder = Path(name)
-        binary = folder / "codex"
+        home = Path(name)
+        binary, folder = home / "codex", home / "work"  # sessions must not be able to replace it
+        folder.mkdir()
         program = Path(replayed_codex.__file__).read_text(encoding="utf-8")
         binary.write_text(f"#!{sys.executable} -S\n{program}", encoding="utf-8")
         binary.chmod(0o755)
         path = os.environ.get("PATH", os.defpath)
-        yield binary, folder, {"PATH": path, "HOME": str(folder), "HELMSMAN_STATE_DIR": str(folder / "state")}
+        yield binary, folder, {"PATH": path, "HOME": str(home), "HELMSMAN_STATE_DIR": str(home / "state")}
 
 
 async def _take_in(helm: Helmsman, folder: Path) -> float:
