@@ -19,10 +19,9 @@ import dbos._dbos as machinery
 import dbos._serialization as serialization
 import psycopg
 import sqlalchemy as sa
-from dbos import DBOS, DBOSClient, EnqueueOptions
+from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
 from dbos._core import execute_dequeued_workflow
 from dbos._queue import _INTERNAL_QUEUE_CONSTRUCTION, Queue
-from dbos._serialization import DBOSPortableJSONSerializer
 from dbos._sys_db_postgres import PostgresSystemDatabase
 
 from helmsman.base.concurrency import sleep_until

@@ -52,7 +52,7 @@ _UNWELCOME = 4
 """After so many connections on which the hub there said nothing, the next would be the same."""
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.3
-"""For so long `ssh` may end by itself when nobody wants it any more: a person waits for that."""
+"""Time for `ssh` to exit by itself after its last use. A person waits for it."""
 _ROUND_SECONDS = 0.1
 _NOISE_BYTES = 64 * 1024
 _TOLD_BYTES = 1000

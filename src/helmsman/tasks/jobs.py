@@ -1,7 +1,6 @@
-"""Jobs: tasks that are no turn of a session, but have turns run for them, each a task of its own.
+"""Jobs: tasks that run turns of sessions, each of which is a task of its own.
 
-What a job is asked for is in its task, and what it has found out so far is written down step by step
-(`Registry.keep_step`), so that the next hub goes on where the last one was.
+The job's task holds the request. Each finished step is stored (`Registry.keep_step`), so that the next hub resumes there.
 """
 
 from __future__ import annotations

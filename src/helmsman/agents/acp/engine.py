@@ -214,7 +214,7 @@ class AcpEngine(RoutedEngine):
         """A session in a process that was started for these options. Whoever asks for it has its lock in `_loading`."""
         session = self._sessions.get(session_id)
         if session is not None and session.is_ending:
-            await session.gone.wait()  # of what it was told now nobody would hear
+            await session.gone.wait()  # a message sent now would be lost
         if session is not None and session.process is not None:
             session.idle_since = anyio.current_time()
             if session.turn is not None or (session.options == options and not session.was_left):

@@ -574,7 +574,7 @@ class HeldSession:
             raise QuestionNotOpen.any_more(question.id)
 
     def withdraw_all(self) -> None:
-        """Nobody is to answer any more what is open."""
+        """Withdraw all open questions."""
         for question_id in list(self.questions):
             self._withdraw(question_id)
         untold, self.untold = self.untold, {}

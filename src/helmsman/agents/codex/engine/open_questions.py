@@ -150,7 +150,7 @@ class OpenQuestions:
             self._withdraw(question_id, "codex")
 
     def withdraw_of(self, thread_id: str, *, by: str) -> None:
-        """Nobody waits any more for what a thread has asked."""
+        """Withdraw the open requests of a thread."""
         for request_id in [key for key, request in self._unproved.items() if thread_of(request) == thread_id]:
             del self._unproved[request_id]
         for call_id in [key for key, request in self._tool_calls.items() if thread_of(request) == thread_id]:
