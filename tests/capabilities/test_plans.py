@@ -135,8 +135,9 @@ async def test_full_access_too_is_given_only_to_an_approved_plan(
 async def test_whoever_waits_sees_no_idle_session_between_plan_and_work(
     helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
+    gate = model.gate()
     model.on("Make a file", say(PLAN))
-    model.on("The plan is approved", say("Done"))
+    model.on("The plan is approved", say(gate, "Done"))
     session = await helm.extras.plans.start("Make a file", **writes)
     plan = await asked(session)
     seen: list[str | None] = []
@@ -149,6 +150,7 @@ async def test_whoever_waits_sees_no_idle_session_between_plan_and_work(
         tasks.start_soon(wait_for_the_end)
         await session.respond(plan.id, "approve")
         assert session.state.is_running
+        gate.release()
     assert seen == ["Done"]
 
 

@@ -55,7 +55,11 @@ async def settled(codex: Caller, session_id: str, *, after: str | None = None) -
 
 
 @pytest.mark.usefixtures("works")
-async def test_an_agent_revises_and_approves(helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any) -> None:
+async def test_an_agent_revises_and_approves(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path, mode: Any
+) -> None:
+    gate = model.gate()
+    model.on("The plan is approved", run("echo made > made.txt"), say("It is ", gate, "made"))
     async with Client(build_server(helm), mode=mode) as client:
         codex = Caller(client)
         started = await codex("codex_plan", prompt="Make a file", **asks)
@@ -71,6 +75,7 @@ async def test_an_agent_revises_and_approves(helm: Helmsman, asks: dict[str, Any
         assert not (folder / "made.txt").exists()
         answered = await codex("codex_respond", sessionId=session_id, id=second["id"], answers=["approve"])
         assert answered["status"] == "active"
+        gate.release()
         done = await settled(codex, session_id)
     assert (done["status"], done["result"]) == ("done", "It is made")
     assert (folder / "made.txt").exists()

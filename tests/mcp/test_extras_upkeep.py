@@ -63,10 +63,12 @@ async def test_the_tools_are_described(codex: Caller) -> None:
 
 
 async def test_a_session_is_forked_from_a_turn(codex: Caller, model: ScriptedModel, session_id: str) -> None:
-    model.on("other", say("another way"))
+    gate = model.gate()
+    model.on("other", say("another ", gate, "way"))
     fork = await codex("codex_fork", sessionId=session_id, message="other", fromTurn=1)
     assert (fork["forkedFrom"], fork["status"]) == (session_id, "active")
     assert fork["taskId"].startswith("T-local-")
+    gate.release()
     assert (await codex.until_settled(fork["sessionId"]))["result"] == "another way"
     assert "beta" not in model.requests[-1].user_texts
     waiting = await codex("codex_fork", sessionId=session_id)

@@ -40,11 +40,12 @@ async def test_the_whole_story(
     codex: Caller, model: ScriptedModel, asks: dict[str, Any], folder: Path, settings: Settings, codex_home: CodexHome
 ) -> None:
     asks["config"] = {"hide_agent_reasoning": "true"}  # as in `-c hide_agent_reasoning=true`: a text Codex would refuse
-    model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
+    gate = model.gate()
+    model.on("make it", run("touch made.txt", escalate="please"), say("It is ", gate, "made"))
     model.on("hang", hang())
     started = await codex("codex_start", prompt="make it", **asks)
     session_id = started["sessionId"]
-    assert started["status"] == "active"
+    assert started["status"] in ("active", "awaiting_approval")
     assert started["taskId"].startswith("T-local-")
     waiting = await codex.until_settled(session_id)
     assert waiting["status"] == "awaiting_approval"
@@ -55,6 +56,7 @@ async def test_the_whole_story(
     assert (await codex("codex_respond", sessionId=session_id, id=question["id"], answers=["approve"]))[
         "status"
     ] == "active"
+    gate.release()
     done = await codex.until_settled(session_id)
     assert (done["status"], done["result"], done["turnCount"]) == ("done", "It is made", 1)
     assert done["agent"] == "codex"
