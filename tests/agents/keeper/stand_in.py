@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -52,6 +53,8 @@ def main() -> None:
             print("said", file=said, flush=True)
         elif order == "long":
             print("y" * int(rest), file=said, flush=True)
+        elif order == "run":
+            subprocess.run(json.loads(rest), env={}, check=False)
         elif order == "daemon":
             _start_daemon()
         elif order == "hang":

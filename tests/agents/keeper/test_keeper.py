@@ -470,6 +470,16 @@ def test_a_sandboxed_process_is_not_let_in_however_far_it_has_got(tmp_path: Path
         assert answer("sandboxed").strip() == "refused"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells.")
+def test_no_command_of_an_agent_owns_this_agent_or_another(tmp_path: Path) -> None:
+    with kept(tmp_path / "mine") as mine, kept(tmp_path / "other") as other:
+        agent = mine.own()
+        agent.hello()
+        for number, address in enumerate((mine.address, other.address), 1):
+            agent.send(f"i{number} run {json.dumps([sys.executable, '-c', _TRY, str(address), 'ordinary'])}")
+            assert agent.said() == (number, "refused")
+
+
 # --- who follows it ---------------------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.agents.keeper.backlog import Backlog
 from helmsman.base.line_framer import LineFramer
 from helmsman.base.peers import why_refused
+from helmsman.base.processes import is_marked, parents_of, read_proc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +200,7 @@ class Pipe:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             made, _ = self._listener.accept()
-            refused = why_refused(made)
+            refused = why_refused(made, _why_below_an_agent)
             if refused is not None:
                 self._log(f"keeper: somebody was not let in: {refused}\n".encode())
                 made.close()
@@ -332,3 +333,18 @@ class Pipe:
             self._selector.unregister(what)
         elif key.events != events:
             self._selector.modify(what, events, callback)
+
+
+def _why_below_an_agent(pid: int) -> str | None:
+    """Return why a command of an agent is refused: it would answer the questions of its own session, or of another's.
+
+    A Helmsman that runs inside an agent has keepers, too. They have the agent's mark, and refuse only what is below them.
+    """
+    line = parents_of(pid)
+    if os.getpid() in line or (not is_marked(os.getpid()) and any(is_marked(one) or _is_keeper(one) for one in line)):
+        return "it was started by an agent of Helmsman's own"
+    return None
+
+
+def _is_keeper(pid: int) -> bool:
+    return b"helmsman.agents.keeper.process" in read_proc(f"/proc/{pid}/cmdline").split(b"\0")
