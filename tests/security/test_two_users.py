@@ -291,6 +291,44 @@ def test_who_has_taken_the_port_first_is_told_nothing(env: dict[str, str], reach
     assert token not in heard
 
 
+LISTEN_AS_HUB = """
+import os, socket, sys
+os.umask(0)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print(flush=True)
+heard = True
+while heard:
+    client, _ = listener.accept()
+    heard = not client.recv(65536)
+print("somebody has said something", flush=True)
+"""
+
+
+def test_who_listens_in_place_of_the_hub_is_told_nothing(env: dict[str, str], reachable: Path) -> None:
+    state = reachable / "taken"
+    state.mkdir()
+    os.chown(state, NOBODY, NOBODY)
+    with subprocess.Popen(as_nobody(LISTEN_AS_HUB, str(state / "hub.sock")), stdout=subprocess.PIPE, cwd="/") as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"\n"
+            done = subprocess.run(
+                [sys.executable, "-m", "helmsman", "run", "hello"],
+                env={**env, "HELMSMAN_STATE_DIR": str(state), "HELMSMAN_DETACH": "1"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                timeout=SECONDS,
+                check=False,
+            )
+            assert other.poll() is None, "nobody has said anything to it"
+            assert f"Other users can write to the state directory {state}" in done.stderr
+        finally:
+            other.kill()
+
+
 @pytest.mark.anyio
 async def test_an_engine_whose_port_another_user_has_taken_is_not_sent_the_token() -> None:
     with thief() as (port, told):

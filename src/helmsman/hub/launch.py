@@ -147,14 +147,25 @@ class Way:
 
 
 def connect(state: str) -> _socket.socket | None:
-    """A connection to the hub of a state directory, or None where nobody listens."""
+    """A connection to the hub of a state directory, or None where nobody listens, or only another user does."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         _with_address(state, SOCKET, connection.connect)
+        if _listeners_uid(connection) == os.geteuid():  # a client sends its whole environment
+            return connection
     except OSError:
-        connection.close()
-        return None
-    return connection
+        pass
+    connection.close()
+    return None
+
+
+def _listeners_uid(connection: _socket.socket) -> int:
+    """Return the user of the process that listens at the other end of a Unix socket."""
+    if hasattr(_socket, "SO_PEERCRED"):
+        credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    else:  # macOS: LOCAL_PEERCRED
+        credentials = connection.getsockopt(0, 1, 76)
+    return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
 def start(state: str, *words: str) -> bool:
