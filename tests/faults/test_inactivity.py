@@ -56,7 +56,7 @@ async def test_tasks_have_limits_of_their_own_and_sessions_have_none(
 
 
 async def test_the_settings_limit_tasks_too_and_their_follow_ups(scene: Scene) -> None:
-    scene.settings = replace(scene.settings, inactivity_timeout=0.5)
+    scene.settings = replace(scene.settings, inactivity_timeout=2)
     scene.model.on("say", say("Hello."))
     scene.model.on("stop", run("true"), hang())
     async with scene.helmsman() as helm:

@@ -95,7 +95,7 @@ async def test_a_model_that_stays_silent_is_interrupted_and_told_to_continue(
 ) -> None:
     model.on("silent", hang())
     model.on(CONTINUE, say("here I am"))
-    result = await run_step("silent", first_event_timeout=0.5, **step)
+    result = await run_step("silent", first_event_timeout=2, **step)
     assert (result.text, result.attempts) == ("here I am", 2)
 
 
@@ -103,14 +103,14 @@ async def test_a_model_that_falls_silent_later_is_too(step: dict[str, Any], mode
     gate = model.gate()
     model.on("stall", say("I am about to", gate))
     model.on(CONTINUE, say("done"))
-    result = await run_step("stall", inactivity_timeout=0.5, **step)
+    result = await run_step("stall", inactivity_timeout=2, **step)
     assert (result.text, result.attempts) == ("done", 2)
 
 
 async def test_the_limits_of_the_settings_hold_where_the_caller_names_none(
     step: dict[str, Any], model: ScriptedModel, codex_home: CodexHome, tmp_path: Path
 ) -> None:
-    env = codex_home.env | {"HELMSMAN_FIRST_EVENT_TIMEOUT_MS": "500", "CODEX_OUTPUT_TIMEOUT_MS": "400"}
+    env = codex_home.env | {"HELMSMAN_FIRST_EVENT_TIMEOUT_MS": "2000", "CODEX_OUTPUT_TIMEOUT_MS": "400"}
     binary = {"codex_path": str(step["settings"].codex_path), "detach": False}
     step["settings"] = load_settings(binary, env, tmp_path)
     gate = model.gate()
@@ -149,13 +149,13 @@ async def test_a_question_stops_the_clock(step: dict[str, Any], model: ScriptedM
 
     async def slowly(_session: Session, question: Question) -> Sequence[str]:
         asked.set()
-        await anyio.sleep(2.5)
+        await anyio.sleep(4.5)
         return ["approve"]
 
     result = await run_step(
         "touch",
         on_question=slowly,
-        inactivity_timeout=2,
+        inactivity_timeout=4,
         sandbox="workspace-write",
         approval_policy="on-request",
         **step,

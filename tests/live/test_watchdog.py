@@ -57,10 +57,10 @@ async def test_no_time_passes_while_a_question_waits(helm: Helmsman, model: Scri
         cwd=folder,
         sandbox="workspace-write",
         approval_policy="on-request",
-        limits=TurnLimits(first_event=SECONDS, inactivity=1.0),
+        limits=TurnLimits(first_event=SECONDS, inactivity=3.0),
     )
     assert await session.wait(until="attention", timeout=SECONDS)
-    assert not await session.wait(until="end", timeout=1.5)
+    assert not await session.wait(until="end", timeout=3.5)
     await session.respond(session.questions[0].id, "approve")
     assert await session.wait(until="end", timeout=SECONDS)
     assert session.status == "done"

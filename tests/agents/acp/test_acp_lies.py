@@ -388,7 +388,7 @@ class Later(Fake):
 async def test_nobody_is_asked_about_a_tool_before_it_is_said_what_it_is_given(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helmsman.agents.acp.held.UNTOLD_SECONDS", 0.2)
+    monkeypatch.setattr("helmsman.agents.acp.held.UNTOLD_SECONDS", 1.0)
     told = {"toolCallId": "call-lab_note", "status": "in_progress", "rawInput": {"text": "all of it"}}
     fake.on("told", asks("other", "lab_note", meanwhile=[told], allowed=[says("noted")]))
     fake.on("silent", asks("other", "lab_wipe", allowed=[says("gone")], refused=[says("kept")]))

@@ -226,9 +226,9 @@ def test_a_turn_that_wrote_too_much_proves_nothing_and_costs_little(sessions: Se
     noise = line("response_item", {"type": "function_call_output", "call_id": "c", "output": "x" * 100_000})
     assert sessions.proof(context(), *[noise] * 30, call()) == "inside"
     sessions.write(context(), *[noise] * 400, call())
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert sessions.proof() == "outside"
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < 1
     assert sum(sandbox_proof._TAILS) < 5 * 1024 * 1024
 
 
