@@ -237,7 +237,15 @@ async def test_an_approval_with_anything_left_over_grants_nothing(
             assert (await helm.tasks.get(task_id)).input_required, (request, hints)
     for talk in ("apply it", "undo it", "retry it", "abbrechen?", "mach weiter", f"retry {task_id}"):
         assert (await codex("codex", request=talk))["action"] in ("none", "check"), talk
-    denied = await codex("codex", request="no because it touches production")
+    session_id = (await helm.tasks.get(task_id)).session_id
+    for about in (
+        f"approve ({session_id})",
+        f"retry {session_id}",
+        "approve it\n\n> no",
+        f"approve {session_id}\n\n> no",
+    ):
+        assert (await codex("codex", request=about))["action"] in ("none", "check"), about
+    denied = await codex("codex", request=f"deny {session_id}: it touches production")
     assert denied["answered"]["answers"] == ["deny: it touches production"]
     assert (await codex("codex", request="wait for it"))["task"]["status"] == "completed"
     assert not (git_repo / "made.txt").exists()

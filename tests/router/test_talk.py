@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from tests.router.shelf import ASKING, NOW, SHELF
 
 PLACE = Place(repository=True, cloud_environment="main")
 TASK = "T-local-3f9a1c0b7d2e"
+SESSION = "0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"
 
 
 def phrases(text: str) -> list[str]:
@@ -143,6 +145,43 @@ NAMES_A_TASK = phrases("""
     reintenta {} / 重试 {} / setze {} fort / reprends {} / {} nochmal / deploy {} to production / ask {} to stop
     finish {}
 """)
+TAKEN_BACK = (
+    "approve it\n\n> no",
+    "approve it\n> no",
+    "> no\napprove it",
+    "approve it\n```\nno\n```",
+    "approve it ```no```",
+    "```\napprove it\n```",
+    "> approve it",
+    "approve\n>no",
+    f"approve {TASK}\n\n> no",
+    f"apply {TASK}\n\n> no",
+    f"cancel {TASK}\n\n> no",
+    "cancel it\n\n> no",
+    "apply it\n\n> no",
+    "deny it\n\n> ok",
+    "yes\n\n> no",
+    "go ahead\n> no",
+    "do it\n> run rm",
+    "> may I run ls?\n\nyes",
+    "> may I run ls?\n\nno",
+    "> may I run ls?\n\napprove it",
+    "approve it\n\nOn Monday you wrote:\n> may I?",
+    "<p>approve it</p>\n> no",
+)
+"""Orders and answers beside text that was pasted: they may have been taken back."""
+SHORT_ANSWERS = phrases("""
+    +1 / -1 / :+1: / /approve / !approve / @codex, approve / approve none / approve it/deny it / approve @it
+    approve 0199a1b2 / approve 0199a1b2-c3d4 / apply 0199a1b2 / deny session 0199a1b2 / <b>approve it</b> / LGTM, ship it
+    approve іt / genehmigt / genehmigt nicht / 承認 / 却下
+    승인 / 거부 / одобри / отмени
+    موافق / zatwierdź / approva
+""")
+ANSWERS_ABROAD = phrases("""
+    не одобряй / non approvare / keur het goed / não aprove / aprove isso / annulla tutto
+    stop het / ikke godkend / nie zatwierdzaj
+""")
+"""In languages without a table. While a question is open, they may be answers to it."""
 WORK = phrases("""
     fix the cancel button / undo feature is broken / add a retry / review the parser / add an undo button
     fix the resume bug
@@ -267,6 +306,80 @@ def test_a_short_request_that_names_an_unknown_task_is_an_error() -> None:
     for request in NAMES_A_TASK:
         found = routed(request.format("T-local-000000000000"))
         assert found.action != "run" or found.error is not None, request
+
+
+def of_session(request: str, *, asking: bool = False) -> Route:
+    tasks = [replace(task, session_id=SESSION if task.id == TASK else None) for task in (ASKING if asking else SHELF)]
+    return route(parse(request), tasks, NOW, PLACE)
+
+
+@pytest.mark.parametrize(
+    "request_", [*NAMES_A_TASK, *phrases("({}) status / #{} / codex:{} / {} approve / is {} done?")]
+)
+def test_a_request_that_names_a_session_is_about_its_task_or_asked_back(request_: str) -> None:
+    for asking in (False, True):
+        found = of_session(request_.format(SESSION), asking=asking)
+        assert found.action != "run", found.trace
+        assert {*[task.id for task in found.choices], found.task_id} <= {TASK, None}
+
+
+def test_an_order_or_an_answer_that_names_a_session_is_for_its_task() -> None:
+    for request in ("approve {}", "approve session {}", "approve the command of session {}", "APPROVE {}"):
+        found = of_session(request.format(SESSION), asking=True)
+        assert (answer_of(found), found.task_id) == ("approve", TASK), request
+    for request in ("deny {}: touches production", "reject session {}"):
+        assert answer_of(of_session(request.format(SESSION), asking=True)) == "deny"
+    for action, request in (
+        ("apply", "apply {}"),
+        ("apply", "apply the changes of session {}"),
+        ("cancel", "cancel {}"),
+    ):
+        found = of_session(request.format(SESSION.upper()))
+        assert (found.action, found.task_id) == (action, TASK), request
+    going_on = of_session(f"continue with {SESSION}: add a test")
+    assert (going_on.action, going_on.task_id, going_on.instruction) == ("run", TASK, "add a test")
+    for left_over in ("approve ({})", "approve {} 👎", "approve {}?", "approve {}\n\n> no", "never approve {}"):
+        assert of_session(left_over.format(SESSION), asking=True).action in ("check", "choose"), left_over
+
+
+def test_of_two_tasks_of_a_session_the_one_that_asks_is_answered() -> None:
+    tasks = [replace(task, session_id=SESSION) for task in ASKING]
+    assert route(parse(f"approve {SESSION}"), tasks, NOW, PLACE).task_id == TASK
+
+
+def test_an_unknown_session_is_an_error_or_asked_back_and_work_may_have_such_an_id() -> None:
+    for request in ("approve {}", "apply {}", "cancel session {}"):
+        assert routed(request.format(SESSION)).error is not None, request
+    for request in ("retry {}", "{}", "status of {}", "delete user {}"):
+        assert routed(request.format(SESSION)).action == "choose", request
+    assert routed(f"find out why request {SESSION} failed in production and add a test").action == "run"
+
+
+@pytest.mark.parametrize("asking", [False, True])
+def test_an_order_beside_pasted_text_is_asked_back(asking: bool) -> None:
+    found = {request: routed(request, asking=asking).action for request in TAKEN_BACK}
+    assert found == dict.fromkeys(TAKEN_BACK, "choose")
+
+
+def test_work_on_pasted_text_runs() -> None:
+    for request in (
+        "fix this\n```\nTypeError\n```",
+        "> no\nexplain this error",
+        "apply this\n```diff\n-a\n```",
+        "```\nx\n```",
+    ):
+        assert routed(request).action == "run", request
+
+
+@pytest.mark.parametrize("asking", [False, True])
+def test_a_few_words_that_judge_start_nothing_and_grant_nothing(asking: bool) -> None:
+    found = {request: routed(request, asking=asking).action for request in SHORT_ANSWERS}
+    assert {request: action for request, action in found.items() if action not in ("choose", "check", "none")} == {}
+
+
+def test_while_a_question_is_open_a_few_words_of_any_language_may_be_an_answer() -> None:
+    found = {request: routed(request, asking=True).action for request in ANSWERS_ABROAD}
+    assert found == dict.fromkeys(ANSWERS_ABROAD, "choose")
 
 
 def test_a_text_that_is_nearly_talk_is_read_at_once() -> None:

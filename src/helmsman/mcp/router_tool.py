@@ -49,6 +49,7 @@ from helmsman.router.route import (
     of_others,
     route,
 )
+from helmsman.router.words import is_session_id
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.questions import pending_question
 from helmsman.shapes.task_answers import result_summary, task_output
@@ -364,6 +365,9 @@ async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = Fa
         with suppress(HelmsmanError):
             named = await call.helm.tasks.find(name)
             tasks += [] if any(task.id == named.id for task in tasks) else [named]
+    if sessions := [name for name in names if is_session_id(name)]:
+        of_sessions = await call.helm.tasks.of_sessions(sessions)
+        tasks += [task for found in of_sessions.values() for task in found if all(task.id != one.id for one in tasks)]
     return [task for task in tasks if (task.agent != call.agent) is of_others]
 
 

@@ -7,11 +7,13 @@ of work is work all the same, and so is whatever speaks of code.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from helmsman.router import vocabulary as v
-from helmsman.router.words import ID, NUMBER, REFERENCES, read
+from helmsman.router.words import ID, NUMBER, REFERENCES, SLUG, read
 
 if TYPE_CHECKING:
     from helmsman.router.words import Words
@@ -25,6 +27,9 @@ _REST: Final = "…"
 _ANY: Final = "·"
 
 _ONE_BREATH: Final = 3
+_SENTENCE: Final = 3
+"""So many characters of Chinese, Japanese, Korean or Thai are one word."""
+_SHORTENED_ID: Final = re.compile(r"(?=[a-f]*\d)[0-9a-f]{7,}")
 _ORDERS_IT: Final = v.APPROVE_VERBS | v.DENY_VERBS | v.CANCEL_ALONE
 _ABOUT_ONE: Final = _ORDERS_IT | v.ANSWER_VERBS | v.word_set("apply switch tell what did follow")
 """What begins so and names a task, or a number of a list, is about that."""
@@ -94,7 +99,7 @@ _QUESTIONS, _ORDERS = (
 def may_be_about_tasks(words: Words) -> bool:
     """Whether somebody may have asked about a task, or given an order about one, in words that are no command."""
     said = words.words
-    if _names_one(said) or _is_a_mere_word(said):
+    if _names_one(said) or _is_a_mere_word(said) or _is_short_answer(words):
         return True
     if len(said) > _LONGEST:
         return False
@@ -129,7 +134,27 @@ def _names_one(said: list[str]) -> bool:
 
 def _is_a_mere_word(said: list[str]) -> bool:
     """Whether it is one word that is no verb of work: "danke", "lol". In other scripts that may be a whole sentence."""
-    return len(said) == 1 and said[0].isascii() and said[0].isalpha() and said[0] not in v.WORK_VERBS
+    word = said[0]
+    if len(said) > 1 or word in v.WORK_VERBS or word in REFERENCES:
+        return False
+    letters = [char for char in word if char.isalnum()]
+    if not any(map(str.isalpha, letters)):
+        return True  # "+1"
+    return word.isalpha() and (len(word) <= _SENTENCE or not any(map(_is_of_a_dense_script, word)))
+
+
+def _is_of_a_dense_script(char: str) -> bool:
+    """Whether a character is of a script in which a few characters without a blank are a sentence."""
+    return unicodedata.name(char, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER"))
+
+
+def _is_short_answer(words: Words) -> bool:
+    """Whether a few words begin with "approve" or "deny", or order something of what may be a shortened id."""
+    said = words.words
+    judges = {said[0], *(part for slug in words.slugs[:1] if said[0] == SLUG for part in slug.split("-"))}
+    if len(said) <= _ONE_BREATH and not judges.isdisjoint(v.JUDGING_VERBS):
+        return any(word in v.EVERYDAY or not (word.isascii() and word.isalpha()) for word in said[1:])
+    return said[0] in _ABOUT_ONE and len(said) <= _NEAR and any(map(_SHORTENED_ID.fullmatch, said[1:]))
 
 
 def _judges_one(said: list[str]) -> bool:

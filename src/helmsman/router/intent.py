@@ -22,8 +22,26 @@ from helmsman.router import vocabulary as v
 from helmsman.router.about_tasks import is_plain_question, is_question, may_be_about_tasks
 from helmsman.router.markers import Mode, read_marker, where_to_run
 from helmsman.router.operations import Operation
-from helmsman.router.talk import command_abroad, is_exact_approval, is_odd, is_talk, is_yes_or_no, reason_of_refusal
-from helmsman.router.words import ID, LONGEST_COMMAND, REFERENCES, is_task_id, read, split_at_colon, task_ids
+from helmsman.router.talk import (
+    TALK_VERBS,
+    command_abroad,
+    is_exact_approval,
+    is_odd,
+    is_talk,
+    is_yes_or_no,
+    reason_of_refusal,
+)
+from helmsman.router.words import (
+    ID,
+    LONGEST_COMMAND,
+    REFERENCES,
+    is_session_id,
+    is_task_id,
+    own_words,
+    read,
+    split_at_colon,
+    task_ids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,7 +182,9 @@ def _with_task_hint(
 def _reference_of_ids(ids: tuple[str, ...]) -> Reference | None:
     if not ids:
         return None
-    return Reference("id", ids[0]) if len(ids) == 1 else Reference("several", " ".join(ids))
+    if len(ids) > 1:
+        return Reference("several", " ".join(ids))
+    return Reference("id", ids[0], sure=not is_session_id(ids[0]))
 
 
 # --- the commands ----------------------------------------------------------------------------------------------------
@@ -182,14 +202,12 @@ def _read_words(request: str, called: Sequence[str]) -> Intent:
     words = read(request, called)
     if words is None:
         return _work(request, "The request is too long to be a command, so it is work.")
+    if words.material:
+        return _with_material(words, request, called)
     if not words.words:
-        if words.material:
-            return _work(request, "There is only pasted text, so it is work.")
         return Intent(action="none", may_answer=is_yes_or_no(request), trace=("The request asks for nothing.",))
     if words.mind:
         words.words[0] = v.GERUNDS.get(words.words[0], words.words[0])
-    if words.material and not words.ids:
-        return _work(request, "The request brings text to work on, so it is work.")
     if words.slugs and is_talk(request):  # "applique-le" looks like the alias of a task
         return _talk(words, request)
     command = _command(words, request, called) or (_about_an_id(words) if words.ids else None)
@@ -214,6 +232,23 @@ def _read_words(request: str, called: Sequence[str]) -> Intent:
     return replace(work, may_answer=_may_answer(words.words), mentions=(*words.ids, *aliases))
 
 
+def _with_material(words: Words, request: str, called: Sequence[str]) -> Intent:
+    """Text to work on is work: of "fix this" it is the object. An order or an answer beside text is asked back, for the
+    text may take it back.
+    """
+    said = _read_words(own_words(request), called)
+    begin = words.words[:2]
+    is_work = bool(begin) and begin[0] in v.WORK_VERBS and not (begin[0] in TALK_VERBS and begin[1:] == ["it"])
+    if said.action in ("respond", "apply", "cancel") or (
+        not is_work and said.action != "run" and (said.may_answer or (begin and said.action == "choose"))
+    ):
+        why = "The request is about a task, and brings text that may say something else."
+        return Intent(action="choose", reference=said.reference, instruction=request, may_answer=True, trace=(why,))
+    if words.ids and said.action != "run":
+        return said
+    return _work(request, "The request brings text to work on, so it is work.")
+
+
 def _talk(words: Words, request: str) -> Intent:
     talk = _of_task("choose", words, "The request has no object of its own, so it speaks of running work.")
     return replace(talk, instruction=request, may_answer=True)
@@ -222,7 +257,9 @@ def _talk(words: Words, request: str) -> Intent:
 def _may_answer(said: list[str]) -> bool:
     if said[0] in v.MAY_BEGIN_ANSWER:
         return len(said) <= _SHORT
-    return len(said) <= _MEDIUM and said[0] not in v.WORK_VERBS and any(word in v.MAY_ANSWER for word in said)
+    if said[0] in v.WORK_VERBS:
+        return False
+    return len(said) <= _FEW or (len(said) <= _MEDIUM and any(word in v.MAY_ANSWER for word in said))
 
 
 def _with_text(request: str, called: Sequence[str]) -> Intent | None:
@@ -402,6 +439,8 @@ def _described(words: Words) -> Intent | None:
 
 # --- requests that name a task by its id -----------------------------------------------------------------------------
 
+_FEW: Final = 3
+"""While a question is open, so few words may be an answer to it in any language."""
 _SHORT: Final = 6
 _MEDIUM: Final = 14
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.router.intent import Reference
 from helmsman.router.markers import may_take_long
-from helmsman.router.words import is_task_id
+from helmsman.router.words import is_session_id, is_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +132,7 @@ def route(
             if intent.reference is None and (named := _mentioned(intent, tasks)):
                 return _ask(replace(planned, action="choose"), named, "The request names a task.")
             if intent.mentions and is_task_id(intent.mentions[0]) and len(planned.instruction.split()) <= _FEW_WORDS:
-                return _unknown(planned, Reference("id", intent.mentions[0]), tasks)
+                return _not_found(planned, Reference("id", intent.mentions[0]), tasks)
             work = _with_named_task(planned, intent, tasks)
             return work if work.choices else _place_work(work, intent, place)
         case "choose":
@@ -177,7 +177,8 @@ def of_others(intent: Intent, planned: Route, others: Sequence[Task], now: datet
 
 def _mentioned(intent: Intent, tasks: Sequence[Task]) -> list[Task]:
     names = {name.lower() for name in intent.mentions}
-    return [task for task in tasks if task.id.lower() in names or task.alias in names] if names else []
+    found = [task for task in tasks if task.id.lower() in names or task.alias in names] if names else []
+    return found or [task for name in names for task in _of_session(name, tasks)[:1]]
 
 
 _LOOKS: Final = frozenset(["check", "wait", "results"])
@@ -201,8 +202,14 @@ def _meant(intent: Intent, tasks: Sequence[Task], now: datetime) -> Sequence[Tas
 
 def _by_name(planned: Route, intent: Intent, reference: Reference, tasks: Sequence[Task], place: Place) -> Route:
     """The task with an id or an alias; what only looks like one is work after all."""
-    if named := _named(reference.value, tasks):
+    if named := _named(reference.value, tasks, planned.action):
         return _chosen(planned, named, f"{reference.value} is that task.")
+    if is_session_id(reference.value) and (
+        planned.action in ("respond", "apply", "cancel") or len(planned.instruction.split()) <= _FEW_WORDS
+    ):
+        return _not_found(planned, reference, tasks)
+    if planned.action == "respond" and not reference.sure:
+        return _ask(replace(planned, action="choose"), _asking(tasks), f"No task is called {reference.value}.")
     if not reference.sure and not _near(reference, tasks):
         return _work_after_all(planned, intent, place, f"No task is called {reference.value}")
     return _unknown(planned, reference, tasks)
@@ -353,10 +360,22 @@ def _asking(tasks: Sequence[Task]) -> list[Task]:
     return [task for task in tasks if task.input_required]
 
 
-def _named(name: str, tasks: Sequence[Task]) -> Task | None:
-    """Ids match exactly; an alias as people write it. Of two tasks with one alias the newer is meant."""
+def _named(name: str, tasks: Sequence[Task], action: Action = "check") -> Task | None:
+    """Ids match exactly; an alias as people write it. Of two tasks with one alias the newer is meant.
+
+    A session's id means its newest task: to answer the newest that asks something, to stop one that is at work.
+    """
     by_id = next((task for task in tasks if task.id == name), None)
-    return by_id or next((task for task in tasks if task.alias == name.lower()), None)
+    if named := by_id or next((task for task in tasks if task.alias == name.lower()), None):
+        return named
+    found = _of_session(name, tasks)
+    fitting = _asking(found) if action == "respond" else _eligible(action, found)
+    return next(iter(fitting or found), None)
+
+
+def _of_session(name: str, tasks: Sequence[Task]) -> list[Task]:
+    wanted = name.lower()
+    return [task for task in tasks if (task.session_id or "").lower() == wanted] if is_session_id(name) else []
 
 
 def _among(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
@@ -438,10 +457,18 @@ def _likeness(name: str, wanted: str) -> float:
     return (begin + end) / longer
 
 
+def _not_found(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
+    """Nothing is done about a task that is not there. Of what only may be a session, work may be meant."""
+    if is_session_id(reference.value) and planned.action not in ("respond", "apply", "cancel"):
+        return _ask(replace(planned, action="choose"), (), f"No task is of a session {reference.value}.")
+    return _unknown(planned, reference, tasks)
+
+
 def _unknown(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
     near = _near(reference, tasks)
     advice = f"Did you mean {' or '.join(near)}?" if near else "List the tasks to see their ids and aliases."
-    return _refused(planned, f"There is no task {reference.value}. {advice}")
+    what = "task of a session" if is_session_id(reference.value) else "task"
+    return _refused(planned, f"There is no {what} {reference.value}. {advice}")
 
 
 def _refused(planned: Route, message: str) -> Route:

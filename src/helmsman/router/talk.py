@@ -12,6 +12,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from helmsman.router.vocabulary import WORK_VERBS, word_set
+from helmsman.router.words import SESSION_ID_FORM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,10 @@ _MOST_WORDS: Final = 8
 
 # --- approvals -------------------------------------------------------------------------------------------------------
 
-_NAME: Final = r"(?:(?:task|number|option) )?(?:T-(?:local|cloud)-[a-z0-9_-]+|#?[1-9]\d?|[a-z0-9]+(?:-[a-z0-9]+)+)"
+_NAME: Final = (
+    r"(?:(?:(?:the )?(?:task|session)|number|option) )?"
+    rf"(?:T-(?:local|cloud)-[a-z0-9_-]+|#?[1-9]\d?|{SESSION_ID_FORM}|[a-z0-9]+(?:-[a-z0-9]+)+)"
+)
 _WHICH: Final = (
     r"(?:(?:the|that|this|its|my|pending|proposed|open|last|latest|newest|current|running|local|cloud|first"
     r"|second|third) )+"
@@ -141,14 +145,14 @@ def command_abroad(request: str) -> Operation | None:
 
 # --- talk that is no command -----------------------------------------------------------------------------------------
 
-_VERBS: Final = word_set(
+TALK_VERBS: Final = word_set(
     """apply undo retry pause resume commit merge push redo rerun restart revert rollback roll continue proceed discard drop
     finish skip repeat unpause postpone revoke confirm land ship suspend start try do go carry
 
     weitermachen mach weiter fortsetzen setze fort fahre wiederhole wiederholen versuche versuchs nochmal starte neu
     neustarten mache ruckgangig zuruck zurucknehmen nimm wende anwenden ubernimm ubernehmen committe pushe pausiere pausieren
-    warte brich abbrechen stopp stoppe stoppen beende beenden halte genehmige genehmigen erlaube erlauben zustimmen lehne
-    lehn ablehnen verbiete los hor lass vergiss
+    warte brich abbrechen stopp stoppe stoppen beende beenden halte genehmige genehmigen genehmigt erlaube erlauben zustimmen
+    lehne lehn ablehnen verbiete los hor lass vergiss
 
     continue continuer poursuis reprends reprendre relance relancer recommence recommencer reessaie reessayer refais refaire
     annule annuler annulez arrete arreter arretez stoppe applique appliquer defais defaire commite pousse fusionne attends
@@ -170,7 +174,7 @@ _ENGLISH: Final = word_set(
     """it them everything all both that this these those one ones mine task tasks job jobs session run turn thing work last
     latest current previous next same the my your our changes change diff patch result results answer question request
     command again now then too instead first already just ok okay yes no not don t s up off on back out over with at once
-    for me you i so and but more later here today immediately ahead away go going in status"""
+    for me you i so and but more later here today immediately ahead away go going in status lgtm"""
 )
 _REFERS: Final = (
     _PRONOUNS
@@ -193,7 +197,7 @@ _REFERS: Final = (
     )
 )
 """Words that name no object: pronouns, particles, and the words for tasks and for what they made."""
-_TALK: Final = _REFERS | _VERBS
+_TALK: Final = _REFERS | TALK_VERBS
 
 _CHINESE_WORDS: Final = word_set(
     """取消 停止 停下 停 中止 暂停 恢复 继续 重试 重新开始 重新 再试 再来 再 一次 撤销 撤回 回滚 应用 提交 推送 合并
@@ -220,9 +224,9 @@ def is_talk(request: str) -> bool:
     said = [word for word in _words(request) if word not in _COURTESY]
     if not said or len(said) > _MOST_WORDS or _CODE.search(request):
         return False
-    if said[0] in _VERBS and all(word in _TALK for word in said):
+    if said[0] in TALK_VERBS and all(word in _TALK for word in said):
         return len(said) > 1 or said[0] not in _ALONE
-    if said[0] in _VERBS and said[1:2] and said[1] in _PRONOUNS and said[1] not in _ARTICLES:
+    if said[0] in TALK_VERBS and said[1:2] and said[1] in _PRONOUNS and said[1] not in _ARTICLES:
         return True
     if said[0] in WORK_VERBS or all(word in _POINTS for word in said[1:]):
         return len(said) > 1 and all(word in _REFERS for word in said[1:]) and not _POINTS.isdisjoint(said[1:])

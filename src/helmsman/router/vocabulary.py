@@ -286,7 +286,7 @@ WORK_VERBS: Final = word_set(
 # --- talk that has no work in it -------------------------------------------------------------------------------------
 
 _EVERYDAY: Final = word_set(
-    """a an the this that these those it its it's i i'm i've i'll i'd im ive ill me my mine you you're you've your
+    """a an none the this that these those it its it's i i'm i've i'll i'd im ive ill me my mine you you're you've your
     yours we we're our us he she they they're them their there there's here who whom whose which what what's
     when where where's why how how's am is are was were be been being isn't aren't wasn't do does did don't
     doesn't didn't done doing has have had hasn't haven't having can can't could couldn't will won't would

@@ -29,10 +29,15 @@ LONGEST_COMMAND: Final = 1500
 
 _MOST_WORDS: Final = 40
 _LONGEST_HEAD: Final = 120
+SESSION_ID_FORM: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_[a-z0-9]{8,}"
+"""What agents call their sessions: a UUID, or as OpenCode does."""
+_SESSION_ID: Final = re.compile(SESSION_ID_FORM, re.IGNORECASE)
 _TASK_ID: Final = re.compile(
-    r"(?<![\w/.@-])T-(?:local|cloud)-[a-z0-9]+(?:[-_][a-z0-9]+)*(?![\w/@-]|\.\w)", re.IGNORECASE
+    rf"(?<![\w/.@-])(?:T-(?:local|cloud)-[a-z0-9]+(?:[-_][a-z0-9]+)*|{SESSION_ID_FORM})(?![\w/@-]|\.\w)", re.IGNORECASE
 )
+"""The id of a task, or of the session whose task is meant."""
 _MATERIAL: Final = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*", re.DOTALL | re.MULTILINE)
+_MARKS_OF_MATERIAL: Final = re.compile(r"```(?:\w*$)?|^[ \t]*>+", re.MULTILINE)
 _DURATION: Final = re.compile(
     r"\b(\d{1,6}) ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)\b", re.IGNORECASE
 )
@@ -54,6 +59,9 @@ _PLAIN: Final = str.maketrans(
 )
 _STRUCK: Final = re.compile(r"~~|\[ ?\]|^\s*(?:!|//|#(?!\d))", re.MULTILINE)
 """Words struck out, not ticked, negated or commented out."""
+_TAG: Final = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
+_SLASH: Final = re.compile(r"^\s*[/!@](?=[a-z]+[,:]?(?:\s|$))", re.IGNORECASE)
+"""As commands of chat programs begin."""
 _AROUND: Final = "'\"()[]{}<>*_~`,.!?:;"
 _CLAUSE_ENDS: Final = frozenset(",.!?:;")
 
@@ -99,7 +107,7 @@ def read(request: str, called: Sequence[str] = ()) -> Words | None:
     text = unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
     if not text.isascii():  # what is not seen cannot make another word of a word
         text = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Mn", "Me"))
-    text = _take_ids(text, found)
+    text = _take_ids(_SLASH.sub(" ", _TAG.sub(" ", text)), found)
     for name in called:
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "codex", text, flags=re.IGNORECASE)
     text = _AT_ONCE.sub("now", _take_duration(text, found))
@@ -109,6 +117,12 @@ def read(request: str, called: Sequence[str] = ()) -> Words | None:
     asked_to = _drop_openers(found)
     found.unsure = found.unsure or bool(_STRUCK.search(request)) or (not asked_to and "?" in text)
     return found
+
+
+def own_words(request: str) -> str:
+    """Return a request without what was pasted into it; where all of it was pasted, without the marks of that."""
+    rest = _MATERIAL.sub(" , ", request)
+    return rest if any(map(str.isalnum, rest)) else _MARKS_OF_MATERIAL.sub(" ", request)
 
 
 def split_at_colon(request: str) -> tuple[str, str] | None:
@@ -126,7 +140,13 @@ def task_ids(request: str) -> tuple[str, ...]:
 
 
 def is_task_id(text: str) -> bool:
+    """Return whether a text is the id of a task, or of a session."""
     return _TASK_ID.fullmatch(text) is not None
+
+
+def is_session_id(text: str) -> bool:
+    """Return whether a text has the form of a session id. Other things have UUIDs as well."""
+    return _SESSION_ID.fullmatch(text) is not None
 
 
 def _take_ids(text: str, found: Words) -> str:
