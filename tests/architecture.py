@@ -35,7 +35,7 @@ ROOMS = (
         "worktrees",
         "agents",
     ),
-    *("model", "base"),
+    *("store", "model", "base"),
 )
 """From the top to the ground. A room may use those below it."""
 

@@ -11,7 +11,7 @@ from helmsman.hub.client import HubClient
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.steering.shared import Shared
-from helmsman.tasks.database import Fence, newest_epoch
+from helmsman.store.database import Fence, newest_epoch
 from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:

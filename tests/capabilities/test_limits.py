@@ -18,7 +18,7 @@ from helmsman.hub.recovery import Recovery
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
 from helmsman.shapes.session_status import session_status
 from helmsman.steering.shared import Shared
-from helmsman.tasks.database import Fence
+from helmsman.store.database import Fence
 from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from helmsman.hub.recovery import Recovery
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.steering.shared import Shared
 from helmsman.steering.terms import Terms
-from helmsman.tasks.database import Fence
+from helmsman.store.database import Fence
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.reconcile import WAITING
 from helmsman.tasks.registry import REGISTRY_NAME, Registry

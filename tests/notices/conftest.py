@@ -15,7 +15,7 @@ from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.steering.shared import Shared
-from helmsman.tasks.database import Fence
+from helmsman.store.database import Fence
 from tests.notices.receivers import SECONDS, NtfyServer, Receiver
 from tests.played import PlayedAgent, PlayedEngine
 from tests.schedules.test_scheduler import Clock

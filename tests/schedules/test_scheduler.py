@@ -14,7 +14,7 @@ from helmsman.errors import InvalidInput, ScheduleNotFound, Unsupported
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.steering.shared import Shared
-from helmsman.tasks.database import Fence
+from helmsman.store.database import Fence
 from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from helmsman.model.events import (
 from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Prompt, Question
 from helmsman.shapes.rendering import fields_as_dict, json_line, task_as_dict
-from helmsman.tasks.database import Fence
+from helmsman.store.database import Fence
 from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.truth import TaskTruth
 from tests.shapes.test_listed_sessions import TASK

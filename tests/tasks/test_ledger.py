@@ -9,7 +9,7 @@ import pytest
 from helmsman.agents.registry import Agents
 from helmsman.errors import RegistryUnavailable
 from helmsman.model.options import SessionOptions
-from helmsman.tasks.database import Fence
+from helmsman.store.database import Fence
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.model import ASKED, INPUT_POSITION, OPENED

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.base.redaction import REDACTED
-from helmsman.tasks.database import INSTRUCTION_LIMIT, clean, clean_key
 from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.rows import INSTRUCTION_LIMIT, clean, clean_key
 
 if TYPE_CHECKING:
     from helmsman.tasks.registry import Registry

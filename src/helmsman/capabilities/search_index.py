@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.settings import ensure_state_dir
-from helmsman.tasks.database import DAMAGED
+from helmsman.store.database import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -60,14 +60,15 @@ def complete_schedule(_context: click.Context, _parameter: click.Parameter, type
     """The schedules, by their ids."""
     from helmsman.schedules.store import ScheduleStore
     from helmsman.settings import load_settings
+    from helmsman.store.database import Database
     from helmsman.tasks.registry import REGISTRY_NAME
 
     try:
-        state_dir = load_settings().state_dir
-        if not (state_dir / REGISTRY_NAME).exists():
+        place = load_settings().state_dir / REGISTRY_NAME
+        if not place.exists():
             return []
-        with closing(ScheduleStore(state_dir)) as store:
-            found = store.read()
+        with closing(Database(place)) as database:
+            found = ScheduleStore(database).read()
     except (HelmsmanError, OSError):
         return []
     return [_item(one.id, one.prompt) for one in found if one.id.startswith(typed)]

@@ -67,8 +67,8 @@ async def _run(state: str) -> None:
     from helmsman.mcp.pipe import PROTOCOL as PIPE
     from helmsman.service import Helmsman
     from helmsman.steering.shared import Shared
+    from helmsman.store.database import Fence, newest_epoch
     from helmsman.tasks.calls import CallLog
-    from helmsman.tasks.database import Fence, newest_epoch
     from helmsman.tasks.registry import REGISTRY_NAME
 
     log_to_stderr(PROCESS_LOG, "info")

@@ -25,6 +25,7 @@ from helmsman.notices.config import NotifySettings
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.settings import Settings, ensure_state_dir, own_file
+from helmsman.store.database import Database
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def check_schedules(state_dir: Path) -> list[Check]:
     if not (state_dir / REGISTRY_NAME).exists():
         return []
     try:
-        with closing(ScheduleStore(state_dir)) as store:
-            due = [one.next_at for one in store.read() if one.next_at is not None]
+        with closing(Database(state_dir / REGISTRY_NAME)) as database:
+            due = [one.next_at for one in ScheduleStore(database).read() if one.next_at is not None]
     except RegistryUnavailable:
         return []  # the line on tasks says it
     if not due:
@@ -145,8 +146,8 @@ def check_notices(settings: Settings) -> list[Check]:
     """Whether who is to be told of what happens can be, as far as the last attempts say."""
     try:
         notify = NotifySettings.load(settings.files)
-        with closing(NoticeStore(settings.state_dir)) as store:
-            ways = way_statuses(notify, store.newest() if notify.to else {})
+        with closing(Database(settings.state_dir / REGISTRY_NAME)) as database:
+            ways = way_statuses(notify, NoticeStore(database).newest() if notify.to else {})
     except InvalidSetting as error:
         return [Check("Notices", "failed", error.message)]
     except RegistryUnavailable:

@@ -18,16 +18,13 @@ import anyio.to_thread
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact
 from helmsman.notices.news import News
-from helmsman.tasks.database import Database, from_microseconds, microseconds
-from helmsman.tasks.registry import REGISTRY_NAME
+from helmsman.store.database import Database, from_microseconds, microseconds
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from helmsman.notices.config import NotifySettings
-    from helmsman.tasks.database import Fence
 
 T = TypeVar("T")
 
@@ -80,13 +77,13 @@ class ReplyCode:
 
 
 class NoticeStore:
-    """The notices of a state directory, in the registry's file.
+    """The notices of a state directory.
 
     What is read or written raises `RegistryUnavailable` where the file cannot be used.
     """
 
-    def __init__(self, state_dir: Path, fence: Fence | None = None) -> None:
-        self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.revision = 0
@@ -97,10 +94,6 @@ class NoticeStore:
         """Who is told of what, as it is now; None where nobody sends notices."""
         self.send_test: Callable[[str | None], Awaitable[Sequence[Delivery]]] | None = None
         """Tells everybody, or one recipient, that this works; None where nobody sends notices."""
-
-    def close(self) -> None:
-        """Let go of the file. A later call opens it again. Blocks."""
-        self._database.close()
 
     # --- what is told ------------------------------------------------------------------------------------------------
 

@@ -19,16 +19,13 @@ from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
 from helmsman.schedules.when import When
-from helmsman.tasks.database import Database, from_microseconds, microseconds
+from helmsman.store.database import Database, from_microseconds, microseconds
 from helmsman.tasks.model import RUNNING
-from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable, Mapping
-    from pathlib import Path
 
-    from helmsman.tasks.database import Fence
     from helmsman.tasks.model import Task, TaskDraft
     from helmsman.tasks.registry import Registry
 
@@ -138,13 +135,13 @@ def refuse_more(count: int) -> None:
 
 
 class ScheduleStore:
-    """The schedules of a state directory, in the registry's file. `on_change` are called when one has changed.
+    """The schedules of a state directory. `on_change` are called when one has changed.
 
     What is written raises `RegistryUnavailable` where the file cannot be.
     """
 
-    def __init__(self, state_dir: Path, fence: Fence | None = None) -> None:
-        self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.on_change: list[Callable[[], None]] = []
@@ -154,10 +151,6 @@ class ScheduleStore:
     async def now(self) -> datetime:
         """The time by the clock that schedules go by."""
         return self.clock()
-
-    def close(self) -> None:
-        """Let go of the file. A later call opens it again. Blocks."""
-        self._database.close()
 
     async def add(self, schedule: Schedule) -> None:
         """Write a new one down.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.sessions.session import Verbs
     from helmsman.settings import ConfigFile, Settings
-    from helmsman.tasks.database import Fence
+    from helmsman.store.database import Fence
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +73,8 @@ class Shared:
         self.agents = Agents(agents, owner, files)
         self.truth = TaskTruth(self.agents)
         self.ledger = Ledger(state_dir, self.truth, fence)
-        self.schedules = ScheduleStore(state_dir, fence)
-        self.notices = NoticeStore(state_dir, fence)
+        self.schedules = ScheduleStore(self.ledger.database)
+        self.notices = NoticeStore(self.ledger.database)
         self.audit = AuditLog(state_dir)
         self.roster = Roster()
         self.roster.listeners.append(self.ledger.on_event)
@@ -104,8 +104,6 @@ class Shared:
         self.linger = _LINGER_SECONDS
 
     async def __aenter__(self) -> Self:
-        self._exit.callback(self.schedules.close)
-        self._exit.callback(self.notices.close)
         self._exit.push_async_callback(self.ledger.close)  # the last of all: ends are told while the rest closes
         self._tasks = logging_failures(await self._exit.enter_async_context(background_tasks()))
         self._tasks.start_soon(self.ledger.run)

@@ -16,7 +16,7 @@ import anyio
 
 from helmsman.base.processes import Process
 from helmsman.errors import EngineLost, EngineTimeout, OutcomeUnknown
-from helmsman.tasks.database import clean_key, task_of
+from helmsman.tasks.rows import clean_key, task_of
 
 if TYPE_CHECKING:
     import sqlite3

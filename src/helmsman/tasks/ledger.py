@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
-    from helmsman.tasks.database import Fence
+    from helmsman.store.database import Fence
     from helmsman.tasks.model import TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
     from helmsman.tasks.running_task import TurnGate
@@ -96,6 +96,7 @@ class Ledger:
 
     def __init__(self, state_dir: Path, truth: TaskTruth, fence: Fence | None = None) -> None:
         self._registry = Registry(state_dir / REGISTRY_NAME, fence=fence)
+        self.database = self._registry.database
         self._is_hubs = fence is not None
         self.me = None if self._is_hubs else Process.me()
         self._truth = truth

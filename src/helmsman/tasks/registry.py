@@ -21,16 +21,7 @@ from helmsman.base.redaction import redact_value
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
-from helmsman.tasks.database import (
-    Database,
-    clean,
-    clean_key,
-    columns_of,
-    encodable,
-    microseconds,
-    task_of,
-    transaction,
-)
+from helmsman.store.database import Database, encodable, microseconds, transaction
 from helmsman.tasks.model import (
     ANSWERED,
     GRANTED,
@@ -45,13 +36,14 @@ from helmsman.tasks.model import (
     new_task_id,
 )
 from helmsman.tasks.outcome import kept, to_keep
+from helmsman.tasks.rows import clean, clean_key, columns_of, task_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.tasks.database import Fence
+    from helmsman.store.database import Fence
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
 
@@ -68,9 +60,9 @@ T = TypeVar("T")
 
 def set_owner(connection: sqlite3.Connection, session_id: str, client: McpClient | None) -> None:
     """Store the MCP client that owns a session; None makes it a person's."""
-    connection.execute("DELETE FROM session_owners WHERE session_id = ?", (session_id,))
-    if client is not None:
-        connection.execute("INSERT INTO session_owners VALUES (?, ?)", (session_id, json.dumps(client.as_dict())))
+    content = None if client is None else json.dumps(client.as_dict())
+    sql = "INSERT INTO sessions (id, client) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET client = excluded.client"
+    connection.execute(sql, (session_id, content))
 
 
 _Tasks: TypeAlias = "tuple[Task, ...]"
@@ -96,7 +88,7 @@ class Registry:
     def __init__(self, path: Path, *, clock: Callable[[], datetime] | None = None, fence: Fence | None = None) -> None:
         """The file is opened, and made, when it is first needed."""
         self._clock = clock or (lambda: datetime.now(UTC))
-        self._database = Database(path, on_open=self._compact_if_needed, fence=fence)
+        self.database = self._database = Database(path, on_open=self._compact_if_needed, fence=fence)
         self._compacted = time.monotonic()
         self._last_numbers: dict[str, int] = {}
 
@@ -417,9 +409,9 @@ class Registry:
 
     def owner_of(self, session_id: str) -> McpClient | None:
         """Return the MCP client that owns a session; None for a person's."""
-        sql = "SELECT client FROM session_owners WHERE session_id = ?"
+        sql = "SELECT client FROM sessions WHERE id = ?"
         row = self.read(lambda connection: connection.execute(sql, (session_id,)).fetchone())
-        return None if row is None else McpClient.kept(json_object(row["client"]))
+        return None if row is None or row["client"] is None else McpClient.kept(json_object(row["client"]))
 
     def tasks_of_session(self, session_id: str) -> _Tasks:
         """The turns of a session, newest first, with one that was to begin when its process died."""
@@ -478,7 +470,7 @@ def _is_before(first: datetime | None, second: datetime | None) -> bool:
 
 
 def _is_news(change: TaskChanges) -> bool:
-    """Whether a change is one of those that the file itself takes for news (see `helmsman.tasks.migrations`)."""
+    """Whether a change is one of those that the file itself takes for news (see `helmsman.store.schema`)."""
     return change.get("status", "pending") not in RUNNING or WAITING_FOR in change.get("metadata", {})
 
 

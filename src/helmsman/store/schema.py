@@ -1,7 +1,6 @@
-"""The schema of the registry and how it came to be: one step per version, applied in order.
+"""The schema of the store, and how it changes from version to version.
 
-`PRAGMA user_version` says which steps a file has had. A step is never changed once it was released: a new one is added,
-and `tests/tasks/schemas` gets a dump of the version before it.
+`PRAGMA user_version` holds the version of a file. A released step is never changed: a later version adds another one.
 """
 
 from __future__ import annotations
@@ -13,12 +12,40 @@ from helmsman.errors import RegistryTooNew
 if TYPE_CHECKING:
     import sqlite3
 
-_FIRST: Final = (
+_SESSIONS: Final = (
+    """
+    CREATE TABLE sessions (
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        last_seq INTEGER NOT NULL DEFAULT 0,
+        changed_at INTEGER NOT NULL DEFAULT 0,
+        client TEXT
+    )
+    """,
+    # `client` is the MCP client that opened the session, or was handed it. Without one the session is a person's.
+    "CREATE INDEX sessions_by_change ON sessions (changed_at)",
+    """
+    CREATE TABLE events (
+        number INTEGER PRIMARY KEY,
+        session INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (session, seq)
+    )
+    """,
+    "CREATE TABLE hub (epoch INTEGER NOT NULL)",
+    "INSERT INTO hub VALUES (0)",
+)
+
+_TASKS: Final = (
     """
     CREATE TABLE tasks (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
         origin TEXT NOT NULL,
+        agent TEXT NOT NULL DEFAULT 'codex',
         alias TEXT NOT NULL,
         status TEXT NOT NULL,
         note TEXT,
@@ -27,6 +54,8 @@ _FIRST: Final = (
         session_id TEXT,
         turn_id TEXT,
         external_id TEXT,
+        engine TEXT,
+        model TEXT,
         created_at INTEGER NOT NULL,
         updated_at INTEGER NOT NULL,
         completed_at INTEGER,
@@ -41,32 +70,25 @@ _FIRST: Final = (
         result TEXT,
         error TEXT,
         metadata TEXT NOT NULL DEFAULT '{}',
-        result_compacted INTEGER NOT NULL DEFAULT 0
+        spec TEXT,
+        input_tokens INTEGER,
+        cached_input_tokens INTEGER,
+        output_tokens INTEGER,
+        reasoning_output_tokens INTEGER,
+        cost_usd REAL,
+        result_compacted INTEGER NOT NULL DEFAULT 0,
+        revision INTEGER NOT NULL DEFAULT 0
     )
     """,
     "CREATE INDEX tasks_by_alias ON tasks (alias)",
     "CREATE INDEX tasks_by_status ON tasks (status)",
     "CREATE INDEX tasks_by_session ON tasks (session_id, turn_id)",
     "CREATE INDEX tasks_by_creation ON tasks (created_at)",
-)
-
-_ENGINES_AND_USAGE: Final = (
-    "ALTER TABLE tasks ADD COLUMN engine TEXT",
-    "ALTER TABLE tasks ADD COLUMN model TEXT",
-    "ALTER TABLE tasks ADD COLUMN input_tokens INTEGER",
-    "ALTER TABLE tasks ADD COLUMN cached_input_tokens INTEGER",
-    "ALTER TABLE tasks ADD COLUMN output_tokens INTEGER",
-    "ALTER TABLE tasks ADD COLUMN reasoning_output_tokens INTEGER",
-)
-
-_REVISIONS: Final = (
-    "ALTER TABLE tasks ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
     "CREATE INDEX tasks_by_expiry ON tasks (expires_at) WHERE expires_at IS NOT NULL",
-)
-
-_AGENTS: Final = ("ALTER TABLE tasks ADD COLUMN agent TEXT NOT NULL DEFAULT 'codex'",)
-
-_CALLS: Final = (
+    # Apart from the tasks: those are listed, and what a task did may be large.
+    "CREATE TABLE outcomes (task_id TEXT PRIMARY KEY, content TEXT NOT NULL)",
+    # What a job has found out so far, for the next hub.
+    "CREATE TABLE steps (task_id TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (task_id, name))",
     """
     CREATE TABLE calls (
         pipe TEXT NOT NULL,
@@ -80,15 +102,6 @@ _CALLS: Final = (
     """,
 )
 
-_SPECS_AND_EPOCHS: Final = (
-    "ALTER TABLE tasks ADD COLUMN spec TEXT",
-    "CREATE TABLE hub (epoch INTEGER NOT NULL)",
-    "INSERT INTO hub VALUES (0)",
-)
-
-_OUTCOMES: Final = ("CREATE TABLE outcomes (task_id TEXT PRIMARY KEY, content TEXT NOT NULL)",)
-"""Apart from the tasks, since these are listed, and what a task did may be large."""
-
 _SCHEDULES: Final = (
     """
     CREATE TABLE schedules (
@@ -97,7 +110,8 @@ _SCHEDULES: Final = (
         content TEXT NOT NULL,
         next_at INTEGER,
         is_paused INTEGER NOT NULL DEFAULT 0,
-        created_at INTEGER NOT NULL
+        created_at INTEGER NOT NULL,
+        proposed_by TEXT
     )
     """,
     """
@@ -144,8 +158,8 @@ _NOTICES: Final = (
         made_at INTEGER NOT NULL
     )
     """,
-    # What has ended, or was left out, and has not been looked at yet: written with that itself, so that no crash comes
-    # between the two. Where no hub ever looks it is forgotten after a week.
+    # Ends and skipped runs that the notifier has yet to look at. The triggers write them in the transaction of the change,
+    # so that no crash comes between. Where no hub ever looks they are removed after a week.
     "CREATE TABLE notices_due (about TEXT PRIMARY KEY, owner_pid INTEGER, engine TEXT, at INTEGER NOT NULL)",
     """
     CREATE TRIGGER notice_of_task AFTER UPDATE OF status ON tasks
@@ -173,19 +187,6 @@ _NOTICES: Final = (
         VALUES ('run ' || NEW.schedule || ' ' || NEW.due_at, NULL, NULL, NEW.entered_at);
     END
     """,
-)
-
-_COSTS: Final = ("ALTER TABLE tasks ADD COLUMN cost_usd REAL",)
-"""What the agent itself says that a task has cost."""
-
-_STEPS: Final = (
-    "CREATE TABLE steps (task_id TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (task_id, name))",
-)
-"""What a job has found out so far, so that the next hub goes on from there."""
-
-_OWNERS: Final = (
-    "CREATE TABLE session_owners (session_id TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL)",
-    "ALTER TABLE schedules ADD COLUMN proposed_by TEXT",
     """
     CREATE TRIGGER notice_of_proposal AFTER INSERT ON schedules WHEN NEW.proposed_by IS NOT NULL
     BEGIN
@@ -193,20 +194,15 @@ _OWNERS: Final = (
     END
     """,
 )
-"""The MCP client that opened a session, or was handed it; a session without a row is a person's. A schedule that a client
-has proposed begins nothing until a person confirms it."""
 
-MIGRATIONS: Final = (
-    *(_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS),
-    *(_SPECS_AND_EPOCHS, _OUTCOMES, (*_SCHEDULES, *_NOTICES), (*_COSTS, *_STEPS, *_OWNERS)),
-)
+VERSIONS: Final = ((*_SESSIONS, *_TASKS, *_SCHEDULES, *_NOTICES),)
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 
-CURRENT: Final = len(MIGRATIONS)
+CURRENT: Final = len(VERSIONS)
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file to the current version. Several processes may do this at once: one does, the others find it done.
+    """Bring a file to the current version. When several processes do so at once, one does and the others find it done.
 
     Raises:
         RegistryTooNew: A newer Helmsman has made this file.
@@ -215,7 +211,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statements in MIGRATIONS[_version(connection) :]:
+        for statements in VERSIONS[_version(connection) :]:
             for statement in statements:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {CURRENT}")
@@ -229,7 +225,7 @@ def _version(connection: sqlite3.Connection) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > CURRENT:
         raise RegistryTooNew(
-            f"The task registry was made by a newer Helmsman (its version is {version}, this one knows {CURRENT}). "
+            f"The store was made by a newer Helmsman (its version is {version}, this one knows {CURRENT}). "
             "Upgrade this Helmsman, or give it a state directory of its own with HELMSMAN_STATE_DIR."
         )
     return version

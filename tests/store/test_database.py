@@ -16,8 +16,8 @@ import pytest
 
 from helmsman.base.files import file_lock
 from helmsman.errors import InvalidSetting, RegistryUnavailable
-from helmsman.tasks import database
-from helmsman.tasks.database import Database, Fence
+from helmsman.store import database
+from helmsman.store.database import Database, Fence
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
 

@@ -1,0 +1,126 @@
+"""Tasks as rows of the store.
+
+Everything that is stored passes `clean`: secrets are redacted, texts are bounded, other data becomes plain JSON; an
+idempotency key, which is only ever compared, is stored as its digest. Reading is tolerant: a value that makes no sense
+counts as absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from helmsman.base.json_values import json_object
+from helmsman.base.processes import Process
+from helmsman.base.redaction import redact, redact_value
+from helmsman.base.shortening import TEXT_CHARS, within
+from helmsman.model.events import Usage
+from helmsman.store.database import encodable, from_microseconds, microseconds
+from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping
+
+INSTRUCTION_LIMIT: Final = 20_000
+RESULT_LIMIT: Final = 1_000_000
+"""Codex's own storage has the whole texts; the registry keeps what a listing and an answer need."""
+
+_SHORT_LIMIT: Final = 10_000
+_LIMITS: Final = {"instruction": INSTRUCTION_LIMIT, "result": RESULT_LIMIT, "note": _SHORT_LIMIT, "model": _SHORT_LIMIT}
+_JSON_LIMIT: Final = 100_000
+_DIGEST: Final = "sha256:"
+_LONGEST_SECRET: Final = 8192
+_JSON: Final = ("progress", "error", "metadata", "spec")
+_TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
+_USAGE: Final = tuple(field.name for field in fields(Usage))
+_PLAIN: Final = tuple(field.name for field in fields(Task) if field.name not in ("owner", "usage"))
+"""The fields of a task that are one column of the same name."""
+
+
+# --- before anything is stored ---------------------------------------------------------------------------------------
+
+
+def clean(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields of a task, fit to be stored."""
+    cleaned = {name: _clean(name, value) for name, value in values.items() if name != "spec"}
+    if "spec" in values:
+        cleaned["spec"] = _whole(values["spec"], cleaned.get("instruction"))
+    return cleaned
+
+
+def _whole(spec: Mapping[str, Any] | None, instruction: str | None) -> Mapping[str, Any] | None:
+    """A spec that holds no secrets: nobody could run a part of it. Its text is the instruction, which was looked at."""
+    if spec is None:
+        return None
+    rest = spec if spec.get("text") != instruction else {**spec, "text": ""}
+    return spec if redact_value(rest) == rest else None
+
+
+def _clean(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _JSON:
+        text = json.dumps(redact_value(value), default=str, skipkeys=True)
+        plain = json.loads(text)
+        return plain if len(text) <= min(TEXT_CHARS, _JSON_LIMIT) else within(plain, _JSON_LIMIT)
+    if name == "idempotency_key":
+        return clean_key(value)
+    if isinstance(value, str):
+        return encodable(_redacted(value, _LIMITS[name]) if name in _LIMITS else value)
+    return value
+
+
+def clean_key(key: str) -> str:
+    """A key as it is stored: its digest is as good for telling keys apart, and gives nothing away."""
+    return _DIGEST + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _redacted(text: str, limit: int) -> str:
+    """At most `limit` characters. The cut comes after the redaction: of half a secret one could not tell what it is."""
+    if len(text) <= limit:
+        return redact(text)
+    begin = redact(text[: limit + _LONGEST_SECRET])
+    return begin[: min(limit, len(begin) - _LONGEST_SECRET)] + "…"
+
+
+# --- to and from columns ---------------------------------------------------------------------------------------------
+
+
+def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a task as columns of the table."""
+    columns: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "usage":
+            columns.update({column: None if value is None else getattr(value, column) for column in _USAGE})
+        elif name == "owner":
+            columns["owner_pid"] = None if value is None else value.pid
+            columns["owner_started"] = None if value is None else value.started
+        elif value is None:
+            columns[name] = None
+        elif name in _TIMES:
+            columns[name] = microseconds(value)
+        else:
+            columns[name] = json.dumps(value) if name in _JSON else value
+    return columns
+
+
+def task_of(row: sqlite3.Row) -> Task:
+    """The task in a row. Columns nobody knows here are a newer Helmsman's, which has the file open too."""
+    values: dict[str, Any] = {name: row[name] for name in _PLAIN}
+    pid, (*tokens, cost) = row["owner_pid"], (row[name] for name in _USAGE)
+    values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")
+    is_known = cost is not None or any(count is not None for count in tokens)
+    values["usage"] = replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
+    for name in _TIMES:
+        values[name] = None if values[name] is None else from_microseconds(values[name])
+    for name in _JSON:
+        values[name] = json_object(values[name])
+    values["metadata"] = values["metadata"] or {}
+    values["input_required"] = bool(values["input_required"])
+    values["result_compacted"] = bool(values["result_compacted"])
+    values["status"] = values["status"] if values["status"] in get_args(TaskStatus) else "unknown"
+    values["origin"] = values["origin"] if values["origin"] in get_args(TaskOrigin) else "local"
+    return Task(**values)
