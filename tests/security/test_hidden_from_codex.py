@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.codex.bubblewrap import hiding_directory
+from helmsman.agents.codex.bubblewrap import hiding_directories
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.sandbox_view import HiddenPlaces, hidden_from_commands
+from helmsman.errors import InvalidInput
 from helmsman.model.options import ReviewTarget
 from helmsman.testing import run, say
 
@@ -210,7 +212,7 @@ def arguments(tmp_path: Path, places: HiddenPlaces, *given: str) -> list[str]:
     plain.mkdir()
     (plain / "bwrap").write_text('#!/bin/sh\nfor one; do printf "%s\\n" "$one"; done\n', encoding="utf-8")
     (plain / "bwrap").chmod(0o700)
-    script = hiding_directory(plain, places) / "bwrap"
+    script = hiding_directories(plain, tmp_path / "state", places)[0] / "bwrap"
     return subprocess.run([script, *given], capture_output=True, encoding="utf-8", check=True).stdout.splitlines()
 
 
@@ -220,7 +222,7 @@ async def test_a_place_is_hidden_after_each_mount_that_shows_it(tmp_path: Path) 
     file.touch()
     places = HiddenPlaces(hidden=(directory, file, absent), shown=(directory / "shown",))
     base, own, inner = str(tmp_path), str(directory), str(directory / "shown")
-    hide = ["--ro-bind", "/dev/null", str(file), "--perms", "555", "--tmpfs", own, "--ro-bind", inner, inner]
+    hide = ["--ro-bind", "/dev/null", str(file), "--perms", "555", "--tmpfs", own, "--bind", inner, inner]
     given = [
         "--ro-bind",
         "/",
@@ -253,3 +255,85 @@ async def test_the_script_is_the_same_each_time(machine: Machine, codex_binary: 
         for seed in ("1", "2")
     ]
     assert told[0] == told[1] != b""
+
+
+# --- where commands may write around what is hidden ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def around(tmp_path: Path, codex_home: CodexHome, codex_binary: Path) -> Machine:
+    """A user whose state directory is in the home, as usual; the home itself is in /tmp, which commands may write."""
+    state = codex_home.home / ".local" / "state" / "helmsman"
+    state.mkdir(mode=0o700, parents=True)
+    return Machine(tmp_path, state, codex_home, codex_binary)
+
+
+def needs_hiding(version: tuple[int, int, int]) -> None:
+    if not Feature.PATH_BUBBLEWRAP.is_in(Version(*version)):
+        pytest.skip("nothing is hidden by an older Codex")
+
+
+@pytest.mark.matrix(changed_in=["0.130.0", "0.163.0"])
+async def test_a_session_in_the_home_reads_none_of_it(
+    around: Machine, model: ScriptedModel, codex_version: tuple[int, int, int]
+) -> None:
+    """Also after it has tried to rename what is above."""
+    needs_hiding(codex_version)
+    around.env["PATH"] = f"/opt/bwrap-0.8:{around.env.get('PATH') or os.environ['PATH']}"
+    model.on("move", run("mv .local .moved; mv .config .moved-config; mv .claude .other; true"), say("moved"))
+    moved = "cat .moved/state/helmsman/http-token .moved-config/helmsman/webhook-secret .other/.cred* >> seen; "
+    model.on("look", run(f"{moved}{around.look}"), say("looked"))
+    async with Helmsman(around.settings, env=around.env) as helm:
+        session = await finished(await helm.start("move", cwd=around.home, **NETWORK))
+        await finished(await helm.say(session.id, "look"))
+    assert seen(around.home) == "allowed\n"
+
+
+@pytest.mark.matrix(changed_in=["0.145.0", "0.163.0"])
+async def test_a_worktree_below_what_commands_may_write_can_be_written(
+    around: Machine, model: ScriptedModel, git_repo: Path, codex_version: tuple[int, int, int]
+) -> None:
+    """Others of its kind cannot."""
+    needs_hiding(codex_version)
+    other = around.state / "worktrees" / "other"
+    other.mkdir(parents=True)
+    model.on("look", run(f"touch '{other}/planted'; {around.look}"), say("looked"))
+    async with Helmsman(around.settings, env=around.env) as helm:
+        session = await finished(await helm.start("look", cwd=git_repo, worktree=True, **NETWORK))
+    assert seen(Path(str(session.state.directory))) == "allowed\n"
+    assert not [*other.iterdir()]
+
+
+async def test_a_command_reads_no_more_in_a_directory_above_the_state(
+    machine: Machine, model: ScriptedModel, git_repo: Path
+) -> None:
+    """The model chooses the directory of a command, and Codex runs no bubblewrap below that."""
+    for place in (machine.state.parent, Path("/var"), Path("/dev/shm"), Path("/")):
+        model.on(
+            f"look from {place};", run(f"cat '{machine.secrets[2]}'; echo looked", workdir=str(place)), say("looked")
+        )
+    async with Helmsman(machine.settings, env=machine.env) as helm:
+        for place in (machine.state.parent, Path("/var"), Path("/dev/shm"), Path("/")):
+            await finished(await helm.start(f"look from {place};", cwd=git_repo, **NETWORK))
+            told = str(model.requests[-1].body)
+            assert "looked" in told
+            assert "secret" not in told.replace(str(machine.secrets[2]), "")
+
+
+@pytest.mark.parametrize("engine", ["app-server", "exec"])
+async def test_a_session_that_may_write_everything_is_refused(
+    machine: Machine, engine: Literal["app-server", "exec"]
+) -> None:
+    async with Helmsman(replace(machine.settings, engine=engine), env=machine.env) as helm:
+        with pytest.raises(InvalidInput, match="read-only"):
+            await helm.start("look", cwd="/", skip_git_repo_check=True, **NETWORK)
+
+
+async def test_nothing_is_written_beside_codex(tmp_path: Path) -> None:
+    """Not even if the state directory has no room for the script."""
+    plain = tmp_path / "codex" / "codex-resources"
+    plain.mkdir(parents=True)
+    (tmp_path / "state").write_text("no directory can be made here", encoding="utf-8")
+    made = hiding_directories(plain, tmp_path / "state", HiddenPlaces(hidden=(tmp_path / "x",)))
+    assert [place.parent.parent for place in made] == [Path("/var/tmp")]
+    assert [*plain.parent.iterdir()] == [plain]

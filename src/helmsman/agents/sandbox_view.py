@@ -272,6 +272,12 @@ class HiddenPlaces:
     hidden: tuple[Path, ...]
     shown: tuple[Path, ...] = ()
 
+    @property
+    def around(self) -> list[Path]:
+        """The directories around hidden places, outermost first: who can rename one sees what was hidden in it."""
+        found = {parent for place in self.hidden for parent in place.parents if parent != Path("/")}
+        return sorted(place for place in found if not _inside(place, self.hidden))
+
     def shown_in(self, place: Path) -> list[Path]:
         """Return the shown places whose innermost hidden directory is this one."""
         return [one for one in self.shown if place == max(_around(one, self.hidden), default=None, key=_depth)]

@@ -250,14 +250,15 @@ async def find_agent(settings: Settings, env: Mapping[str, str] | None) -> Codex
 
 
 def _with_bubblewrap(binary: CodexBinary, settings: Settings, env: Mapping[str, str]) -> CodexBinary:
-    from helmsman.agents.codex.bubblewrap import bubblewrap_directory, hiding_directory
+    from helmsman.agents.codex.bubblewrap import bubblewrap_directory, hiding_directories
     from helmsman.agents.sandbox_view import hidden_from_commands
 
     directory = bubblewrap_directory(binary.path, settings.state_dir)
     if directory is None or not binary.can(Feature.PATH_BUBBLEWRAP):
         return replace(binary, bubblewrap=directory)
-    hiding = hiding_directory(directory, hidden_from_commands(settings, env, binary.path))
-    return replace(binary, bubblewrap=directory, hiding_bubblewrap=hiding)
+    places = hidden_from_commands(settings, env, binary.path)
+    hiding = hiding_directories(directory, settings.state_dir, places)
+    return replace(binary, bubblewrap=directory, hiding_bubblewraps=hiding)
 
 
 def _uses_exec(settings: Settings, binary: CodexBinary) -> bool:

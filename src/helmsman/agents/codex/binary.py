@@ -57,8 +57,8 @@ class CodexBinary:
 
     `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec
     resume` name in their help. `path_dir` holds the tools that came with it (ripgrep) and belongs in front of its PATH, and
-    before that a directory with the bubblewrap that it is to use: `bubblewrap` for other programs in its sandbox, and
-    `hiding_bubblewrap`, which hides places, for the commands of its sessions.
+    before that directories with the bubblewrap that it is to use: `bubblewrap` for other programs in its sandbox, and
+    `hiding_bubblewraps`, which hide places, for the commands of its sessions.
     `remote` is one that others started, who may want a token of whoever connects; its files may be on another machine.
     """
 
@@ -73,7 +73,7 @@ class CodexBinary:
     path_dir: Path | None
     remote: Literal["with token", "open"] | None = None
     bubblewrap: Path | None = None
-    hiding_bubblewrap: Path | None = None
+    hiding_bubblewraps: tuple[Path, ...] = ()
 
     @classmethod
     def connected(

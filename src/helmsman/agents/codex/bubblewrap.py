@@ -10,7 +10,9 @@ For the commands of sessions there is a second directory, with a script in front
 all files to them. Codex can deny reading itself (`permissions.NAME.filesystem`), but with a single such entry 0.145 and
 0.155 run an approved command inside the sandbox that was to leave it. So the script hides places: after each mount that
 would show one, it puts an empty directory or file over it. What Codex decides (approvals, trust, writable roots) stays the
-same. Codex ignores a bubblewrap that its commands could replace: below the working directory or a writable root.
+same. Codex ignores a bubblewrap below the directory of a command, which the model chooses, or below a writable root. So
+there are two such directories on PATH, which have only `/` in common: one in the state directory, one for temporary files.
+Where a hidden place is in a writable one, the directories around it are mounts, too: a mount cannot be renamed.
 If root runs it, commands get no capabilities (before 0.155 Codex leaves them, and what is hidden could be unmounted), and
 cannot write `/proc/sys`, where `core_pattern` names a program that the kernel runs outside.
 """
@@ -25,7 +27,9 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -45,6 +49,7 @@ _BUNDLED: Final = "codex-resources"
 _PLACE: Final = "bubblewrap"
 _ANSWER_SECONDS: Final = 10.0
 _NO_ROOM: Final = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
+_ELSEWHERE: Final = ("/var/tmp", "/dev/shm")  # noqa: S108 - for private directories
 
 
 def bubblewrap_directory(codex: Path, state_dir: Path) -> Path | None:
@@ -100,30 +105,85 @@ def _is_same(own: Path, chosen: Path) -> bool:
         return False
 
 
-def hiding_directory(plain: Path, places: HiddenPlaces) -> Path:
-    """Return a directory with a script that runs the bubblewrap in `plain` and hides places. Blocks, briefly.
+def hiding_directories(plain: Path, state_dir: Path, places: HiddenPlaces) -> tuple[Path, ...]:
+    """Return directories with a script that runs the bubblewrap in `plain` and hides places. Blocks, briefly.
 
-    It is beside `plain`: without room in the state directory both are in the installation of Codex, or nothing starts.
+    There are two if there is room for both: no directory but `/` is above both.
 
     Raises:
-        InvalidSetting: The directory cannot be made in the state directory.
+        InvalidSetting: There is no place for any.
     """
     script = _hiding_script(plain / _NAME, places).encode()
-    try:
-        directory = private_directory(plain.parent / hashlib.sha256(script).hexdigest()[:12])
-        own = directory / _NAME
-        if not _has_content(own, script):
-            made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
-            made.unlink(missing_ok=True)
-            made.write_bytes(script)
-            made.chmod(0o500)
-            made.replace(own)
-    except OSError as error:
+    name = hashlib.sha256(script).hexdigest()[:12]
+    first = state_dir.resolve() / _PLACE
+    made: list[Path] = []
+    refused: OSError | None = None
+    for find in (private_directory, _second_place):
+        try:
+            made.append(_with_script(private_directory(find(first) / name), script))
+        except OSError as error:
+            refused = error
+    if not made:
         raise InvalidSetting(
-            f"{plain.parent} has no place for the bubblewrap of Codex: {error}. Set HELMSMAN_STATE_DIR to "
-            "a directory of your own."
-        ) from error
+            f"There is no place for the bubblewrap of Codex, neither in {state_dir} nor in {' or '.join(_ELSEWHERE)}: "
+            f"{refused}. Free some space, or set HELMSMAN_STATE_DIR to a directory of your own."
+        ) from refused
+    return tuple(made)
+
+
+def _with_script(directory: Path, script: bytes) -> Path:
+    own = directory / _NAME
+    if not _has_content(own, script):
+        made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
+        made.unlink(missing_ok=True)
+        made.write_bytes(script)
+        made.chmod(0o500)
+        made.replace(own)
     return directory
+
+
+def _second_place(first: Path) -> Path:
+    """Return a private directory that has only `/` in common with another, the same each time.
+
+    A link in the first one remembers it. Its name is random: no other user can be there first.
+
+    Raises:
+        OSError: There is none.
+    """
+    link = first / "elsewhere"
+    known = _UNRECORDED.get(first)
+    with suppress(OSError):
+        return private_directory(known or link.readlink())
+    for base in map(Path, _ELSEWHERE):
+        is_writable = base == Path(tempfile.gettempdir())  # for commands of Codex
+        if is_writable or base.parts[1] == first.parts[1] or not base.is_dir():
+            continue
+        if os.statvfs(base).f_flag & os.ST_NOEXEC:
+            continue
+        with suppress(OSError):
+            _clear_second_places(base)
+            made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+            try:
+                (made / _OF).symlink_to(first)
+                link.unlink(missing_ok=True)
+                link.symlink_to(made)
+            except OSError:  # a full disk
+                _UNRECORDED[first] = made
+            return made
+    raise OSError(errno.ENOENT, "no second place for programs")
+
+
+def _clear_second_places(base: Path) -> None:
+    """Remove those whose state directory is gone."""
+    for place in base.glob(f"{_PREFIX}*"):
+        if (place / _OF).is_symlink() and not (place / _OF).exists():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+_PREFIX: Final = "helmsman-bubblewrap-"
+_OF: Final = "of"
+_UNRECORDED: Final[dict[Path, Path]] = {}
+"""Second places that only this process knows."""
 
 
 def _has_content(file: Path, content: bytes) -> bool:
@@ -135,31 +195,51 @@ def _has_content(file: Path, content: bytes) -> bool:
 
 def _hiding_script(bubblewrap: Path, places: HiddenPlaces) -> str:
     """Return the script. It looks for places when it runs, so that one which is made later is hidden too."""
-    reset, hide, close = [], [], []
-    for number, place in enumerate(sorted(places.hidden)):
-        path = shlex.quote(str(place))
-        shown = [shlex.quote(str(one)) for one in places.shown_in(place)]
-        show = "".join(f' [ ! -e {one} ] || set -- "$@" --ro-bind {one} {one};' for one in shown)
-        reset.append(f"hid_{number}=")
+    flags: list[str] = []
+    hold: list[str] = []
+    hide: list[str] = []
+    close: list[str] = []
+    for around in places.around:
+        path = shlex.quote(str(around))
+        hold.append(
+            f"""        case {path} in "$below"/*) [ ! -d {path} ] || set -- "$@" --bind {path} {path} ;; esac"""
+        )
+    for place in sorted(places.hidden):
+        path, hidden = shlex.quote(str(place)), f"flag_{len(flags)}"
+        flags.append(hidden)
+        close.append(_closing(hidden, path))
+        show = ""
+        for one in map(shlex.quote, map(str, places.shown_in(place))):
+            # Codex still makes directories in what is shown, as mount points: it is closed for writing at the end.
+            shown = f"flag_{len(flags)}"
+            flags.append(shown)
+            hide.append(f'        [ "$below" != {one} ] || {shown}=')
+            close.append(_closing(shown, one))
+            show += f'\n                [ ! -e {one} ] || {{ set -- "$@" --bind {one} {one}; {shown}=1; }}'
         hide.append(
             f"""        case {path}/ in "$below"/*)
-            if [ -d {path} ]; then set -- "$@" --perms 555 --tmpfs {path}; hid_{number}=1;{show}
+            if [ -d {path} ]; then
+                set -- "$@" --perms 555 --tmpfs {path}; {hidden}=1{show}
             elif [ -e {path} ]; then set -- "$@" --ro-bind /dev/null {path}; fi ;;
         esac"""
         )
-        close.append(f'        [ -z "${{hid_{number}}}" ] || set -- "$@" --remount-ro {path}')
     return _SCRIPT.format(
-        reset=" ".join(reset),
+        reset=" ".join(f"{flag}=" for flag in flags),
+        hold="\n".join(hold) or "        :",
         hide="\n".join(hide),
         close="\n".join(close),
         bubblewrap=shlex.quote(str(bubblewrap)),
     )
 
 
+def _closing(flag: str, path: str) -> str:
+    return f'        [ -z "${{{flag}}}" ] || set -- "$@" --remount-ro {path}'
+
+
 _SCRIPT: Final = """\
 #!/bin/sh
 # Runs bubblewrap for Codex, and hides places from the commands of its sessions. Made by Helmsman.
-left=$# operands=0 options=1 {reset}
+left=$# operands=0 options=1 writable=0 {reset}
 while [ "$left" -gt 0 ]; do
     word=$1
     shift
@@ -175,14 +255,17 @@ while [ "$left" -gt 0 ]; do
         operands=1
     elif [ "$operands" = 1 ]; then
         operands=0 below=${{word%/}}
+        if [ "$writable" = 1 ]; then
+{hold}
+        fi
 {hide}
     elif [ "$operands" = proc ]; then
         operands=0
         [ ! -w /proc/sys/kernel/core_pattern ] || set -- "$@" --ro-bind /proc/sys "$word/sys"
     else
         case $word in
-        --bind | --bind-try | --bind-fd | --ro-bind | --ro-bind-try | --ro-bind-fd | --dev-bind | --dev-bind-try)
-            operands=2 ;;
+        --bind | --bind-try | --bind-fd | --dev-bind | --dev-bind-try) operands=2 writable=1 ;;
+        --ro-bind | --ro-bind-try | --ro-bind-fd) operands=2 writable=0 ;;
         --proc) operands=proc ;;
         esac
     fi

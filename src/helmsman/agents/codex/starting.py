@@ -70,8 +70,8 @@ def _after_its_tools(binary: CodexBinary, path: str) -> str:
 
 
 def _tools(binary: CodexBinary) -> list[str]:
-    bubblewrap = binary.hiding_bubblewrap or binary.bubblewrap
-    return [str(place) for place in (bubblewrap, binary.path_dir) if place is not None]
+    bubblewraps = binary.hiding_bubblewraps or (binary.bubblewrap,)
+    return [str(place) for place in (*bubblewraps, binary.path_dir) if place is not None]
 
 
 def _configured_path(codex_home: Path) -> str | None:

@@ -12,6 +12,8 @@ What cannot be fully read counts as outside.
 from __future__ import annotations
 
 import ast
+import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -212,6 +214,24 @@ def _narrows(statement: ast.stmt) -> bool:
             return any(isinstance(value, ast.Constant) and value.value in _NARROWING for value in decisions)
         case _:
             return False
+
+
+# --- what commands may not read -----------------------------------------------------------------------------------------
+
+
+def refuse_writing_everything(binary: CodexBinary, roots: Iterable[Path | str]) -> None:
+    """Refuse a sandbox in which all may be written: Codex runs none of the programs there that hide places from commands.
+
+    Raises:
+        InvalidInput: One of the roots is `/`.
+    """
+    hides = sys.platform == "linux" and binary.remote is None and binary.can(Feature.PATH_BUBBLEWRAP)
+    if hides and any(os.path.realpath(root) == "/" for root in roots):
+        raise InvalidInput(
+            "Commands that may write all of / could read Helmsman's own files and the logins of agents. Work in a "
+            "directory below it, or ask for the sandbox read-only.",
+            parameter="cwd",
+        )
 
 
 # --- rules that a repository brings along -----------------------------------------------------------------------------

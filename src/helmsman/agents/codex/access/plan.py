@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
 from helmsman.agents.codex.access.configuration import check_config, merge_config, profile_config
-from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy, refuse_rules_nobody_trusts
+from helmsman.agents.codex.access.confinement import (
+    NO_ROOTS,
+    Confinement,
+    Policy,
+    refuse_rules_nobody_trusts,
+    refuse_writing_everything,
+)
 from helmsman.agents.codex.access.policies import asked_approval, asked_sandbox, turn_sandbox
 from helmsman.agents.codex.features import Feature
 from helmsman.base.git_view import repository_root
@@ -78,8 +84,8 @@ async def plan_access(
 
     Raises:
         InvalidInput: The options contradict each other or name a profile that does not exist; or commands could reach the
-            engine itself, or write outside the allowed roots; or this Codex would follow rules that the repository brought
-            along.
+            engine itself, or write outside the allowed roots, or all of `/`; or this Codex would follow rules that the
+            repository brought along.
     """
     refuse_rules_nobody_trusts(binary, options, options.cwd)
     given = merge_config(profile_config(binary, codex_home, options.profile), check_config(options.config))
@@ -119,6 +125,9 @@ async def plan_access(
         _refuse_network(mode or _default_sandbox(configured, options.cwd), workspace)
     if said is None and mode is not None:
         said = turn_sandbox(mode, options.writable_roots, workspace)
+    if (mode or _default_sandbox(configured, options.cwd)) == "workspace-write":
+        roots = [] if options.cwd is None else [options.cwd]
+        refuse_writing_everything(binary, (*roots, *(said or {}).get("writableRoots", ())))
     return Access(
         sandbox=mode,
         thread_sandbox=thread_mode,

@@ -14,7 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.access.configuration import check_config, merge_config, profile_config
-from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, refuse_rules_nobody_trusts
+from helmsman.agents.codex.access.confinement import (
+    NO_ROOTS,
+    Confinement,
+    refuse_rules_nobody_trusts,
+    refuse_writing_everything,
+)
 from helmsman.agents.codex.access.plan import confined_sandbox
 from helmsman.agents.codex.access.policies import WORKSPACE_KEYS, asked_sandbox
 from helmsman.agents.codex.binary import exec_capabilities
@@ -74,6 +79,8 @@ def exec_command(
         options, config = _confined(confinement, codex_home, options, profile, config, directory)
     if config.get("approval_policy") not in (None, "never"):
         raise exec_capabilities().refusal(Capability.ASK)
+    if options.writes == "workspace":
+        refuse_writing_everything(binary, (directory, *options.writable_roots))
     trust, notes = _trust(binary, codex_home, options, profile | config, directory, resuming=session_id is not None)
     if trust:
         projects = config.get("projects")
