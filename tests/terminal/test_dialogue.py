@@ -261,7 +261,7 @@ async def test_a_paste_that_comes_in_pieces_answers_nothing(
     terminal: PseudoTerminal, pieces: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is longer than a read, or cut up by a network, may have a piece of one letter."""
-    monkeypatch.setattr(keyboard, "_PASTED_WITHIN", 1.0)  # a busy machine may take long between two pieces
+    monkeypatch.setattr(keyboard, "_ALONE_SECONDS", 1.0)  # a busy machine may take long between two pieces
     asking = Asking(_command())
     with anyio.fail_after(20), terminal.attached():
         async with anyio.create_task_group() as tasks:
@@ -285,7 +285,7 @@ async def test_a_rule_that_nobody_has_had_time_to_read_is_not_kept(terminal: Pse
             await terminal.shows("deny")
             for letter in "okay":
                 terminal.press(letter)
-                await anyio.sleep(0.1)
+                await anyio.sleep(0.3)  # faster, no letter counts
             await terminal.shows("(y/N)")
             assert asking.answer == "not yet"
             terminal.press("n")
@@ -358,6 +358,23 @@ async def test_a_held_key_answers_one_question_and_not_the_next(terminal: Pseudo
             await terminal.shows("stop the turn")
             terminal.press("x")
     assert second.answer == ["abort"]
+
+
+async def test_a_key_that_is_held_since_before_the_question_answers_nothing(terminal: PseudoTerminal) -> None:
+    asking = Asking(_command())
+    with anyio.fail_after(30), terminal.attached():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asking.run)
+            await terminal.shows("Command:")
+            terminal.press("y")
+            await terminal.shows("stop the turn")  # keyboards begin to repeat after up to a second
+            for _ in range(30):
+                terminal.press("y")
+                await anyio.sleep(0.04)
+            assert asking.answer == "not yet"
+            await anyio.sleep(2 * MOMENT)  # the key has been let go
+            terminal.press("x")
+    assert asking.answer == ["abort"]
 
 
 async def test_every_part_of_a_question_waits_for_a_key_of_its_own(terminal: PseudoTerminal) -> None:

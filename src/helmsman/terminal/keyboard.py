@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _READ_SIZE: Final = 4096
-_PASTED_WITHIN: Final = 0.02
-"""Seconds between two pieces of a paste, however it is cut up on its way; no finger is as fast, nor a key that is held."""
+_ALONE_SECONDS: Final = 0.15
+"""A key counts if no other follows for so long. Keys that do are a paste, words, or a key that is held: keyboards begin to
+repeat after up to a second, which is longer than `MOMENT`, and then repeat ten times a second or more."""
 MOMENT: Final = 0.6
 """Seconds for which a question is on screen, and no key comes, before it offers its choices: none was meant for it."""
 _INPUT_FLAGS: Final = 0
@@ -42,7 +43,7 @@ class Keyboard:
         """
         key_by_key(self.fd, self._modes)
         typed = await self._read()
-        while not await self._nothing_comes(_PASTED_WITHIN):
+        while not await self._nothing_comes(_ALONE_SECONDS):
             typed = ""
         return typed.replace("\r", "\n") if len(typed) == 1 else ""
 
