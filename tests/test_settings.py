@@ -365,10 +365,36 @@ def test_compat_and_router_together_are_refused_with_the_reason(place: Place) ->
         place.load({"HELMSMAN_TOOLS": "compat,router"})
 
 
-def test_the_nearest_project_file_counts(place: Place) -> None:
-    place.project("max_sessions = 3")
-    (place.cwd / "helmsman.toml").write_text("max_sessions = 4", encoding="utf-8")
-    assert place.load().max_sessions == 4
+def test_every_file_of_a_project_narrows(place: Place) -> None:
+    place.project("max_sessions = 3\nevent_buffer_size = 300")
+    (place.cwd / "helmsman.toml").write_text("max_sessions = 4\nevent_buffer_size = 200", encoding="utf-8")
+    settings = place.load()
+    assert (settings.max_sessions, settings.event_buffer_size) == (3, 200)
+    assert [file.path for file in settings.files] == [place.cwd / "helmsman.toml", place.repository / "helmsman.toml"]
+    assert ["max_sessions in" in line and "4" in line for line in settings.ignored] == [True]
+
+
+@pytest.mark.parametrize("planted", [".git", "packages/one/.git", "packages/.git"])
+def test_a_repository_made_inside_a_project_hides_no_setting_of_it(place: Place, planted: str) -> None:
+    place.project("max_sessions = 3\nrequire_confirmation = true\ntools = ['sessions']\non_limit = 'fail'")
+    (place.repository / planted).mkdir(exist_ok=True)
+    (place.repository / planted / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
+    (place.cwd / "helmsman.toml").write_text("max_sessions = 9\nrequire_confirmation = false", encoding="utf-8")
+    place.user("tools = ['sessions', 'extras']")
+    settings = place.load()
+    assert (settings.max_sessions, settings.require_confirmation, settings.on_limit) == (3, True, "fail")
+    assert settings.tools == ("sessions",)
+
+
+def test_a_repository_in_the_home_is_not_the_project_of_what_is_in_another(place: Place) -> None:
+    place.user("default_agent = 'codex'")
+    (place.home / ".git").write_text("gitdir: elsewhere", encoding="utf-8")
+    inner = place.home / "code" / "one"
+    (inner / ".git").mkdir(parents=True)
+    (inner / ".git" / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
+    (place.home / "code" / "helmsman.toml").write_text("max_sessions = 3", encoding="utf-8")
+    settings = load_settings({}, {"HOME": str(place.home)}, inner, user_file=place.user_file)
+    assert settings.max_sessions == 10
 
 
 def test_a_file_above_the_git_root_is_not_read(place: Place) -> None:

@@ -1,8 +1,8 @@
 """What the user decided: flags, environment and `helmsman.toml`, read once into one frozen `Settings`.
 
-Flags win, then the environment, then the project's `helmsman.toml` (found upwards from the working directory to the git
-root), then the user's (in the platform's configuration directory). Every value is checked wherever it comes from, also
-one that another source overrides: a mistake is an error at startup, not a surprise later.
+Flags win, then the environment, then the project's `helmsman.toml` (each one from the working directory up to the root of
+the outermost repository), then the user's (in the platform's configuration directory). Every value is checked wherever it
+comes from, also one that another source overrides: a mistake is an error at startup, not a surprise later.
 
 A project file comes with a repository that may be hostile, so it may only narrow what the user's file and the defaults
 give. Each setting says how (`_Setting.project`). What would widen is ignored and said (`Settings.ignored`): a repository
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from helmsman.base.addresses import REMOTE_TOKEN, engine_address
 from helmsman.base.budget import Budget
-from helmsman.base.git_view import repository_root
 from helmsman.base.given_values import (
     Given,
     agent_name,
@@ -41,6 +40,7 @@ from helmsman.base.given_values import (
     whole_number,
 )
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.repositories import project_places
 from helmsman.base.surroundings import FLEET_URL, current
 from helmsman.base.unknown_names import nearest
 from helmsman.base.user_directories import NOBODY_KNOWS, config_directory, home_directory, usual_state_directory
@@ -176,8 +176,8 @@ def load_settings(
     home = _home(env)
     user_file = user_file or own_file(env)
     user = _read_file(user_file, trusted=True)
-    project = _project_file(cwd, user)
-    files = tuple(file for file in (project, user) if file is not None)
+    projects = _project_files(cwd, home, user)
+    files = (*projects, *(() if user is None else (user,)))
 
     values: dict[str, Any] = {key: setting.default for key, setting in _SETTINGS.items()}
     values |= {
@@ -188,19 +188,13 @@ def load_settings(
     for value in _from_file(user, home) if user is not None else ():
         values[value.key] = _SETTINGS[value.key].parse(value)
     ignored: list[str] = []
-    for value in _from_file(project, home) if project is not None else ():
-        ignored += _narrow(values, value)
     own_budget = budget_of(user)
-    if project is not None:
-        ignored += own_budget.ignored(project.content.get("budget", {}), project.path)
-    if project is not None and "notify" in project.content:
-        ignored.append(f"notify in {project.path} is ignored: only your own file says who is told of what happens.")
-    if project is not None and "agents" in project.content:
-        ignored.append(f"agents in {project.path} is ignored: only your own file says which programs are agents.")
     values |= {name: _own_switch(name, user) for name in _OWN_SWITCHES}
-    if project is not None:
-        tried = (name for name in _OWN_SWITCHES if name in project.content)
-        ignored += (f"{name} in {project.path} is ignored: only your own file can set it." for name in tried)
+    for project in reversed(projects):
+        for value in _from_file(project, home):
+            ignored += _narrow(values, value)
+        ignored += own_budget.ignored(project.content.get("budget", {}), project.path)
+        ignored += _tried_in_vain(project)
     for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)
@@ -230,6 +224,17 @@ def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
             f"{given.name} is {given.value!r}, which is more than you have ({_shown(own)}), and is ignored: a project's "
             f"file may only narrow. Set {setting.variable} or the same key in your own file if you want it."
         )
+
+
+def _tried_in_vain(project: ConfigFile) -> Iterable[str]:
+    """Yield what a project's file says in tables that count only in the user's own file."""
+    if "notify" in project.content:
+        yield f"notify in {project.path} is ignored: only your own file says who is told of what happens."
+    if "agents" in project.content:
+        yield f"agents in {project.path} is ignored: only your own file says which programs are agents."
+    for name in _OWN_SWITCHES:
+        if name in project.content:
+            yield f"{name} in {project.path} is ignored: only your own file can set it."
 
 
 def budget_of(file: ConfigFile | None) -> Budget:
@@ -325,16 +330,14 @@ def _nearest(key: str) -> str:
     return f"Did you mean {close}?" if close else f"Use one of: {', '.join(known)}."
 
 
-def _project_file(cwd: Path, user: ConfigFile | None) -> ConfigFile | None:
-    """The nearest file from `cwd` up to the git root; outside a repository only `cwd`, for above it may be anyone's."""
-    root = repository_root(cwd) or cwd
-    for place in (cwd, *(parent for parent in cwd.parents if parent.is_relative_to(root))):
-        path = place / CONFIG_NAME
-        if exists(path):
-            if user is not None and path.samefile(user.path):
-                return None
-            return _read_file(path, trusted=False)
-    return None
+def _project_files(cwd: Path, home: Path, user: ConfigFile | None) -> list[ConfigFile]:
+    """Return the files of the project around `cwd`, the nearest first."""
+    paths = (Path(place, CONFIG_NAME) for place in project_places(str(cwd), str(home)))
+    return [
+        ConfigFile(path, read_toml(path), trusted=False)
+        for path in paths
+        if exists(path) and (user is None or not path.samefile(user.path))
+    ]
 
 
 def _read_file(path: Path, *, trusted: bool) -> ConfigFile | None:

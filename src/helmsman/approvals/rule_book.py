@@ -22,7 +22,7 @@ from helmsman.approvals.policy import Rule, RuleSet, Ruling, Workspace, decide
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.approvals.shell_words import innermost_script
 from helmsman.base.files import file_lock, replace_file
-from helmsman.base.repositories import enclosing_roots
+from helmsman.base.repositories import project_places
 from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.model.questions import Question
@@ -228,11 +228,9 @@ class RuleBook:
         """
         if directory is None:
             return []
-        directory = Path(os.path.realpath(directory))
-        root = Path(next(reversed(enclosing_roots(str(directory), str(expand_home("~")))), directory))
-        places = [directory, *(parent for parent in directory.parents if parent.is_relative_to(root))]
+        places = project_places(os.path.realpath(directory), str(expand_home("~")))
         own = {os.path.realpath(path) for path in self._user_files}
-        candidates = [place / CONFIG_NAME for place in places]
+        candidates = [Path(place, CONFIG_NAME) for place in places]
         return [path for path in candidates if os.path.lexists(path) and os.path.realpath(path) not in own]
 
     def _content(self, path: Path, *, project: Path | None) -> RulesContent:

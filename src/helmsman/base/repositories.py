@@ -34,6 +34,15 @@ def enclosing_roots(directory: str, home: str) -> list[str]:
     return below or roots
 
 
+def project_places(directory: str, home: str) -> list[str]:
+    """Return a directory and those above it, up to the root of the outermost repository, which a repository made inside of
+    it does not hide. In no repository it is the directory alone: what is above may be anyone's.
+    """
+    roots = enclosing_roots(directory, home)
+    places = list(upwards(directory))
+    return places[: places.index(roots[-1]) + 1] if roots else places[:1]
+
+
 def upwards(directory: str) -> Iterator[str]:
     """Yield a directory and all that it is in."""
     above: str | None = None

@@ -25,7 +25,7 @@ import anyio.to_thread
 
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
-from helmsman.base.repositories import enclosing_roots, upwards
+from helmsman.base.repositories import project_places
 from helmsman.base.surroundings import current
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens
@@ -240,16 +240,10 @@ class Budgets:
         """Yield the files from a directory up to the root of its project, which an inner repository does not hide."""
         if directory is None:
             return
-        inside = os.path.realpath(directory)  # texts, not paths: every turn begins with this, and paths take long
-        roots = enclosing_roots(inside, user_home())
-        outermost = roots[-1] if roots else inside  # in no repository only the directory's own file counts
-        found: list[str] = []
-        for place in upwards(inside):
+        # Texts, not paths: every turn begins with this, and paths take long.
+        for place in project_places(os.path.realpath(directory), user_home()):
             if os.path.lexists(path := os.path.join(place, CONFIG_NAME)) and not self._is_users(path):  # noqa: PTH118
-                found.append(path)
-            if place == outermost:
-                break
-        yield from map(Path, found)
+                yield Path(path)
 
     def _is_users(self, path: str) -> bool:
         return self._user_file is not None and os.path.realpath(path) == os.path.realpath(self._user_file)
