@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,7 +17,9 @@ from helmsman.errors import InvalidInput
 from helmsman.fleet.database import checked_url
 from helmsman.fleet.messages import steer
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
+from helmsman.fleet.pump import EventPump
 from helmsman.fleet.queueing import APPLICATION, VERSION, WORKFLOW
+from helmsman.model.events import CommandExecution, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.testing import say
 from tests.fleet.conftest import SECONDS
 
@@ -112,6 +115,31 @@ async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: 
     for table in ("tasks", "events", "outcomes", "questions", "notices", "messages"):
         rows = await fleet.client.database.all(f"select * from helmsman.{table}")
         assert [piece for piece in pieces if piece in str(rows)] == [], table
+
+
+async def test_an_item_that_has_not_ended_is_stored_without_half_a_secret(fleet: Fleet) -> None:
+    """Agents send the output of a command again and again while it grows."""
+    database = fleet.client.database
+    task = await fleet.start("work")
+    await database.all(
+        "insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version) "
+        "values ('one', 'one', '', 60, '{}', '{}', 1, '') returning 1 as one"
+    )
+    owned = await OwnedTask.claim(database, task.id, "one")
+    assert owned is not None
+    pump = EventPump(owned)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as group:
+            group.start_soon(pump.run)
+            half = CommandExecution(id="c", command="show", status="in_progress", output=KEY[:12])
+            pump.put(ItemStarted(session_id="s", turn_id="t", item=half))
+            pump.put(ItemUpdated(session_id="s", turn_id="t", item=half))
+            pump.put(ItemEnded(session_id="s", turn_id="t", item=replace(half, status="completed", output=KEY)))
+            await pump.close()
+    stored = str(await database.all("select data from helmsman.events where task = %s", (task.id,)))
+    assert stored.count("show") >= 3
+    assert KEY[:12] not in stored
+    assert "[redacted]" in stored
 
 
 WRITES: dict[str, tuple[Any, ...]] = {

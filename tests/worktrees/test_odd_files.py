@@ -56,10 +56,16 @@ def test_of_a_tracked_file_that_became_odd_the_committed_version_stays(tree: Wor
         finally:
             os.close(place)
     os.mkfifo(tree.path / "new")
+    (tree.path / "folder").mkdir()
+    os.mkfifo(tree.path / "folder" / "new")
+    os.mkfifo(tree.path / "ignored")
+    (tree.path / ".gitignore").write_text("ignored\n", encoding="ascii")
     diff = worktrees.diff(tree)
-    assert diff.files == ()
+    assert [file.path for file in diff.files] == [".gitignore"]
     assert diff.left_out == (
         "README.md (a socket)",
+        "folder/new (a pipe)",
+        "new (a pipe)",
         "poem.txt (8,192 MB, more than 100 MB)",
         "run.sh (a pipe)",
     )

@@ -80,7 +80,7 @@ def take_snapshot(
     changed = {*listed} - {*nested} - {*leave_out}
     if check is not None:
         check(changed)
-    odd = odd_files(git.work_tree, changed)
+    odd = odd_files(git.work_tree, changed) | _unlisted_files(git, {*nested})
     index_files(git, changed - odd.keys())
     if leave_out:  # somebody may have added it to the index, or have committed it
         git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
@@ -127,6 +127,30 @@ def odd_files(root: Path, paths: Collection[str]) -> dict[str, str]:
             "compared. Name what is generated in .gitignore."
         )
     return odd
+
+
+def _unlisted_files(git: Git, nested: Collection[str]) -> dict[str, str]:
+    """Return the new pipes, sockets and devices, each with what it is: git lists none of them. Ignored ones are left out."""
+    ignored = git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    skipped = {".git/", *nested, *ignored}
+    found: dict[str, str] = {}
+    folders = [""]
+    while folders:
+        below = folders.pop()
+        with suppress(OSError), os.scandir(f"{git.work_tree}/{below}") as entries:
+            for entry in entries:
+                path = f"{below}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    if f"{path}/" not in skipped:
+                        folders.append(f"{path}/")
+                elif not entry.is_symlink() and not entry.is_file(follow_symlinks=False):
+                    kind = stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+                    found[path] = _KINDS.get(kind, "no ordinary file")
+    if found:
+        asked = git.run("check-ignore", "-z", "--stdin", stdin=nul_separated(found), accept=(0, 1)).output
+        for ignored_path in asked.split(b"\0"):
+            found.pop(os.fsdecode(ignored_path), None)
+    return found
 
 
 def index_files(git: Git, paths: Iterable[str]) -> None:

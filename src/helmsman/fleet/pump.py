@@ -2,7 +2,8 @@
 
 Whoever tells of an event only puts it into the buffer. When the database is away the buffer grows up to a bound; beyond that
 the text that is still being written gives way first, for its item comes whole at its end, then the oldest of the rest, and
-whoever reads is told how many. Of that text only whole words are stored: a secret may be split between two pieces.
+whoever reads is told how many. Of that text only whole words are stored: a secret may be split between two pieces. For the
+same reason an item that has not ended is stored without what its agent still adds to.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ import anyio
 
 from helmsman.base.redacted_stream import RedactedStream
 from helmsman.base.values import encoded
-from helmsman.model.events import ItemDelta, ItemEnded, TurnEnded
+from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated, TurnEnded, UserMessage
 
 if TYPE_CHECKING:
     from helmsman.fleet.owned_task import OwnedTask
-    from helmsman.model.events import Event
+    from helmsman.model.events import Event, Item
 
 BATCH_SECONDS: Final = 0.1
 _MOST_EVENTS: Final = 50_000
 _MOST_CHARS: Final = 64 * 1024 * 1024
 _BATCH_CHARS: Final = 1024 * 1024
+_GROWING: Final[dict[str, Any]] = {"text": "", "output": "", "result": None, "payload": {}}
+"""Fields of items that agents fill piece by piece, and what they are while empty."""
 
 
 class EventPump:
@@ -50,7 +53,9 @@ class EventPump:
             if text:
                 self._append(encoded(replace(event.without_raw(), text=text)), True)
             return
-        if isinstance(event, ItemEnded):
+        if isinstance(event, ItemStarted | ItemUpdated):
+            event = replace(event, item=_without_unfinished(event.item))
+        elif isinstance(event, ItemEnded):
             self._being_written.pop(event.item.id, None)
         elif isinstance(event, TurnEnded):
             self._being_written.clear()
@@ -109,3 +114,9 @@ class EventPump:
         self._is_closing = True
         self._wake.set()
         await self.stored.wait()
+
+
+def _without_unfinished(item: Item) -> Item:
+    if isinstance(item, UserMessage):
+        return item
+    return replace(item, **{name: empty for name, empty in _GROWING.items() if hasattr(item, name)})
