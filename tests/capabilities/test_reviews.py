@@ -103,9 +103,11 @@ async def test_findings_come_as_data_and_as_text(helm: Helmsman, model: Scripted
 async def test_what_changed_while_a_review_ran_is_said_once_and_for_all(
     helm: Helmsman, model: ScriptedModel, changed: Path
 ) -> None:
-    model.otherwise(run("true"), say(answer(changed)))
+    gate = model.gate()
+    model.otherwise(run("true"), [gate, say(answer(changed))])
     begun = await helm.extras.reviews.start(cwd=changed)
     (changed / "made.txt").write_text("by somebody else\n", encoding="utf-8")
+    gate.release()
     report = await reported(helm, begun)
     assert (report.verified, [one.ok for one in report.evidence]) == (False, [True, False])
     (changed / "made.txt").unlink()

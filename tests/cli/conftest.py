@@ -176,9 +176,10 @@ class LeaveBehind:
         self._model.on(prompt, say(begin, gate, answer) if begin else say(gate, answer))
         return await self._start(prompt, gate)
 
-    async def asking(self, prompt: str = "touch a file", **settings: Any) -> str:
-        """A session that asks whether it may run `touch made.txt`; its id."""
-        self._model.on(prompt, run("touch made.txt", escalate="It must leave the sandbox"), say("Made."))
+    async def asking(self, prompt: str = "touch a file", gate: Gate | None = None, **settings: Any) -> str:
+        """A session that asks whether it may run `touch made.txt`; its id. Once it is answered, the gate holds it."""
+        touch = run("touch made.txt", escalate="It must leave the sandbox")
+        self._model.on(prompt, touch, say(gate, "Made.") if gate else say("Made."))
         return await self._start(prompt, None, **settings)
 
     async def _start(self, prompt: str, gate: Gate | None, **settings: Any) -> str:

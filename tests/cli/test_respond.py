@@ -18,7 +18,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: LeaveBehind) -> None:
-    session_id = await left_behind.asking()
+    gate = Gate()
+    session_id = await left_behind.asking(gate=gate)
     shown = await cli.run("respond", session_id[-8:])
     assert shown.exit_code == 5
     assert "Command: touch made.txt" in shown.stdout
@@ -37,6 +38,7 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     answered = await cli.run(*command)
     assert (answered.exit_code, answered.stdout) == (0, "")
     assert f"Answered. Session {session_id} is active" in answered.stderr
+    gate.release()
     assert (await cli.run("watch", session_id)).stdout == "Made.\n"
     assert (cli.directory / "made.txt").exists()
     again = await cli.run(*command, "--json")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman.testing import add, always, fail, hang, patch, run, say, think, update, usage
 
@@ -58,10 +60,19 @@ async def test_nothing_is_coloured_where_there_is_no_terminal(cli: Cli, model: S
 
 
 async def test_json_gives_every_event_and_the_result_last(cli: Cli, model: ScriptedModel) -> None:
-    model.on("Look", run("echo hi"), say("Do", "ne."))
-    done = await cli.run("run", "--json", "Look")
-    assert (done.exit_code, done.stderr) == (0, "")
-    *events, result = done.json
+    gate, written = model.gate(), list[dict[str, Any]]()
+    model.on("Look", run("echo hi"), say("Do", gate, "ne."))
+    async with cli.started("run", "--json", "Look") as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        lines = BufferedByteReceiveStream(program.stdout)
+        with anyio.fail_after(60), suppress(anyio.IncompleteRead):
+            while True:
+                written.append(json.loads(await lines.receive_until(b"\n", 100_000)))
+                if written[-1]["type"] == "item_delta":
+                    gate.release()  # a text that was whole before it was followed comes without its pieces
+        assert (await program.wait(), b"".join([part async for part in program.stderr])) == (0, b"")
+    *events, result = written
     assert {"turn_requested", "turn_started", "item_started", "item_delta", "item_ended", "turn_ended"} <= {
         event["type"] for event in events
     }

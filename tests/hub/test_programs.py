@@ -530,8 +530,8 @@ async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what
 async def test_what_cannot_be_taken_in_is_asked_for_again_and_a_function_that_fails_is_nobody_elses_trouble(
     helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, heard = Gate(), list[Event]()
-    model.on("work", say(gate, "It is done."))
+    begun, gate, heard = Gate(), Gate(), list[Event]()
+    model.on("work", say(begun, "It is ", gate, "done."))
 
     def listen(_: Session, event: Event) -> None:
         heard.append(event)
@@ -547,8 +547,9 @@ async def test_what_cannot_be_taken_in_is_asked_for_again_and_a_function_that_fa
 
     helm.listen(listen)
     session = await helm.start("work", cwd=git_repo)
-    await gate.reached()
+    begun.release()
     with anyio.fail_after(SECONDS):
+        await gate.reached()
         while not heard:
             await anyio.sleep(0.01)
     connection = hub_of(helm)._peer

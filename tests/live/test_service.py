@@ -131,9 +131,14 @@ async def test_a_function_that_makes_no_sense_is_refused(
 async def test_a_session_gives_its_events_its_result_and_its_usage(
     helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    model.on("Fix it", run("true"), say("It is ", "fixed"))
+    gate = model.gate()
+    model.on("Fix it", run("true"), say("It is ", gate, "fixed"))
     session = await helm.start("Fix it", cwd=folder, approval_policy="never")
-    events = [event async for event in session.events()]
+    events = []
+    async for event in session.events():
+        events.append(event)
+        if isinstance(event, ItemDelta):
+            gate.release()
     assert isinstance(events[0], TurnRequested)
     assert isinstance(events[-1], TurnEnded)
     assert (

@@ -243,12 +243,14 @@ async def test_a_step_may_go_on_in_an_earlier_session(step: dict[str, Any], mode
 
 
 async def test_every_event_is_told(step: dict[str, Any], model: ScriptedModel) -> None:
-    model.on("hello", say("Hel", "lo"))
+    gate = model.gate()
+    model.on("hello", say("Hel", gate, "lo"))
     heard: list[str] = []
 
     def listen(_session: Session, event: Event) -> None:
         if isinstance(event, ItemDelta):
             heard.append(event.text)
+            gate.release()
 
     await run_step("hello", on_event=listen, **step)
     assert "".join(heard) == "Hello"

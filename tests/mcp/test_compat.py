@@ -109,11 +109,13 @@ async def test_a_question_of_the_model_is_put_to_the_person(
 
 
 async def test_a_waiting_caller_hears_of_progress(helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]) -> None:
-    model.on("go", run("true"), say("done"))
+    gate = model.gate()
+    model.on("go", run("true"), say("almost ", gate, "done"))
     heard: list[str | None] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
+        gate.release()
 
     async with Client(build_server(helm), mode="legacy") as client:
         with anyio.fail_after(60):

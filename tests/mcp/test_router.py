@@ -49,7 +49,8 @@ def at(place: Path) -> dict[str, Any]:
 
 
 async def test_run_check_wait_and_results(codex: Caller, model: ScriptedModel, folder: Path) -> None:
-    model.on("parser", run("true"), say("The parser is fixed."))
+    gate = model.gate()
+    model.on("parser", run("true"), say("The parser ", gate, "is fixed."))
     started = await codex("codex", request="fix the parser", **at(folder))
     assert (started["acknowledged"], started["action"], started["nextAction"]) == (True, "run", "await")
     assert started["task"]["id"].startswith("T-local-")
@@ -58,6 +59,7 @@ async def test_run_check_wait_and_results(codex: Caller, model: ScriptedModel, f
     checked = await codex("codex", request="check my task")
     assert checked["action"] == "check"
     assert checked["task"]["id"] == started["task"]["id"]
+    gate.release()
     done = await codex("codex", request="wait for it")
     assert (done["action"], done["task"]["status"]) == ("wait", "completed")
     assert done["resultSummary"]["text"] == "The parser is fixed."
@@ -161,13 +163,15 @@ async def test_the_guide_for_github_is_made_for_this_repository(codex: Caller, f
 async def test_a_question_is_answered_in_plain_words_once_it_was_shown(
     codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
+    gate = model.gate()
     model.otherwise(
-        run("touch made.txt", escalate="please"),
+        [gate, run("touch made.txt", escalate="please")],
         run("touch denied.txt", escalate="and this"),
         run("touch last.txt", escalate="and that"),
         say("made"),
     )
     task_id = (await codex("codex", request="touch three files", **at(git_repo)))["task"]["id"]
+    gate.release()  # the reply would have shown a question that was asked before it
     with anyio.fail_after(60):
         while not (await helm.tasks.get(task_id)).input_required:
             await anyio.sleep(0.05)

@@ -183,11 +183,13 @@ async def test_what_a_client_leaves_goes_on_and_the_next_client_has_it(
 async def test_a_client_that_dies_while_a_form_is_open_ends_the_server_quietly(
     serving: Serving, model: ScriptedModel
 ) -> None:
-    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    gate = model.gate()
+    model.on("touch", [gate, run("touch made.txt", escalate="please")], say("done"))
     async with serving.started() as server:
         pipe = Pipe(server)
         await pipe.initialize(elicitation={})
         await pipe.call("codex_start", prompt="touch", sandbox="workspace-write", approvalPolicy="on-request")
+        gate.release()
         while (await pipe.receive()).get("method") != "elicitation/create":
             pass
         await pipe.close()
