@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.cli.list import cells
 from helmsman.testing import Gate, add, patch, run, say
 
 if TYPE_CHECKING:
@@ -152,6 +153,10 @@ async def test_the_newest_session_of_the_directory_goes_on(detached_cli: Cli, mo
     model.on("In a worktree", say("Three."))
     model.on("Go on", say("Four."))
     await detached_cli.run("run", "--worktree", "In a worktree")
+    listed = (await detached_cli.run("list", "--json")).json[0]["sessions"]
+    (in_worktree,) = [one for one in listed if "repository" in one]
+    assert in_worktree["directory"] != in_worktree["repository"] == str(detached_cli.directory)
+    assert cells(in_worktree, 800)[4] == in_worktree["repository"]
     assert len((await detached_cli.run("list", "--directory", ".", "--json")).json[0]["sessions"]) == 2
     await detached_cli.run("run", "--continue", "Go on")
     assert "In a worktree" in str(model.requests[-1].body["input"])

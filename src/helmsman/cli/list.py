@@ -126,7 +126,7 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
         ago(datetime.fromisoformat(session["timestamp"])),
         Text(word, style),
         one_line(session["agent"]),
-        _short_path(one_line(session.get("directory", "")), width // 4),
+        _short_path(one_line(session.get("repository") or session.get("directory", "")), width // 4),
         what,
         one_line(_made_by(session)),
     )

@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+import anyio.to_thread
+
 from helmsman.base.json_values import camel_case, iso_time, present
 from helmsman.shapes.rendering import waits
+from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +28,20 @@ async def listed_sessions(helm: Helmsman, found: Sequence[SessionInfo]) -> list[
     tasks = await helm.tasks.of_sessions([info.session_id for info in found])
     ended = await helm.last_statuses([(info, tasks[info.session_id]) for info in found])
     known = helm.sessions
-    return [
+    listed = [
         listed_session(
             helm.ledger, info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id)
         )
         for info in found
     ]
+    return await with_repositories(helm, listed)
+
+
+async def with_repositories(helm: Helmsman, listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add the `repository` of each session in a worktree, whose own path says nothing to a person."""
+    place = await anyio.to_thread.run_sync(places, helm.settings.state_dir)
+    found = [(one, place(one.get("directory"))) for one in listed]
+    return [one if where == one.get("directory") else one | {"repository": where} for one, where in found]
 
 
 async def found_sessions(helm: Helmsman, result: SearchResult) -> list[dict[str, Any]]:

@@ -42,8 +42,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page. `project`: of a repository, its worktrees and subdirectories too;
         `state` is a status, or denied: a question of its last turn was, by the deadline.
-        Listed = {sessionId, agent, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions? (how
-        many are open), source?, originator?, model?, engineVersion?, parentId?, archived?, taskIds?,
+        Listed = {sessionId, agent, directory?, repository? (of a worktree), name?, summary?, timestamp, createdAt?,
+        isActive, status?, questions? (how many are open), source?, originator?, model?, engineVersion?, parentId?,
+        archived?, taskIds?,
         waitingFor?: quota|budget, resumesAt?, resumesInSec?, note?,
         timedOut? [str] (questions of its last turn that the deadline denied)}, as in `helmsman list --json`, and
         {seconds? (of its tasks), tokens?, costUsd?}.

@@ -16,7 +16,7 @@ from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.shapes.agents import all_agents
-from helmsman.shapes.listed_sessions import found_sessions, listed_session, listed_sessions
+from helmsman.shapes.listed_sessions import found_sessions, listed_session, listed_sessions, with_repositories
 from helmsman.shapes.questions import question_in_full
 from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.shapes.safe_values import one_line, safe
@@ -172,18 +172,19 @@ class Reading:
         found = [
             listed_session(self._helm.ledger, on_disk.get(one), self._helm.sessions.get(one), tasks[one]) for one in ids
         ]
-        found = [in_list(one) for one in found if one["isActive"]]
+        found = [in_list(one) for one in await with_repositories(self._helm, found) if one["isActive"]]
         return sorted(found, key=lambda one: str(one.get("timestamp")), reverse=True)
 
     async def _not_on_disk_yet(self) -> list[dict[str, Any]]:
         """Sessions that have only just begun: Codex writes them down with their first message."""
         running = [session for session in self._helm.sessions.values() if session.state.is_running]
         young = [session for session in running if session.turn_count == 1 and (session.turn_seconds or 0) < 60]
-        return [
-            in_list(listed_session(self._helm.ledger, None, session, ()))
+        found = [
+            listed_session(self._helm.ledger, None, session, ())
             for session in reversed(young)
             if await self._helm.truth.find(session.id) is None
         ]
+        return list(map(in_list, await with_repositories(self._helm, found)))
 
     async def session(self, request: Request) -> dict[str, Any]:
         lines = number(request, "outputLines", 0, most=2000) or 0

@@ -220,7 +220,7 @@ export class SessionList {
         { class: "under quiet" },
         hostMark(session.sessionId),
         agents.mark(session.agent),
-        session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
+        session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.repository ?? session.directory)) : null,
         unenforcedPill(session),
         session.timedOut ? timedOutPill(session.timedOut.length) : null,
         session.seconds ? h("span", { class: "spent", title: "Time at work" }, duration(session.seconds)) : null,
