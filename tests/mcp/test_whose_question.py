@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,11 @@ import mcp_types as types
 import pytest
 
 from helmsman import Helmsman
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.base.clients import HANDED, HTTP, McpClient
 from helmsman.base.processes import Process
 from helmsman.mcp.server import build_server
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -115,6 +118,25 @@ async def test_the_owner_of_a_session_outlives_the_process(
         assert owner is not None
         assert (owner.name, owner.process) == ("claude-code", Process.me())
         assert (await helm.session(mine.id)).opened_by is None
+
+
+async def test_the_owner_is_stored_before_the_agent_hears_of_the_session(
+    helm: Helmsman, asks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub that is killed in the middle of a start must not leave the session to a person."""
+    owners: list[McpClient | None] = []
+    run_turn = AppServerEngine.run_turn
+
+    async def observed(engine: AppServerEngine, session_id: str, *args: Any) -> Any:
+        with closing(Registry(helm.settings.state_dir / REGISTRY_NAME)) as registry:
+            owners.append(registry.owner_of(session_id))
+        return await run_turn(engine, session_id, *args)
+
+    monkeypatch.setattr(AppServerEngine, "run_turn", observed)
+    async with Client(build_server(helm), client_info=CLAUDE) as client:
+        codex = Caller(client)
+        await codex.until_settled((await codex("codex_start", prompt="hello", **asks))["sessionId"])
+    assert [owner.name for owner in owners if owner is not None] == ["claude-code"]
 
 
 async def test_a_message_gets_no_permission_that_a_person_gave(helm: Helmsman, folder: Path) -> None:

@@ -23,7 +23,7 @@ from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
 from helmsman.base.surroundings import asking_client, current
-from helmsman.errors import HelmsmanError, RegistryUnavailable
+from helmsman.errors import HelmsmanError
 from helmsman.model.events import (
     EngineGone,
     ItemDelta,
@@ -57,7 +57,6 @@ from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
 from helmsman.tasks.reconcile import may_go_on
-from helmsman.tasks.registry import set_owner
 from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
@@ -227,6 +226,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 await engine.get_ready(session.id, session.options, turn)
                 await self._refuse_moved(session)
                 self._ledger.place(task_id, engine.id, session.id)
+                if session.opened_by is not None:
+                    self._ledger.opened_by(session.id, session.opened_by)
                 run = partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None, run)
                 runs = True
@@ -234,8 +235,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             self._note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
                 session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
-            if session.opened_by is not None:
-                await self._write_owner(session)
+            if session.opened_by is not None and (turn is None or begun.session_id != fresh.opened.session_id):
+                self._ledger.opened_by(session.id, session.opened_by)
+                await self._ledger.write()
         except Exception as error:
             session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
             if runs:  # and nobody will ever hear of it
@@ -252,13 +254,6 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             self._watch(session)
             self.check_spending(session)
         return session
-
-    async def _write_owner(self, session: Session) -> None:
-        """Store which MCP client opened a session. Where that fails, the session is a person's after a restart."""
-        try:
-            await self._ledger.write(partial(set_owner, session_id=session.id, client=session.opened_by))
-        except RegistryUnavailable as error:
-            log.warning("which client opened session %s is not written down: %s", session.id, error)
 
     async def run_turn(
         self,

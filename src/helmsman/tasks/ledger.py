@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.protocol import RecordedTurn
+    from helmsman.base.clients import McpClient
     from helmsman.errors import HelmsmanError
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
@@ -113,6 +114,8 @@ class Ledger:
         self._changes: dict[str, TaskChanges] = {}
         self._outcomes: dict[str, TaskOutcome] = {}
         """What tasks that have ended did, until that is written."""
+        self._clients: dict[str, McpClient] = {}
+        """MCP clients that opened sessions, by session id, until that is written."""
         self.seen: set[str] = set()
         """Tasks whose end somebody sees as it comes, until that is written: nobody is to be told of it."""
         self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
@@ -479,6 +482,10 @@ class Ledger:
             changes["metadata"] = {**changes["metadata"], TIMED_OUT: list(session.state.timed_out)}
         self.update(running.id, changes, urgent=is_urgent)
 
+    def opened_by(self, session_id: str, client: McpClient) -> None:
+        """Record which MCP client opened a session with the next write: before the agent hears of the first turn."""
+        self._clients[session_id] = client
+
     async def write_answer(self, session_id: str, question_id: str, answer: str, by: AnsweredBy) -> None:
         """Write down which answer a hub is about to give: if it dies, the next one can tell whether it did."""
         running = self._running.get(session_id)
@@ -527,22 +534,24 @@ class Ledger:
                 self._wake = anyio.Event()
             if self._urgent.is_set():
                 self._urgent = anyio.Event()
-            if not changes and not outcomes and also is None:
+            if not changes and not outcomes and not self._clients and also is None:
                 return
             fresh, self._drafts, seen, self.seen = self._drafts, {}, self.seen, set()
+            clients, self._clients = self._clients, {}
             for running in self._running.values():
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()
             try:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
-                    write = partial(Registry.update_all, fresh=fresh, seen=seen, also=also)
+                    write = partial(Registry.update_all, fresh=fresh, seen=seen, clients=clients, also=also)
                     await self.registry(lambda registry: write(registry, changes, outcomes))
             except RegistryUnavailable as error:
                 log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
                 self._keep_for_later(changes)
                 self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
                 self.seen |= seen & self._changes.keys()
+                self._clients = {**clients, **self._clients}
                 self._drafts |= {task_id: fresh[task_id] for task_id in fresh.keys() & self._changes.keys()}
                 self._is_in_trouble = True
                 self.on_trouble(error)

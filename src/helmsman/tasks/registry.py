@@ -12,6 +12,7 @@ import json
 import time
 from dataclasses import field, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
 from helmsman.base.clients import McpClient
@@ -183,12 +184,13 @@ class Registry:
         *,
         fresh: Mapping[str, TaskDraft] | None = None,
         seen: Collection[str] = (),
+        clients: Mapping[str, McpClient] | None = None,
         also: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
         """Change several tasks, as `update` does, and keep what they did, in one transaction; `also` is written with it.
 
         Those that are `fresh`, all of them among the `changes`, are added first. Somebody has `seen` the end of some, so
-        nobody is to be told of it.
+        nobody is to be told of it. `clients` are the MCP clients that opened sessions, by session id.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
@@ -198,6 +200,7 @@ class Registry:
             *(self._adding(draft, change=at_once.get(task_id)) for task_id, draft in (fresh or {}).items()),
             *(self._updating(task_id, change) for task_id, change in changes.items() if task_id not in at_once),
             *(_keeping(task_id, outcome) for task_id, outcome in outcomes.items()),
+            *(partial(set_owner, session_id=one, client=client) for one, client in (clients or {}).items()),
         ]
         if seen:
             told = [(f"task {task_id}",) for task_id in seen]
