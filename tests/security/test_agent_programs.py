@@ -6,23 +6,25 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.acp.agent import known_agents
+from helmsman.agents.acp.agent import OwnWords, known_agents
 from helmsman.agents.claude.binary import find_claude
 from helmsman.agents.codex import binary as codex_binary_module
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.private_copy import COPIES, private_copy
 from helmsman.base.programs import remember_writable, with_interpreter
 from helmsman.errors import ProgramRefused
+from helmsman.model.options import TurnInput
 from helmsman.testing import say
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, says
+from tests.claude import claude_binary, claude_environment
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
@@ -131,6 +133,72 @@ async def test_a_session_in_the_project_of_its_codex_runs_on_a_copy(
         assert second.engine is not None
         assert second.engine.program is not None
         assert second.engine.program.is_relative_to(settings.state_dir / COPIES)
+
+
+async def test_exec_in_the_project_of_its_codex_runs_a_copy_and_never_the_original_again(
+    codex_binary: Path, codex_home: CodexHome, settings: Settings, model: ScriptedModel, tmp_path: Path
+) -> None:
+    named, elsewhere = project_with(codex_binary, tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    settings = replace(settings, codex_path=named, detach=False, engine="exec")
+    model.on("hello", say("Hello."))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        first = await helm.start("hello", cwd=elsewhere, sandbox="workspace-write", skip_git_repo_check=True)
+        await first.wait()
+        assert first.engine is not None
+        assert first.engine.program == named
+        second = await helm.start(
+            "hello", cwd=tmp_path / "project", sandbox="workspace-write", skip_git_repo_check=True
+        )
+        await second.wait()
+        assert second.engine is not None
+        assert second.engine.program is not None
+        assert second.engine.program.is_relative_to(settings.state_dir / COPIES)
+        with pytest.raises(ProgramRefused, match="sessions may write in"):
+            await first.engine.run_turn(first.id, first.options, TurnInput(text="hello"))
+
+
+@pytest.mark.parametrize("agent", ["claude", "mine"])
+async def test_an_agent_that_a_session_may_write_by_now_is_not_started_again(
+    agent: str, codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, tmp_path: Path
+) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    model.on("hello", say("Hello."))
+    fake = FakeAcpAgent(project / "fake")
+    fake.on("hello", says("Hello."))
+    script = program(project / "agent.py", Path(fake.command[2]).read_text())
+    command = [fake.command[0], "-I", str(script), fake.command[3]]
+    claude = project / "claude"
+    if agent == "claude":
+        shutil.copy2(claude_binary(), claude)
+    own = tmp_path / "helmsman.toml"
+    own.write_text(f"[agents.mine]\ncommand = {command}\nmode = 'ask'\nruns_repository_files = false\n")
+    env = (
+        codex_home.env | claude_environment(model, tmp_path / "home") | {"HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    )
+    flags = {
+        "codex_path": str(codex_binary),
+        "detach": False,
+        **({"claude_path": str(claude)} if agent == "claude" else {}),
+    }
+    settings = load_settings(flags, env, elsewhere, user_file=own)
+    async with Helmsman(settings, env=env, inside=True) as helm:
+        first = await helm.start("hello", cwd=elsewhere, agent=agent, unenforced=True)
+        await first.wait()
+        remember_writable(settings.state_dir, [project])
+        with pytest.raises(ProgramRefused, match="sessions may write in"):
+            await helm.start("hello", cwd=elsewhere, agent=agent, unenforced=True)
+
+
+async def test_the_version_of_a_script_for_node_is_its_own(tmp_path: Path, settings: Settings) -> None:
+    for name, version in (("node", "24.1.0"), ("agent", "0.61.0")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "package.json").write_text(f'{{"version": "{version}"}}')
+    node, script = program(tmp_path / "node" / "bin" / "node"), program(tmp_path / "agent" / "dist" / "cli.js")
+    words = OwnWords((str(node), "--quiet", str(script), "--acp"), "Gemini", None, True, ())
+    gemini = next(agent for agent in known_agents() if agent.name == "gemini").said("gemini", words)
+    assert (await gemini.installed(settings, {"HOME": str(tmp_path), "PATH": os.defpath})).version == "0.61.0"
 
 
 def test_a_script_gets_an_interpreter_that_no_session_planted(git_repo: Path, tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.json_values import json_object_in, optional_text
 from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.programs import check_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+_INTERPRETER: Final = re.compile(r"(?:node|nodejs|bun|deno|python[\d.]*)(?:\.exe)?")
 _LEVELS: Final = 4
 """How far above its program the description of a package is looked for."""
 
@@ -26,6 +29,24 @@ class Installed:
     version: str | None
     path: str
     login: str | None = None
+
+
+def agent_file(argv: Sequence[str]) -> str:
+    """Return the file of an agent among the words that start it: of `node script.js` it is the script."""
+    interpreter = _INTERPRETER.fullmatch(Path(argv[0]).name)
+    scripts = (word for word in argv[1:] if not word.startswith("-") and Path(word).is_file())
+    return next(scripts, argv[0]) if interpreter else argv[0]
+
+
+def check_command(argv: Sequence[str], env: Mapping[str, str] | None) -> None:
+    """Check the program of an agent, and its script, before each start: a session that writes there may have begun since it
+    was found.
+
+    Raises:
+        ProgramRefused: A known session may write it.
+    """
+    for file in {argv[0], agent_file(argv)}:
+        check_program(file, env)
 
 
 def packaged_version(path: str) -> str | None:

@@ -659,13 +659,20 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             elif isinstance(event, ItemStarted | TurnStarted) and event.agent_id is None:
                 self.on_others_turn(session, event)
 
+    def turns_at_work(self) -> int:
+        """Return how many turns run or are starting, of all clients and agents: what `MAX_SESSIONS` limits."""
+        return len(self._running()) + self._shared.room.starting
+
+    def _running(self) -> list[Session]:
+        at_work = self._shared.roster.at_work.values()
+        return [session for session in at_work if session.state.is_running and session.elsewhere is None]
+
     def _check_room(self, beside: Session | None = None) -> None:
         """Make sure that one more turn may begin, whichever client asks for it.
 
         Raises:
             TooManySessions: As many turns are running as are allowed.
         """
-        at_work = (session for session in self._shared.roster.at_work.values() if session is not beside)
-        running = [session for session in at_work if session.state.is_running and session.elsewhere is None]
+        running = [session for session in self._running() if session is not beside]
         shown = [session for session in running if self._memory.is_inside(session)]
         self._shared.room.refuse_if_full(len(running), self.settings.max_sessions, shown)

@@ -111,7 +111,7 @@ def _longer_of(request: ModelRequest) -> int:
     return int(next(part for part in parts if "total" in part).partition(":")[0])
 
 
-async def test_who_has_no_room_comes_last_and_the_reason_says_so(
+async def test_where_as_many_turns_run_as_there_may_be_the_reason_says_so_for_every_agent(
     codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, tmp_path: Path
 ) -> None:
     env = codex_home.env | claude_environment(model, tmp_path / "claude")
@@ -121,9 +121,11 @@ async def test_who_has_no_room_comes_last_and_the_reason_says_so(
     async with Helmsman(load_settings(given, env, tmp_path), env=env, inside=True) as helm:
         session = await helm.start("wait", cwd=root)
         chosen = await choose(helm, wanted("debug", root))
-        assert [one.agent for one in chosen] == ["claude", "codex"]
-        assert "passed over: codex: 1 of its turns run, and MAX_SESSIONS is 1" in chosen[0].why
-        assert "it begins when a turn has ended" in chosen[1].why
+        assert [one.agent for one in chosen] == ["codex", "claude"], (
+            "turns of all agents count, so another gains nothing"
+        )
+        full = "it begins when a turn has ended: 1 turns run, and MAX_SESSIONS is 1"
+        assert all(one.why.endswith(full) for one in chosen), chosen
         used = BudgetState(key="day_usd", used=5.0, budget=2.0)
         (only,) = await choose(helm, wanted("debug", root, agents=("codex",)), [used])
         assert only.why.endswith("somebody is asked first, for budgets are used up: day_usd (5 of 2)")

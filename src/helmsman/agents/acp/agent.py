@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
-from helmsman.agents.found_programs import Installed, login_in, packaged_version
+from helmsman.agents.found_programs import Installed, agent_file, login_in, packaged_version
 from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capability
 from helmsman.base.addresses import REMOTE_TOKEN
@@ -110,7 +110,8 @@ class AcpAgent(KeptAgent):
         def look() -> Installed:
             path = self._program(given)
             variables, files = self._profile.logins(given)
-            return Installed(version=packaged_version(path), path=path, login=login_in(given, variables, files))
+            version = packaged_version(agent_file(self.find(given)))
+            return Installed(version=version, path=path, login=login_in(given, variables, files))
 
         return await anyio.to_thread.run_sync(look)
 

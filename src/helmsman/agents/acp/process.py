@@ -27,6 +27,7 @@ from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
+from helmsman.agents.found_programs import check_command
 from helmsman.agents.kept_child import GREETING_ID, input_position_of, own_kept, start_kept
 from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.sandbox import refuse_planted
@@ -119,7 +120,9 @@ async def ready_launch(
         Unsupported: There is no sandbox that holds.
         EngineStartFailed: The agent could not be made ready for it.
         InvalidInput: Outside, it would write where a command in the sandbox may have led it.
+        ProgramRefused: A session may have replaced it.
     """
+    await anyio.to_thread.run_sync(check_command, means.argv, means.env)
     if planned.confinement is None:
         own = profile.home(means.env)
         shared = () if own is None else tuple(own.path / name for name in own.shared)

@@ -10,6 +10,7 @@ import anyio.to_thread
 
 from helmsman.agents.claude.access import WRITABLE_AT_HOME
 from helmsman.agents.claude.binary import TITLE
+from helmsman.agents.found_programs import check_command
 from helmsman.agents.sandbox import find_sandbox, refuse_planted
 from helmsman.agents.sandbox_environment import cloud_logins, cloud_variables
 from helmsman.base.git_of_agents import careful_environment
@@ -40,7 +41,9 @@ async def ready_command(
     Raises:
         Unsupported: There is no sandbox that holds.
         InvalidInput: Outside, it would write where a command in the sandbox may have led it.
+        ProgramRefused: A session may have replaced it.
     """
+    await anyio.to_thread.run_sync(check_command, [str(means.binary.path)], means.env)
     argv, env = [str(means.binary.path), *launch.arguments, *identity], means.binary.environment(means.env)
     if not trusted:
         env = await anyio.to_thread.run_sync(careful_environment, env, launch.directory)

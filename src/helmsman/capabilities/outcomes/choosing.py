@@ -1,8 +1,7 @@
-"""Who does it: the agents that were asked for, else those that are here, can do it and have room; each with the reason."""
+"""Who does it: the agents that were asked for, else those that are here and can do it; each with the reason."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,7 +49,7 @@ def chosen_of(task: Task) -> list[Chosen]:
 async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] = ()) -> list[Chosen]:
     """Whoever can do it now, best first: those after the first take its place if it cannot begin.
 
-    An agent that runs as many turns as there may be comes last. Where budgets are `used_up`, the reason says so.
+    Where as many turns run as there may be, or budgets are `used_up`, the reason says so.
 
     Raises:
         AgentNotFound: Nobody can, or not all that were asked for; the message says why each cannot.
@@ -65,13 +64,11 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         names = (default, *(agent.name for agent in helm.agents if agent.name != default))
         reason = "it is installed"
     await helm.ledger.write()  # turns that have just ended tell whether a limit is over
-    running = await helm.ledger.registry(lambda registry: registry.running())
     limited = await helm.ledger.registry(lambda registry: registry.limited_accounts())
-    busy = Counter(task.agent for task in running if task.job is None and task.waiting_for is None)
-    most = helm.settings.max_sessions
+    busy, most = helm.turns_at_work(), helm.settings.max_sessions
+    when = "" if busy < most else f"; it begins when a turn has ended: {busy} turns run, and MAX_SESSIONS is {most}"
     needed = (*_NEEDED[wanted.kind], *((Capability.USAGE,) if wanted.budget_usd is not None else ()))
     chosen: list[Chosen] = []
-    full: list[Chosen] = []
     passed_over: list[str] = []
     before_first = 0
     for name in dict.fromkeys(names):
@@ -90,15 +87,8 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         version = f", {agent.title} {installed.version}" if installed is not None else ""
         is_default = not wanted.agents and name == helm.settings.default_agent
         because = "it is the default agent" if is_default and reason == "it is installed" else reason
-        if busy[name] < most:
-            before_first = before_first if chosen else len(passed_over)
-            chosen.append(Chosen(name, f"{because}{version}"))
-            continue
-        taken = f"{busy[name]} of its turns run, and MAX_SESSIONS is {most}"
-        full.append(Chosen(name, f"{because}{version}; it begins when a turn has ended: {taken}"))
-        if not wanted.agents:
-            passed_over.append(f"{name}: {taken}")
-    chosen += full
+        before_first = before_first if chosen else len(passed_over)
+        chosen.append(Chosen(name, f"{because}{version}{when}"))
     if not chosen or (wanted.agents and passed_over):
         raise AgentNotFound(_unavailable(passed_over, is_all=not chosen), agent=next(iter(names), ""))
     if before_first:  # those that come after it would not have done it anyway

@@ -34,6 +34,7 @@ from helmsman.agents.codex.normalise import from_exec
 from helmsman.agents.codex.starting import codex_environment, command_path_options
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.event_router import RoutedEngine, engine_closed
+from helmsman.agents.found_programs import check_command
 from helmsman.agents.protocol import Begun, Capabilities, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import json_object, text
@@ -130,6 +131,10 @@ class ExecEngine(RoutedEngine):
     @property
     def name(self) -> str:
         return "exec"
+
+    @property
+    def program(self) -> Path | None:
+        return self._binary.path
 
     @property
     def capabilities(self) -> Capabilities:
@@ -244,6 +249,7 @@ class ExecEngine(RoutedEngine):
             def started(session_id: str) -> None:
                 task_status.started(Begun(session_id=session_id, turn_id=turn.id, notes=command.notes))
 
+            await anyio.to_thread.run_sync(check_command, [str(self._binary.path)], self._env)
             env, paths = await anyio.to_thread.run_sync(self._environment)
             first, *others = command.arguments
             argv: list[str | Path] = [self._binary.path, first, *paths, *others]
