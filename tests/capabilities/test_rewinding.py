@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.processes import running_process
 from helmsman.errors import CannotRewind, EngineRefused, InvalidInput, SessionBusy
 from helmsman.settings import load_settings
 from helmsman.testing import add, fail, patch, run, say
@@ -102,6 +104,25 @@ async def test_no_turn_and_no_other_rewind_begins_while_a_session_is_taken_back(
         assert len(await helm.history(session.id)) == 1
         await settled(await session.say("second"))
         assert (git_repo / "a.txt").read_text(encoding="utf-8") == "two\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells whose command it is.")
+async def test_a_command_that_was_left_running_ends_before_files_are_taken_back(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("first", run("echo one > a.txt"), say("Made."))
+    model.on("second", run("echo two > a.txt; setsid sleep 1000 > /dev/null 2>&1 & echo $! > pid"), say("Left."))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await settled(
+            await helm.start("first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
+        )
+        await settled(await session.say("second"))
+        left = running_process(int((git_repo / "pid").read_text()))
+        assert left is not None
+        shown = await helm.extras.rewinding.preview(session.id)
+        await helm.extras.rewinding.rewind(session.id, digest=shown.digest)
+        assert not left.is_alive()
+        assert (git_repo / "a.txt").read_text(encoding="utf-8") == "one\n"
 
 
 async def _killed(*_: object) -> None:

@@ -15,12 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.agents.codex.access.configuration import Configuration
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.access.plan import Access, plan_access
 from helmsman.agents.codex.access.policies import refuse_wider
 from helmsman.agents.codex.binary import TITLE, CodexBinary, app_server_capabilities
+from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import pause_goal, resume_goal
 from helmsman.agents.codex.engine.inherited_threads import InheritedThreads
@@ -407,6 +409,10 @@ class AppServerEngine(AppServerUpkeep):
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         self.hold_to_roots(session_id)
         await self._api.steer_turn(session_id, turn_id, text)
+
+    async def end_leftovers(self, session_id: str) -> None:
+        threads = (session_id, *self._router.children(session_id))
+        await anyio.to_thread.run_sync(leftover_commands.end_commands, threads)
 
     async def interrupt(self, session_id: str) -> None:
         threads = [session_id, *self._router.children(session_id)]

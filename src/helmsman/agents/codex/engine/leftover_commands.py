@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 _MARK: Final = b"CODEX_THREAD_ID="
-_WRAPPERS: Final = ("codex-linux-sandbox ", "bwrap ")
-"""What Codex runs around a command; the command is named itself."""
+_WRAPPERS: Final = ("codex-linux-sandbox", "bwrap")
+"""The programs that Codex runs around a command, wherever they are; the command is named itself."""
 _SHOWN_CHARS: Final = 200
 
 
@@ -32,16 +32,16 @@ def commands_left(session_ids: Collection[str], directory: Path) -> tuple[str, .
     Where the system does not tell of processes (there is no /proc), none.
     """
     found = _left_running(session_ids, directory)
-    return tuple(found[process] for process in sorted(found) if not found[process].startswith(_WRAPPERS))
+    return tuple(found[process] for process in sorted(found) if not _is_wrapper(found[process]))
 
 
-def end_commands(session_ids: Collection[str], directory: Path) -> None:
-    """End them, and wait until they are gone. Blocks."""
+def end_commands(session_ids: Collection[str], directory: Path | None = None) -> None:
+    """End them, and wait until they are gone; without a directory only those of these sessions. Blocks."""
     end_processes(lambda: _left_running(session_ids, directory).keys())
 
 
-def _left_running(session_ids: Collection[str], directory: Path) -> dict[Process, str]:
-    places = (directory.absolute(), directory.resolve())
+def _left_running(session_ids: Collection[str], directory: Path | None) -> dict[Process, str]:
+    places = () if directory is None else (directory.absolute(), directory.resolve())
     sessions = {session_id.encode() for session_id in session_ids}
     ourselves = parents_of(os.getpid())  # a command of Codex may be what runs us
     found: dict[Process, str] = {}
@@ -65,6 +65,10 @@ def _session_of(entry: Path) -> bytes | None:
 def _works_in(entry: Path, places: Collection[Path]) -> bool:
     where = (entry / "cwd").readlink()
     return any(where.is_relative_to(place) for place in places)
+
+
+def _is_wrapper(words: str) -> bool:
+    return words.partition(" ")[0].rpartition("/")[2] in _WRAPPERS
 
 
 def _in_words(entry: Path) -> str:
