@@ -35,6 +35,9 @@ _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGWINCH")
 _MEASURED_AS = "COVERAGE_PROCESS_CONFIG"
 """The variable by which coverage tells the processes that a measured one starts how to measure themselves."""
 
+OTHER_HUB = "HELMSMAN_TEST_HUB"
+"""The variable that names another program to be run as a hub."""
+
 _server: Path | None = None
 """Where commands are taken, while there is a server."""
 
@@ -222,6 +225,7 @@ def _spawn_hub(server: str, state: str, lock: int, listener: int, log: int, *wor
 def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
     """Become a hub: with its descriptors where it looks for them, its environment, and its own program from there on."""
     import fcntl
+    import runpy
 
     from helmsman.cli import hub_process
 
@@ -238,6 +242,8 @@ def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = ["hub_process", asked["hub"], *asked["words"]]
     try:
+        if (program := os.environ.pop(OTHER_HUB, None)) is not None:
+            runpy.run_path(program, run_name="__main__")
         hub_process.main()
     finally:
         os._exit(1)

@@ -1,0 +1,1 @@
+"""What is durable, whenever the hub is killed."""

@@ -1,0 +1,161 @@
+"""The hub is killed before and after each of its durable writes: the next one tells the truth, and does nothing twice.
+
+`pytest -m rare -k from20 tests/store` runs a piece of the sweep: the writes 20 to 39.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.hub import launch
+from helmsman.testing import codex_versions
+from tests import warm
+from tests.notices.receivers import Receiver
+from tests.store import killed_hub
+from tests.store.story import Story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from helmsman import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.needs_git,
+    pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here."),
+]
+
+MOST = 70
+"""The story has fewer writes than this."""
+_PIECE = 20
+_POINTS = [
+    pytest.param(when, number, id=f"from{number // _PIECE * _PIECE}-{when}-{number}")
+    for number in range(1, MOST)
+    for when in ("before", "after")
+]
+
+
+@pytest.fixture(scope="session")
+def codex_binary() -> Path:
+    """The newest Codex there is."""
+    versions = codex_versions()
+    if not versions:
+        pytest.skip("There is no Codex: run scripts/fetch_codex.py.")
+    return list(versions.values())[-1]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def in_hub(
+    settings: Settings,
+    codex_home: CodexHome,
+    detached_engines: Path,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Settings:
+    """Settings of a program that asks a hub, which notifies the receiver."""
+    monkeypatch.setenv("HOME", str(codex_home.home))  # the hub reads the user's own file there
+    own = codex_home.home / ".config" / "helmsman" / "helmsman.toml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(
+        f'codex_path = "{settings.codex_path}"\n'
+        '[notify]\nevents = ["question", "done", "failed"]\nunanswered_sec = 0\n'
+        f'[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}"\n',
+        encoding="utf-8",
+    )
+    return replace(settings, detach=True, state_dir=detached_engines)
+
+
+class Laboratory:
+    """Tells the story to a hub that is killed, and asks the next one for the truth."""
+
+    def __init__(self, settings: Settings, env: Mapping[str, str], story: Story, writes: Path) -> None:
+        self._settings, self._env, self._story, self._writes = settings, env, story, writes
+
+    async def tell(self, when: str = "before", number: int = 0) -> list[str]:
+        """Tell the story to a hub that is killed at this write; 0 is never. Return its writes up to then."""
+        state_dir = self._settings.state_dir
+        with self._killed_at(f"{when} {number}"):
+            assert launch.start(str(state_dir))
+        try:
+            async with Helmsman(self._settings, env=self._env) as helm:
+                await self._story.tell(helm)
+            async with Helmsman(self._settings, env=self._env) as helm:
+                await self._story.check(helm)
+        except BaseException as error:
+            story, log = self._story, (state_dir / launch.LOG).read_text(encoding="utf-8")
+            error.add_note(f"At {story.at!r}, killed {when} {self._seen()[-1:]}, unknown: {story.unknown}\n{log}")
+            raise
+        return self._seen()
+
+    def _seen(self) -> list[str]:
+        return self._writes.read_text(encoding="utf-8").splitlines()
+
+    @contextmanager
+    def _killed_at(self, point: str) -> Iterator[None]:
+        """Start another program than the hub's own."""
+        environment = launch.environment
+        more = {
+            warm.OTHER_HUB: killed_hub.__file__,
+            killed_hub.KILL_AT: point,
+            killed_hub.WRITES: str(self._writes),
+        }
+
+        def with_point(state: str, env: Mapping[str, str]) -> dict[str, str]:
+            return environment(state, env) | more
+
+        with mock.patch.object(launch, "environment", with_point):
+            yield
+
+
+@pytest.fixture
+def laboratory(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, receiver: Receiver, git_repo: Path, tmp_path: Path
+) -> Laboratory:
+    story = Story(model, receiver, git_repo, in_hub.state_dir)
+    return Laboratory(in_hub, codex_home.env, story, tmp_path / "writes")
+
+
+@pytest.mark.rare
+async def test_the_sweep_has_every_write_of_the_story(laboratory: Laboratory) -> None:
+    assert len(await laboratory.tell()) < MOST
+
+
+async def killed_at(laboratory: Laboratory, when: str, number: int) -> None:
+    if len(await laboratory.tell(when, number)) < number:
+        pytest.skip("The story had fewer writes.")
+
+
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [
+        pytest.param("after", 5, id="starting"),
+        pytest.param("after", 17, id="answering"),
+        pytest.param("after", 25, id="queueing"),
+        pytest.param("before", 40, id="applying"),
+        pytest.param("after", 46, id="scheduling"),
+    ],
+)
+async def test_the_next_hub_tells_the_truth(laboratory: Laboratory, when: str, number: int) -> None:
+    """A sample: the numbers are about those of the writes that are named."""
+    await killed_at(laboratory, when, number)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize(("when", "number"), _POINTS)
+async def test_the_next_hub_tells_the_truth_after_every_write(laboratory: Laboratory, when: str, number: int) -> None:
+    await killed_at(laboratory, when, number)
