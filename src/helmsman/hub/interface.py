@@ -75,6 +75,7 @@ READING: Final = frozenset(
         "extras.upkeep.own_terminal",
         "extras.search.find",
         *("extras.notices.ways", "extras.notices.log"),
+        *("extras.schedules.list", "extras.schedules.get", "extras.schedules.runs"),
         *("extras.workspaces.known", "extras.workspaces.result", "extras.workspaces.read"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }
