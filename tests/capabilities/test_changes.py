@@ -332,6 +332,23 @@ async def test_a_discarded_worktree_leaves_nothing_and_says_what_went(
             await goes_on(session.id, "look")
 
 
+async def test_a_worktree_that_has_become_a_link_is_neither_shown_nor_applied(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    model.on("begin", run("echo x > a.txt"), say("done"))
+    session = await work(helm, "begin", git_repo)
+    assert session.worktree is not None
+    place, private = session.worktree.path, tmp_path / "private"
+    private.mkdir()
+    (private / "keep").touch()
+    place.rename(f"{place}.old")
+    place.symlink_to(private)
+    for act in (helm.extras.changes.diff, helm.extras.changes.apply):
+        with pytest.raises(WorktreeError, match=f"replaced by a link to {private}"):
+            await act(session.id)
+    assert sorted(one.name for one in git_repo.iterdir()) == [".git", "README.md"]
+
+
 @on_its_own_engine
 async def test_commands_left_running_end_before_their_worktree_goes(
     helm: Helmsman, model: ScriptedModel, git_repo: Path

@@ -101,6 +101,10 @@ def compare(git: Git, before: str, after: str, around: Snapshot | TreeState | No
 
 
 def check_present(tree: Worktree) -> None:
+    if tree.path.is_symlink():  # the files behind it would be shown and applied as the session's
+        raise WorktreeError(
+            f"The worktree {tree.path} was replaced by a link to {tree.path.resolve()}. Remove the link, then discard it."
+        )
     if not (tree.path.is_dir() and tree.git_dir.is_dir()):
         raise WorktreeError(
             f"The worktree {tree.path} is gone: it was discarded, or removed by hand. Discard it to forget it."
