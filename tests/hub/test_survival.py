@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +160,42 @@ async def test_a_form_is_answered_while_there_is_no_hub(place: Place, model: Scr
         await client.send(id=3, method="tools/call", params=wait)
         assert (await client.answer(3))["result"]["structuredContent"]["status"] == "done"
         assert [one["id"] for one in client.heard if one.get("method") == "elicitation/create"] == [form["id"]]
+
+
+async def test_the_answer_in_a_form_counts_though_the_call_that_began_the_session_was_not_answered(
+    place: Place, model: ScriptedModel, folder: Path
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    async with place.started() as server:
+        client = Raw(server)
+        await client.initialize(elicitation={})
+        assert tasks_of(place) == 0  # opened here, the registry has its tables
+        with closing(sqlite3.connect(place.state_dir / REGISTRY_NAME)) as registry:
+            registry.execute(ANSWERS_FOR_MINUTES)
+        asking = {"prompt": "touch", "sandbox": "read-only", "approvalPolicy": "on-request"}
+        arguments = {**asking, "workingDirectory": str(folder)}
+        await client.send(id=2, method="tools/call", params={"name": "codex_start", "arguments": arguments})
+        form = await client.until(lambda message: message.get("method") == "elicitation/create")
+        assert not any(message.get("id") == 2 for message in client.heard)
+        await place.kill_hub()
+        with closing(sqlite3.connect(place.state_dir / REGISTRY_NAME, timeout=SECONDS)) as registry:
+            registry.execute("DROP TRIGGER slowly")
+        await client.send(id=form["id"], result={"action": "accept", "content": {"decision": "approve"}})
+        assert not (await client.answer(2))["result"].get("isError")
+        with anyio.fail_after(SECONDS):
+            while not (folder / "made.txt").exists():
+                await anyio.sleep(0.02)
+        assert [one["id"] for one in client.heard if one.get("method") == "elicitation/create"] == [form["id"]]
+
+
+ANSWERS_FOR_MINUTES = """
+    CREATE TRIGGER slowly BEFORE UPDATE OF answer ON calls BEGIN
+        SELECT count(*) FROM (
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 10000000000) SELECT i FROM n
+        );
+    END
+"""
+"""A hub that writes down what a call gave takes so long that it can be killed before it answers."""
 
 
 async def test_a_call_that_waits_is_answered_however_many_hubs_end(

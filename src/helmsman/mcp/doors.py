@@ -145,12 +145,13 @@ class Doors:
         for session_id in await numbered.calls.sessions_of(numbered.id.door) if can_ask else ():
             host, _ = self._helm.hosts.split(session_id)
             if host is None:
-                await self._attach_to(context, session_id)
+                await self.attach_to(context, session_id)
             else:
-                self._helm.in_background(partial(self._attach_to, context, session_id))  # it may be slow, or away
+                self._helm.in_background(partial(self.attach_to, context, session_id))  # it may be slow, or away
         return types.EmptyResult()
 
-    async def _attach_to(self, context: Context, reference: str) -> None:
+    async def attach_to(self, context: Context, reference: str) -> None:
+        """Ask this client's person what a session asks that a call to an earlier hub began."""
         host, session_id = self._helm.hosts.split(reference)
         try:
             helm = self._helm if host is None else await self._helm.hosts.get(host)

@@ -25,6 +25,7 @@ from helmsman.hub.links import NAMING, elsewhere
 from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.mcp.listed_schema import listed_schema
 from helmsman.shapes.contract import Input, Output
+from helmsman.tasks.calls import is_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
@@ -397,12 +398,20 @@ class Toolbox:
                 return None
             return outcome.model_dump_json(by_alias=True, exclude_none=True)
 
+        async def do() -> CallOutcome:
+            outcome = await self._called(tool, call)
+            if is_repeated() and isinstance(outcome, types.CallToolResult):
+                session_id = (outcome.structured_content or {}).get("sessionId")
+                if isinstance(session_id, str):  # unknown to this hub when the client attached: nothing was answered
+                    await self._doors.attach_to(call.context, session_id)
+            return outcome
+
         is_idempotent = annotations is not None and annotations.idempotent_hint is True
         is_harmless = not {tool.name, _definition(tool)}.isdisjoint(BEGIN_A_TASK | _HARMLESS)
         return await numbered.calls.once(
             numbered.id,
             tool.name,
-            lambda: self._called(tool, call),
+            do,
             repeatable=is_idempotent or is_harmless or call.host is not None,  # the other hub knows what it has done
             stored=stored,
             restored=types.CallToolResult.model_validate_json,
