@@ -233,12 +233,17 @@ def _certain_only(prefix: tuple[str, ...], possible: list[loose_matching.Possibl
     return "yes" if loose_matching.may_run(prefix, possible) == "yes" else "no"
 
 
+class _Everything:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
 class _Nothing:
     def search(self, _: str) -> None:
         return None
 
 
-DENYING_DEFENCES: dict[str, tuple[str, object, str, Any]] = {
+DENYING_DEFENCES: dict[str, tuple[str, object, str | tuple[str, ...], Any]] = {
     "options are what they do": ("rm -rf", loose_matching, "compare", _compare_by_spelling),
     "options are what they do, in git": ("git push --force", loose_matching, "compare", _compare_by_spelling),
     "what nobody understands is asked about": ("rm -rf", policy, "may_run", _certain_only),
@@ -246,6 +251,12 @@ DENYING_DEFENCES: dict[str, tuple[str, object, str, Any]] = {
     "a plus is a forced update": ("git push --force", option_effects, "_read_refspecs", lambda *_: None),
     "settings of git are options": ("git push --force", option_effects, "_read_setting", lambda *_: None),
     "variables are options": ("git push --force", option_effects, "VARIABLES", {"git": "-"}),
+    "aliases of git, and its commands that run others, are asked about": (
+        "git push --force",
+        option_effects,
+        ("GIT_COMMANDS", "git_runs_others"),
+        (_Everything(), lambda *_: False),
+    ),
     "a program is itself under any path": ("sed -i", option_effects, "program_name", lambda word: word),
     "programs run programs": ("chmod -R", loose_matching, "runs_words", lambda _: False),
     "words are code": ("git clean -f", loose_matching, "may_run_text", lambda _: False),
@@ -260,7 +271,8 @@ DENYING_DEFENCES: dict[str, tuple[str, object, str, Any]] = {
 def test_without_this_defence_something_slips_through_a_deny_rule(
     laboratory: EffectsLaboratory, monkeypatch: pytest.MonkeyPatch, defence: str
 ) -> None:
-    rule, module, name, weaker = DENYING_DEFENCES[defence]
+    rule, module, names, weaker = DENYING_DEFENCES[defence]
     denied = next(denied for denied in DENIED if denied.rule == rule)
-    monkeypatch.setattr(module, name, weaker)
+    for name, value in [(names, weaker)] if isinstance(names, str) else zip(names, weaker, strict=True):
+        monkeypatch.setattr(module, name, value)
     found(denied_commands(denied), lambda text: slips_through(laboratory, denied, text))
