@@ -88,8 +88,10 @@ async def test_a_sandboxed_command_with_network_access_is_refused(
             (record,) = read_records(place.state_dir)
             os.kill(record.keeper.pid, signal.SIGKILL)
         (git_repo / "go").touch()
-        assert await written(git_repo / "answer") in ("", "[Errno 104] Connection reset by peer")
-        assert "a process was refused: it runs in a" in (place.state_dir / "hub.log").read_text()
+        answer = await written(git_repo / "answer")
+        if answer != "[Errno 2] No such file or directory":  # commands of a newer Codex do not see the hub's socket
+            assert answer in ("", "[Errno 104] Connection reset by peer")
+            assert "a process was refused: it runs in a" in (place.state_dir / "hub.log").read_text()
         await client.call_tool("codex_interrupt", {"sessionId": session_id})
 
 
