@@ -148,8 +148,10 @@ class Story:
         if added is None and not await helm.extras.schedules.list():
             await self._acknowledged("schedule again", schedule)
         with self._step("scheduled run"):
-            while not (task := await self._task(helm, SCHEDULED)) or not task.has_ended:
+            while not (task := await self._task(helm, SCHEDULED)) or not (task.has_ended or task.status == "unknown"):
                 await anyio.sleep(0.05)
+        if task.status == "unknown":
+            self.unknown.append(SCHEDULED)  # it is not due again
         with self._step("notification of the scheduled run"):
             while not self._told(task.id):
                 await anyio.sleep(0.01)
@@ -193,8 +195,8 @@ class Story:
 
     @property
     def _lost(self) -> list[tuple[str, str]]:
-        """The tasks that were given up."""
-        return [("unknown", prompt) for prompt in self.unknown]
+        """The tasks in place of which another one was begun."""
+        return [("unknown", prompt) for prompt in self.unknown if prompt != SCHEDULED]
 
     # --- what is true ------------------------------------------------------------------------------------------------
 
@@ -205,8 +207,9 @@ class Story:
             Untrue: They differ.
         """
         tasks = [task for task in await tasks_of(helm) if (task.status, task.instruction) not in self._lost]
-        same("tasks", sorted(task.instruction for task in tasks), sorted(_STATUSES))
-        same("statuses", {task.instruction: task.status for task in tasks}, _STATUSES)
+        statuses = _STATUSES | ({SCHEDULED: "unknown"} if SCHEDULED in self.unknown else {})
+        same("tasks", sorted(task.instruction for task in tasks), sorted(statuses))
+        same("statuses", {task.instruction: task.status for task in tasks}, statuses)
         by_prompt = {task.instruction: task for task in tasks}
         session_id = by_prompt[FIRST].session_id
         assert session_id is not None
@@ -221,7 +224,8 @@ class Story:
     async def _check_prompts(self, helm: Helmsman, session_id: str) -> None:
         """The model saw each prompt once, and the session's history has it once."""
         scheduled = [request for request in self._model.requests if SCHEDULED in request.user_texts]
-        same("requests of the scheduled run", [request.user_texts for request in scheduled], [(SCHEDULED,)])
+        if scheduled or SCHEDULED not in self.unknown:
+            same("requests of the scheduled run", [request.user_texts for request in scheduled], [(SCHEDULED,)])
         requests = [request for request in self._model.requests if request not in scheduled]
         said = list(requests[-1].user_texts)
         prompts = [FIRST, STEERED, QUEUED, HELD, CHANGE]

@@ -73,7 +73,7 @@ def in_hub(
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text(
         f'codex_path = "{settings.codex_path}"\n'
-        '[notify]\nevents = ["question", "done", "failed"]\nunanswered_sec = 0\n'
+        '[notify]\nevents = ["question", "done", "failed", "schedule"]\nunanswered_sec = 0\n'
         f'[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}"\n',
         encoding="utf-8",
     )
