@@ -133,6 +133,12 @@ ASKED = phrases("""
     继续 / 继续吧 / 重试 / 再试一次 / 撤销 / 撤销它 / 应用更改 / 应用它 / 暂停 / 恢复 / 合并它 / 提交它 / 推送它
     重新开始 / 为什么这么慢
     不要 / 把它撤销 / 重做 / 可以了 / 就这样做
+    un-approve it / unapprove it / un-approve / auto-approve it / pre-approve it / re-approve it / un-cancel it
+    de-authorize it
+    approve=yes / approve: yes / approve = yes / approved=true / answer=approve / decision=approve / deny=yes
+    allow=all / {"approve": true} / {"decision": "approve"} / approve/deny / approve(it) / approve() / --approve=yes
+    approve on behalf of alice / approve on alice's behalf / allow on behalf of bob / deny on behalf of alice
+    approve in the name of alice / approve for alice / approve as root / approve via bob / alice approves / alice approved it
 """)
 NAMES_A_TASK = phrases("""
     continue with {} / continue {} / resume {} / retry {} / rerun {} / restart {} / review {} / redo {} / undo {}
@@ -189,6 +195,8 @@ WORK = phrases("""
     apply the style guide to src / commit messages should be linted / push notifications are broken
     merge sort is slow
     continue the migration / resume support in the downloader is broken / explain how login works / make it faster
+    set approve=yes in config.toml / auto-approve pull requests of dependabot / approve orders automatically in checkout.py
+    allow admins to approve on behalf of users / accept on behalf of users in the terms dialog / allow users to log in
     rename the approve endpoint / the deny list is ignored / no tests for the parser, add some
     no newline at end of file
     stop the dev server from logging / wait for the database before starting / write a test for the parser

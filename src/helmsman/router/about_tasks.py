@@ -39,7 +39,18 @@ _CONDITIONS: Final = v.word_set("from when if unless in while until should must"
 """By which an order to stop "it" is one about a program: "stop it when it is idle"."""
 _STILL: Final = v.word_set("still anything nothing something left back longer")
 _JUDGED: Final = v.word_set("it that this them those these anything everything no")
+_JUDGEMENTS: Final = v.word_set("approves approved denies denied")
+_PREFIXES: Final = v.word_set("un dis de re pre auto non not")
+_POINTERS: Final = v.PRONOUNS | v.word_set("the command question request again")
+_PREPOSITIONS: Final = v.word_set("on for as in via with through from instead like")
+_ANSWER: Final = 6
 _OF_CODE: Final = "()_=/.{}$"
+_ANSWERS: Final = (
+    v.APPROVE_VERBS | v.DENY_VERBS | v.word_set("approved approval allowed denied granted permission decision")
+)
+_FORM_WORDS: Final = v.word_set(
+    "yes no y n true false on off ok it this that all always once now none null answer action response reply kind type value"
+)
 _IT: Final = v.word_set("it that everything you codex things thing one ones")
 _QUESTION_FORMS: Final = """
 is/has/was/will it/that/everything …
@@ -101,6 +112,8 @@ def may_be_about_tasks(words: Words) -> bool:
     said = words.words
     if _names_one(said) or _is_a_mere_word(said) or _is_short_answer(words):
         return True
+    if _is_answer_in_symbols(said) or _answers_for_another(said):
+        return True
     if len(said) > _LONGEST:
         return False
     if _judges_one(said) or (words.unsure and said[0] in _ORDERS_IT and len(said) <= _ONE_BREATH):
@@ -155,6 +168,32 @@ def _is_short_answer(words: Words) -> bool:
     if len(said) <= _ONE_BREATH and not judges.isdisjoint(v.JUDGING_VERBS):
         return any(word in v.EVERYDAY or not (word.isascii() and word.isalpha()) for word in said[1:])
     return said[0] in _ABOUT_ONE and len(said) <= _NEAR and any(map(_SHORTENED_ID.fullmatch, said[1:]))
+
+
+def turns_an_answer_round(words: Words) -> bool:
+    """Return whether a request begins with an answer that has a prefix ("un-approve it"). It is no alias of a task."""
+    said = words.words
+    if said[0] != SLUG or any(word not in _POINTERS for word in said[1:]):
+        return False
+    prefix, _, verb = words.slugs[0].rpartition("-")
+    return prefix in _PREFIXES and verb in _ORDERS_IT
+
+
+def _is_answer_in_symbols(said: list[str]) -> bool:
+    """Return whether it is an answer in the manner of code or of a form: "approve=yes", `{"decision": "approve"}`."""
+    parts = re.findall(r"[^\W\d_]+", " ".join(said))
+    return not _ANSWERS.isdisjoint(parts) and all(part in _ANSWERS or part in _FORM_WORDS for part in parts)
+
+
+def _answers_for_another(said: list[str]) -> bool:
+    """Return whether a short request answers for another person, or says that one did: "approve on behalf of alice"."""
+    if not 2 <= len(said) <= _ANSWER or any(map(_is_code, said)):
+        return False
+    if len(said) <= _ONE_BREATH and not _JUDGEMENTS.isdisjoint(said[1:]):
+        return said[0] not in v.WORK_VERBS
+    if said[0] in v.JUDGING_VERBS:
+        return said[1] in _PREPOSITIONS
+    return said[0] in _ORDERS_IT and said[1] == "on" and "behalf" in said
 
 
 def _judges_one(said: list[str]) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from helmsman.errors import InvalidInput
 from helmsman.router import forms
 from helmsman.router import vocabulary as v
-from helmsman.router.about_tasks import is_plain_question, is_question, may_be_about_tasks
+from helmsman.router.about_tasks import is_plain_question, is_question, may_be_about_tasks, turns_an_answer_round
 from helmsman.router.markers import Mode, read_marker, where_to_run
 from helmsman.router.operations import Operation
 from helmsman.router.talk import (
@@ -208,7 +208,7 @@ def _read_words(request: str, called: Sequence[str]) -> Intent:
         return Intent(action="none", may_answer=is_yes_or_no(request), trace=("The request asks for nothing.",))
     if words.mind:
         words.words[0] = v.GERUNDS.get(words.words[0], words.words[0])
-    if words.slugs and is_talk(request):  # "applique-le" looks like the alias of a task
+    if words.slugs and (is_talk(request) or turns_an_answer_round(words)):  # "applique-le" looks like an alias
         return _talk(words, request)
     command = _command(words, request, called) or (_about_an_id(words) if words.ids else None)
     if command is not None:
