@@ -6,7 +6,6 @@ python scripts/make_events.py --check    only say whether it is up to date
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import sys
@@ -16,11 +15,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from generated_page import write_or_check
 from helmsman.base.json_values import camel_case
+from helmsman.base.structs import Value
 from helmsman.model import events
-from helmsman.model.events import Event, Item, ToolCalled
-from helmsman.model.questions import Question
+from helmsman.model.events import BaseItem, Event, Item, ToolCalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,9 +65,8 @@ ITEMS = """\
 
 An item is one thing done in a turn. `item_started`, `item_updated` and `item_ended` each bring the whole of it. Every
 item has a `type`, an `id` (unique within its turn), a `summary` in one line, and a `status`: """
-IN_EVERY_EVENT = ("session_id", "turn_id", "agent_id", "raw")
+IN_EVERY_EVENT = ("session_id", "turn_id", "agent_id")
 IN_EVERY_ITEM = ("id", "status")
-KNOWN: dict[str, Any] = {"Mapping": Mapping, "datetime": datetime, "Question": Question}
 WORDS = {
     str: "text",
     int: "integer",
@@ -81,8 +81,8 @@ def page() -> str:
     """The page as it has to be."""
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and kind.__module__ == events.__name__]
     told = [kind for kind in kinds if issubclass(kind, Event) and kind not in (Event, ToolCalled)]
-    items = [kind for kind in kinds if issubclass(kind, Item) and kind is not Item]
-    inside = [kind for kind in kinds if dataclasses.is_dataclass(kind) and not issubclass(kind, Event | Item)]
+    items = [kind for kind in kinds if issubclass(kind, Item)]
+    inside = [kind for kind in kinds if issubclass(kind, Value) and not issubclass(kind, Event | BaseItem)]
     parts = [INTRODUCTION, "## Events\n"]
     parts += [_section(kind.event_type(), kind, IN_EVERY_EVENT) for kind in told]
     parts.append(f"{ITEMS}{_words(events.ItemStatus)}.\n")
@@ -111,23 +111,22 @@ def _section(name: str, kind: type[Any], known: Sequence[str]) -> str:
 
 def _about(kind: type[Any]) -> str:
     own = kind.__dict__.get("__doc__") or ""
-    if own.startswith(kind.__name__):  # made by the decorator
-        return ""
-    names = [field.name for field in dataclasses.fields(kind) if "_" in field.name]
+    names = [name for name in kind.__struct_fields__ if "_" in name]
     return functools.reduce(
         lambda text, name: text.replace(f"`{name}`", f"`{camel_case(name)}`"), names, inspect.cleandoc(own)
     )
 
 
 def _fields(kind: type[Any], known: Sequence[str]) -> Iterator[tuple[str, str]]:
-    hints = typing.get_type_hints(kind, vars(events) | KNOWN)
-    for field in dataclasses.fields(kind):
+    for field in msgspec.structs.fields(kind):
         if field.name not in known:
-            is_optional, words = _value(hints[field.name])
-            yield camel_case(field.name) + ("?" if is_optional else ""), words
+            is_optional, words = _value(field.type)
+            yield field.encode_name + ("?" if is_optional else ""), words
 
 
 def _value(hint: Any) -> tuple[bool, str]:
+    if hint == Item:
+        return False, "[an item](#items)"
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         kinds = [one for one in typing.get_args(hint) if one is not type(None)]
         return len(kinds) < len(typing.get_args(hint)), " or ".join(_value(one)[1] for one in kinds)
@@ -138,9 +137,7 @@ def _value(hint: Any) -> tuple[bool, str]:
         return False, f"list of {_value(typing.get_args(hint)[0])[1]}"
     if origin is not None and issubclass(origin, Mapping):
         return False, "object"
-    if hint is Item:
-        return False, "[an item](#items)"
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and issubclass(hint, Value):
         return False, f"[{_label(hint)}](#{_label(hint).replace(' ', '-')})"
     return hint is Any, WORDS[hint]
 

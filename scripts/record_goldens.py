@@ -26,6 +26,7 @@ import anyio
 from helmsman.agents.child_process import open_child
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.line_framer import LineFramer
+from helmsman.base.structs import Value
 from helmsman.model.events import Event, Item
 from helmsman.testing import (
     CodexHome,
@@ -347,12 +348,12 @@ def described(value: Any) -> Any:
     """A value of the event model as JSON: the type of an event or item, and whatever is not None, False or empty."""
     if isinstance(value, tuple):
         return [described(inner) for inner in value]
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+    if not isinstance(value, Value):
         return value
     kind: Message = {"type": value.type} if isinstance(value, Item) else {}
     if isinstance(value, Event):
         kind = {"event": type(value).__name__}
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.name != "raw"}
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
     return kind | {
         name: described(inner) for name, inner in fields.items() if inner or (inner == 0 and inner is not False)
     }

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from helmsman.base import lazy_dataclass
-from helmsman.model.events import CommandExecution, ItemEnded
 
 
 @lazy_dataclass.dataclass(frozen=True, slots=True)
@@ -124,8 +123,3 @@ def test_an_init_is_compiled_when_the_first_instance_is_made() -> None:
     before = Fresh.__init__
     assert Fresh("a") == Fresh(name="a")
     assert Fresh.__init__ is not before
-
-
-def test_events_are_such_classes() -> None:
-    """They are by far the most of what is imported."""
-    assert ItemEnded.__eq__ is CommandExecution.__eq__

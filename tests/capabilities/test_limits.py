@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from helmsman import Helmsman, load_settings, run_step
 from helmsman.base.json_values import iso_time

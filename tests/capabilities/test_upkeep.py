@@ -8,7 +8,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, Unsupported
-from helmsman.model.events import ContextCompaction, TurnEnded
+from helmsman.model.events import ContextCompaction, TurnEnded, UserMessage
 from helmsman.model.options import ReviewTarget
 from helmsman.settings import load_settings
 from helmsman.testing import always, hang, say
@@ -44,7 +44,7 @@ async def three_turns(helm: Helmsman, model: ScriptedModel, folder: Path) -> Ses
 
 async def prompts(helm: Helmsman, session_id: str) -> list[str]:
     history = await helm.history(session_id)
-    return [item.text for turn in history for item in turn.items if item.type == "user_message"]  # type: ignore[attr-defined]
+    return [item.text for turn in history for item in turn.items if isinstance(item, UserMessage)]
 
 
 @pytest.fixture

@@ -64,11 +64,11 @@ def kinds(*events: Event) -> list[str]:
 
 
 def started(item: Item, **raw: Any) -> ItemStarted:
-    return ItemStarted(session_id=S, turn_id="t1", item=item, raw={"item": raw})
+    return ItemStarted(session_id=S, turn_id="t1", item=item).with_raw({"item": raw})
 
 
 def ended(item: Item, **raw: Any) -> ItemEnded:
-    return ItemEnded(session_id=S, turn_id="t1", item=item, raw={"item": raw})
+    return ItemEnded(session_id=S, turn_id="t1", item=item).with_raw({"item": raw})
 
 
 BEGUN = (SettingsApplied(session_id=S, model="m", approval_policy="never"), TurnStarted(session_id=S, turn_id="t1"))
@@ -193,7 +193,7 @@ def test_mcp_servers_have_started_when_each_has_come_to_an_end() -> None:
     translation = Translation(S, directory="/src", turn_name="7", now=lambda: 1000.0)
 
     def status(**raw: Any) -> Event:
-        return Untranslated(session_id=S, name="mcpServer/startupStatus/updated", raw=raw)
+        return Untranslated(session_id=S, name="mcpServer/startupStatus/updated").with_raw(raw)
 
     events = (
         status(name="a", status="starting"),
@@ -202,8 +202,7 @@ def test_mcp_servers_have_started_when_each_has_come_to_an_end() -> None:
             session_id=S,
             kind="warning",
             message="b failed",
-            raw={"name": "b", "status": "failed", "error": "why"},
-        ),
+        ).with_raw({"name": "b", "status": "failed", "error": "why"}),
         status(name="a", status="ready"),
     )
     messages = [message for event in events for message in translation.translate(event)]
@@ -226,7 +225,7 @@ def test_what_codex_says_of_a_thread_has_its_old_names() -> None:
         "activePermissionProfile": {"id": ":read-only", "extends": None},
         "novelty": 1,
     }
-    (message,) = told(SettingsApplied(session_id=S, model="m", approval_policy="never", raw=thread))
+    (message,) = told(SettingsApplied(session_id=S, model="m", approval_policy="never").with_raw(thread))
     assert message == {
         "type": "session_configured",
         "session_id": S,
@@ -284,7 +283,7 @@ def test_an_interrupted_turn_was_aborted_and_a_lost_engine_is_an_error() -> None
 
 
 def thought(**raw: Any) -> ItemDelta:
-    return ItemDelta(session_id=S, item_id="r", item_type="reasoning", text=raw.get("delta", "\n\n"), raw=raw)
+    return ItemDelta(session_id=S, item_id="r", item_type="reasoning", text=raw.get("delta", "\n\n")).with_raw(raw)
 
 
 def test_each_part_of_reasoning_begins_with_a_break() -> None:
@@ -328,10 +327,10 @@ def test_the_cause_of_a_failure_is_told_with_its_details() -> None:
     spelled = {"response_stream_disconnected": {"http_status_code": 503}}
     failure = Failure(code="response_stream_disconnected", message="gone")
     turn = {"error": {"message": "gone", "codexErrorInfo": cause}}
-    (error,) = told(TurnEnded(session_id=S, outcome="failed", failure=failure, raw={"turn": turn}))
+    (error,) = told(TurnEnded(session_id=S, outcome="failed", failure=failure).with_raw({"turn": turn}))
     assert error["codex_error_info"] == spelled
     again = {"message": "Reconnecting... 1/5", "codexErrorInfo": cause, "additionalDetails": "why"}
-    assert told(Notice(session_id=S, kind="retry", message="again (why)", raw={"error": again})) == [
+    assert told(Notice(session_id=S, kind="retry", message="again (why)").with_raw({"error": again})) == [
         {
             "type": "stream_error",
             "message": "Reconnecting... 1/5",
@@ -424,7 +423,7 @@ def test_usage_without_numbers_says_so() -> None:
 def test_counts_of_tokens_are_told_as_codex_gives_them() -> None:
     counts = {"totalTokens": 110, "inputTokens": 100, "cacheWriteInputTokens": 5}
     usage = {"total": counts, "last": counts, "modelContextWindow": 1000}
-    (message,) = told(UsageReported(session_id=S, raw={"tokenUsage": usage}))
+    (message,) = told(UsageReported(session_id=S).with_raw({"tokenUsage": usage}))
     spelled = {"total_tokens": 110, "input_tokens": 100, "cache_write_input_tokens": 5}
     assert message["info"] == {
         "total_token_usage": spelled,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from helmsman.base.shown_text import exact
 from helmsman.model.question_text import GUTTER, Line, describe, in_a_line, part_texts, question_as_dict

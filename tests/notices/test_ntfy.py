@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from msgspec import structs
 
 from helmsman.model.answered_by import in_words
 from helmsman.model.questions import Prompt, Question
@@ -200,7 +201,7 @@ async def test_nothing_is_granted_by_a_button_that_was_not_shown_whole(
 ) -> None:
     async with opened(state_dir, by_ntfy(ntfy)) as house:
         session = await house.start(project)
-        asked = replace(question(details=details), session_id=session.id)
+        asked = structs.replace(question(details=details), session_id=session.id)
         house.notifier.notify(question_news(asked, directory=str(project), agent="played"))
         await house.settled()
         (delivery,) = await house.delivered("dropped")  # it is not open in this session

@@ -24,7 +24,7 @@ def test_the_agents_own_message_reaches_listeners_and_is_not_kept() -> None:
     message = {"item": {"type": "agentMessage", "text": "hi"}}
     with session.feed.read() as reader:
         session.apply(TurnRequested(session_id="s", text="go"))
-        session.apply(ItemEnded(session_id="s", item=AgentMessage(id="m", text="hi"), raw=message))
+        session.apply(ItemEnded(session_id="s", item=AgentMessage(id="m", text="hi")).with_raw(message))
         assert reader.pending()
     assert heard == [None, message]
     assert [event.raw for event in session.feed.since(0).events] == [None, None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import Engine
@@ -71,7 +70,7 @@ class EventRouter:
     def deliver(self, event: Event) -> None:
         sink = self._sinks.get(event.session_id)
         if sink is None and (parent := self._parents.get(event.session_id)) is not None:
-            event = replace(event, session_id=parent, agent_id=event.session_id)
+            event = event.changed(session_id=parent, agent_id=event.session_id)
             sink = self._sinks.get(parent)
         if sink is None:
             self._keep(event)

@@ -4,13 +4,12 @@ we write leaves out what is not known."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 NO_FIELDS: Final[Mapping[str, Any]] = {}
@@ -117,37 +116,3 @@ def timestamp(value: object) -> datetime | None:
     except ValueError:
         return None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
-
-
-def fields_as_dict(value: Any) -> dict[str, Any]:
-    """The fields of a frozen value, as we write them: camelCase, and what is None is left out. `raw` is no part of one."""
-    import dataclasses  # it and what follows cost time that a pipe does not have
-
-    pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.name != "raw")
-    return {camel_case(name): _plain(content) for name, content in pairs if content is not None}
-
-
-def _plain(value: Any) -> Any:
-    import dataclasses
-    from enum import Enum
-    from pathlib import PurePath
-
-    match value:
-        case None | str() | int() | float() if not isinstance(value, Enum):
-            return value
-        case Enum():
-            return value.value
-        case PurePath():
-            return str(value)
-        case datetime():
-            return value.isoformat()
-        case list() | tuple():
-            return [_plain(entry) for entry in value]
-        case Mapping():
-            return value  # it came as JSON and goes out as JSON
-        case _ if hasattr(value, "to_json"):
-            return value.to_json()
-        case _ if dataclasses.is_dataclass(value):
-            return fields_as_dict(value)
-        case _:
-            return value

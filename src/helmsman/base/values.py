@@ -16,6 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from helmsman.errors import HelmsmanError
 
 _KIND: Final = "$"
@@ -53,6 +55,9 @@ def encoded(value: Any, stand_in: Callable[[Any], Any] = _no_stand_in) -> Any:
             return {_KIND: "error", "of": _name(type(value)), "is": value.message, "details": details}
         case Exception() if type(value).__name__ in _RAISED:
             return {_KIND: "mistake", "of": type(value).__name__, "is": str(value)}
+        case msgspec.Struct():
+            fields = {name: inside(getattr(value, name)) for name in value.__struct_fields__}
+            return {_KIND: "value", "of": _name(type(value)), "is": fields}
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = {field.name: inside(getattr(value, field.name)) for field in dataclasses.fields(value)}
             return {_KIND: "value", "of": _name(type(value)), "is": fields}
@@ -123,6 +128,8 @@ def decoded(content: Any, stand_in: Callable[[Mapping[str, Any]], Any] = _no_sta
 
 
 def _made(cls: type[Any], fields: Mapping[str, Any]) -> Any:
+    if issubclass(cls, msgspec.Struct):
+        return cls(**{name: part for name, part in fields.items() if name in cls.__struct_fields__})
     if not dataclasses.is_dataclass(cls):
         raise ValueError(f"{cls.__name__} is no value")
     known = {field.name: field.init for field in dataclasses.fields(cls)}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -131,7 +130,7 @@ class Plans:
         choice = choices[0] if choices else Choice(STOP)
         if choice.value == STOP:
             self._helm.ledger.explain(session.id, if_stopped=_NOT_APPROVED)
-            session.apply(replace(ended, outcome="interrupted"))
+            session.apply(ended.changed(outcome="interrupted"))
             self._helm.make_room()
             return
         turn = _next_turn(session, choice)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from msgspec.structs import replace
 
 from helmsman.base.shown_text import one_line
 from helmsman.capabilities.outcomes.wanted import MOST_CANDIDATES, Apply

@@ -7,9 +7,10 @@ Events go in one by one, finished lines come out; a message that is still being 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
 from rich.text import Text
 
 from helmsman.base.shown_text import one_line, plain_output, shell_script, visible

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from msgspec.structs import replace
 
 from helmsman.approvals.deadline import LONGEST_SECONDS, Deadline, TimeLeft
 from helmsman.base.clients import McpClient

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from helmsman.base.files import create_once
 from helmsman.base.values import decoded
@@ -242,7 +243,7 @@ async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], 
         )
         if asked is None:
             return None
-        question = replace(decoded(asked["content"]), session_id=task.session_id)
+        question = structs.replace(decoded(asked["content"]), session_id=task.session_id)
         return replace(
             question_news(question, directory=task.directory, agent=task.agent), about=about, task_id=task.id
         )

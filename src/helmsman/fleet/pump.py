@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from msgspec.structs import replace
 
 from helmsman.base.redacted_stream import RedactedStream
 from helmsman.base.values import encoded
@@ -51,7 +51,7 @@ class EventPump:
         if isinstance(event, ItemDelta):
             text = self._being_written.setdefault(event.item_id, RedactedStream()).feed(event.text)
             if text:
-                self._append(encoded(replace(event.without_raw(), text=text)), True)
+                self._append(encoded(replace(event, text=text)), True)
             return
         if isinstance(event, ItemStarted | ItemUpdated):
             event = replace(event, item=_without_unfinished(event.item))
@@ -59,7 +59,7 @@ class EventPump:
             self._being_written.pop(event.item.id, None)
         elif isinstance(event, TurnEnded):
             self._being_written.clear()
-        self._append(encoded(event.without_raw()), False)
+        self._append(encoded(event), False)
 
     def note(self, fact: str, **more: Any) -> None:
         """Take in a fact of the fleet's own."""

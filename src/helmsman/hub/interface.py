@@ -478,7 +478,7 @@ class _Program:
                 self._is_catching_up = True
                 self._tasks.start_soon(self._catch_up)
             return
-        message: dict[str, Any] = {"session": session.id, "event": encoded(event.without_raw())}
+        message: dict[str, Any] = {"session": session.id, "event": encoded(event)}
         known.cursor = session.feed.cursor
         if not isinstance(event, ItemDelta | ItemStarted | ItemUpdated | ItemEnded):
             facts = encoded(facts_of(session))

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import base64
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
 
 from helmsman.base.json_values import integer, mapping, optional_text, present, snake_case, text
 from helmsman.base.redaction import redact
@@ -338,7 +340,7 @@ def _token_count(event: UsageReported, raw: Raw) -> CompatMessage:
     """With `--engine exec` there are only the counts of the session."""
     total, spent = None, event.total
     if spent is not None:
-        total = {**asdict(spent), "total_tokens": spent.input_tokens + spent.output_tokens}
+        total = {**structs.asdict(spent), "total_tokens": spent.input_tokens + spent.output_tokens}
     info = {
         "total_token_usage": _snake(raw.get("total", total)),
         "last_token_usage": _snake(raw.get("last")),

@@ -10,17 +10,19 @@ Engines translate what their agent says into these (`helmsman.agents.codex.norma
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias
 
-from helmsman.base.json_values import fields_as_dict, snake_case
-from helmsman.base.lazy_dataclass import dataclass
+from msgspec import field
+from msgspec.structs import force_setattr, replace
+
+from helmsman.base.json_values import snake_case
+from helmsman.base.structs import Tag, Value
+from helmsman.model.questions import Question
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
-
-    from helmsman.model.questions import Question
+    from collections.abc import Iterable
 
 ItemStatus = Literal["started", "in_progress", "completed", "failed"]
 TurnOutcome = Literal["completed", "failed", "interrupted"]
@@ -42,8 +44,7 @@ def _one_line(text: str, width: int = _SUMMARY_WIDTH) -> str:
 # --- small values ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Value, frozen=True):
     """Tokens spent. `cached_input_tokens` are part of `input_tokens`, reasoning tokens part of `output_tokens`.
 
     `cost_usd` is what the agent itself says that all of it has cost; None where it does not say so.
@@ -84,8 +85,7 @@ class Usage:
 _NOTHING: Final = Usage()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUsage:
+class ModelUsage(Value, frozen=True):
     """Tokens spent on one model; `model` is None where its name is not known."""
 
     model: str | None
@@ -102,8 +102,7 @@ def added_up(parts: Iterable[ModelUsage]) -> tuple[ModelUsage, ...]:
     return tuple(part for part in sums.values() if part.usage != _NOTHING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Value, frozen=True, kw_only=True):
     """Why a turn failed: a stable code, a sentence, and whether trying again may help. `at` is when, if not just now."""
 
     code: str
@@ -113,14 +112,12 @@ class Failure:
     at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlanStep:
+class PlanStep(Value, frozen=True):
     text: str
     status: StepStatus = "pending"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathChange:
+class PathChange(Value, frozen=True, kw_only=True):
     """One file of a file change. `diff` is a unified diff's hunks (or the whole content of a file added or deleted)."""
 
     path: str
@@ -131,8 +128,7 @@ class PathChange:
     removed: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentState:
+class AgentState(Value, frozen=True, kw_only=True):
     """A sub-agent as its parent sees it."""
 
     id: str
@@ -140,8 +136,7 @@ class AgentState:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimit:
+class RateLimit(Value, frozen=True, kw_only=True):
     """One window of the account's rate limit."""
 
     name: str
@@ -153,11 +148,10 @@ class RateLimit:
 # --- items -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class BaseItem(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, forbid_unknown_fields=True):
     """One thing done in a turn. Ids are unique within a turn only."""
 
-    type: ClassVar[str] = "item"
+    type: ClassVar = Tag()
     gist: ClassVar[str] = "text"
     """The field that says most."""
     id: str
@@ -168,42 +162,34 @@ class Item:
         return _one_line(getattr(self, self.gist, ""))
 
     def to_json(self) -> dict[str, Any]:
-        """The item as JSON: its `type`, its fields in camelCase without those that are None, and its `summary`."""
-        return {"type": self.type, **fields_as_dict(self), "summary": self.summary()}
+        """Return the item as JSON: its `type`, its fields in camelCase without those that are None, and its `summary`."""
+        return {**Value.to_json(self), "summary": self.summary()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserMessage(Item):
-    type: ClassVar[str] = "user_message"
+class UserMessage(BaseItem, frozen=True, kw_only=True):
     text: str = ""
     images: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentMessage(Item):
+class AgentMessage(BaseItem, frozen=True, kw_only=True):
     """`phase` is `commentary` or `final_answer` where Codex says so."""
 
-    type: ClassVar[str] = "agent_message"
     text: str = ""
     phase: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reasoning(Item):
+class Reasoning(BaseItem, frozen=True, kw_only=True):
     """`text` is the summary or, where there is none, what was thought word for word."""
 
-    type: ClassVar[str] = "reasoning"
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandExecution(Item):
+class CommandExecution(BaseItem, frozen=True, kw_only=True):
     """`output` is complete once the item has ended (Codex itself cuts it at about 1 MiB), a lossy preview before.
 
     `announced` means that it does not run yet: Codex is about to ask whether it may.
     """
 
-    type: ClassVar[str] = "command_execution"
     command: str = ""
     directory: str | None = None
     exit_code: int | None = None
@@ -220,9 +206,7 @@ class CommandExecution(Item):
         return f"{_one_line(self.command)}{code}" + (f": {tail}" if tail else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange(Item):
-    type: ClassVar[str] = "file_change"
+class FileChange(BaseItem, frozen=True, kw_only=True):
     changes: tuple[PathChange, ...] = ()
     declined: bool = False
 
@@ -235,9 +219,7 @@ class FileChange(Item):
         return _one_line(", ".join(parts)) + (" (declined)" if self.declined else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpToolCall(Item):
-    type: ClassVar[str] = "mcp_tool_call"
+class McpToolCall(BaseItem, frozen=True, kw_only=True):
     server: str = ""
     tool: str = ""
     arguments: Any = None
@@ -248,27 +230,21 @@ class McpToolCall(Item):
         return f"{self.server}/{self.tool}" + (f": {_one_line(self.error)}" if self.error else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DynamicToolCall(Item):
-    type: ClassVar[str] = "dynamic_tool_call"
+class DynamicToolCall(BaseItem, frozen=True, kw_only=True):
     gist: ClassVar[str] = "tool"
     tool: str = ""
     arguments: Any = None
     result: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebSearch(Item):
-    type: ClassVar[str] = "web_search"
+class WebSearch(BaseItem, frozen=True, kw_only=True):
     gist: ClassVar[str] = "query"
     query: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TodoList(Item):
+class TodoList(BaseItem, frozen=True, kw_only=True):
     """The agent's plan as steps with their state."""
 
-    type: ClassVar[str] = "todo_list"
     steps: tuple[PlanStep, ...] = ()
     explanation: str | None = None
 
@@ -278,19 +254,15 @@ class TodoList(Item):
         return f"{done} of {len(self.steps)} steps" + (f": {_one_line(current)}" if current else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedPlan(Item):
+class ProposedPlan(BaseItem, frozen=True, kw_only=True, tag="plan"):
     """The text of a plan made in plan mode."""
 
-    type: ClassVar[str] = "plan"
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollabToolCall(Item):
+class CollabToolCall(BaseItem, frozen=True, kw_only=True):
     """A call that starts, feeds or awaits sub-agents; `agents` holds those it concerns."""
 
-    type: ClassVar[str] = "collab_tool_call"
     tool: str = ""
     prompt: str | None = None
     agents: tuple[AgentState, ...] = ()
@@ -299,44 +271,35 @@ class CollabToolCall(Item):
         return self.tool + (f": {_one_line(self.prompt)}" if self.prompt else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageView(Item):
-    type: ClassVar[str] = "image_view"
+class ImageView(BaseItem, frozen=True, kw_only=True):
     gist: ClassVar[str] = "path"
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextCompaction(Item):
-    type: ClassVar[str] = "context_compaction"
+class ContextCompaction(BaseItem, frozen=True, kw_only=True):
+    """The agent has shortened its context."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review(Item):
+class Review(BaseItem, frozen=True, kw_only=True):
     """Codex's own review: entered (what is reviewed), then exited (the findings, in `text`)."""
 
-    type: ClassVar[str] = "review"
     text: str = ""
     finished: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorItem(Item):
+class ErrorItem(BaseItem, frozen=True, kw_only=True, tag="error"):
     """A warning or an error the agent reports as part of its work; by itself it does not end the turn."""
 
-    type: ClassVar[str] = "error"
     gist: ClassVar[str] = "message"
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Item):
+class Decision(BaseItem, frozen=True, kw_only=True):
     """What became of a question. Nothing that Codex did: `SessionState` makes it for transcripts.
 
     `outcome` is in words (`denied: nobody answered in 5 minutes`); `by` and `door` are those of `QuestionClosed`.
     """
 
-    type: ClassVar[str] = "decision"
     question: str = ""
     answer: str | None = None
     by: str = ""
@@ -347,55 +310,74 @@ class Decision(Item):
         return _one_line(f"{self.question} → {self.outcome}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownItem(Item):
+class UnknownItem(BaseItem, frozen=True, kw_only=True, tag="unknown"):
     """An item of a type this version of Helmsman does not know, as it came."""
 
-    type: ClassVar[str] = "unknown"
     gist: ClassVar[str] = "name"
     name: str = ""
-    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+
+Item: TypeAlias = (
+    UserMessage
+    | AgentMessage
+    | Reasoning
+    | CommandExecution
+    | FileChange
+    | McpToolCall
+    | DynamicToolCall
+    | WebSearch
+    | TodoList
+    | ProposedPlan
+    | CollabToolCall
+    | ImageView
+    | ContextCompaction
+    | Review
+    | ErrorItem
+    | Decision
+    | UnknownItem
+)
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, forbid_unknown_fields=True, dict=True):
     """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent.
 
-    `raw` is the agent's own message, for doors that tell it on in the agent's way. It is no part of the value, and holds
-    several times as much: a session has it while it tells its listeners, and then lets go of it.
+    Two attributes are not part of the value: they are not compared, not encoded, and not copied by `replace`. `raw` is the
+    agent's own message, for front ends that pass it on. It is several times as large as the event, so a session drops it
+    after its listeners have heard the event. `stored` is the JSON text of an event that `helmsman.model.codec` could not
+    read completely.
     """
 
+    raw: ClassVar[Mapping[str, Any] | None] = None
+    stored: ClassVar[str | None] = None
     session_id: str
     turn_id: str | None = None
     agent_id: str | None = None
-    raw: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def event_type(cls) -> str:
-        """What it is called in JSON: its class in snake_case."""
-        return snake_case(cls.__name__)
+        """Return the event's type in JSON: its class in snake_case."""
+        return str(cls.__struct_config__.tag)
 
-    def to_json(self) -> dict[str, Any]:
-        """The event as JSON, as `--json` prints it and docs/events.md describes it: its `type` and its fields.
-
-        Names are camelCase, and what is None is left out. What it holds can be given to `json.dumps`.
-        """
-        return {"type": self.event_type(), **fields_as_dict(self)}
-
-    def without_raw(self) -> Self:
-        """For whoever sends it on."""
-        return self if self.raw is None else replace(self, raw=None)
+    def with_raw(self, raw: Mapping[str, Any] | None) -> Self:
+        """Attach the agent's own message to this event, and return the event."""
+        if raw is not None:
+            force_setattr(self, "raw", raw)
+        return self
 
     def forget_raw(self) -> None:
-        """For whoever keeps the event. In place: a copy would be a sixth of all that is done to take an event in."""
-        object.__setattr__(self, "raw", None)
+        """Drop the agent's own message. In place, because this runs for every event."""
+        self.__dict__.pop("raw", None)
+
+    def changed(self, **fields: Any) -> Self:
+        """Return a copy with other fields and the same `raw`."""
+        return replace(self, **fields).with_raw(self.raw)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCalled(Event):
+class ToolCalled(Event, frozen=True, kw_only=True):
     """The agent calls a function that a program has offered, and waits for what it gives (`Engine.answer_tool`).
 
     It is for whoever has the function. The session itself is told of it as an item.
@@ -406,20 +388,17 @@ class ToolCalled(Event):
     arguments: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRequested(Event):
+class TurnRequested(Event, frozen=True, kw_only=True):
     """Helmsman has taken a prompt and is about to hand it to the engine: from here on the session is active."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnStarted(Event):
+class TurnStarted(Event, frozen=True, kw_only=True):
     """The engine has begun the turn and given it an id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnded(Event):
+class TurnEnded(Event, frozen=True, kw_only=True):
     """`final_message` is set only where the engine repeats it here; the items are the truth.
 
     With `continues` the work goes on: Helmsman requests the session's next turn right after this one.
@@ -431,29 +410,25 @@ class TurnEnded(Event):
     continues: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemStarted(Event):
+class ItemStarted(Event, frozen=True, kw_only=True):
     """An item has begun. It is there as far as it is known."""
 
     item: Item
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemUpdated(Event):
+class ItemUpdated(Event, frozen=True, kw_only=True):
     """More is known of an item."""
 
     item: Item
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemEnded(Event):
+class ItemEnded(Event, frozen=True, kw_only=True):
     """An item is complete."""
 
     item: Item
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemDelta(Event):
+class ItemDelta(Event, frozen=True, kw_only=True):
     """A piece of text of an item still being written. Shown live and folded into the item, never stored."""
 
     item_id: str
@@ -461,15 +436,13 @@ class ItemDelta(Event):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffUpdated(Event):
+class DiffUpdated(Event, frozen=True, kw_only=True):
     """All the turn has changed so far, as one unified diff."""
 
     diff: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageReported(Event):
+class UsageReported(Event, frozen=True, kw_only=True):
     """`total` counts the whole session, `last` the newest model call or turn, `turn` all of the running turn up to now: each
     takes the place of the one before. An engine gives what it knows.
 
@@ -484,8 +457,7 @@ class UsageReported(Event):
     sub_agents: Usage | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimitsReported(Event):
+class RateLimitsReported(Event, frozen=True, kw_only=True):
     """How much of the account's limits is used."""
 
     limits: tuple[RateLimit, ...]
@@ -499,8 +471,7 @@ class RateLimitsReported(Event):
         return replace(self, limits=tuple(told.values()), plan=self.plan or older.plan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsApplied(Event):
+class SettingsApplied(Event, frozen=True, kw_only=True):
     """The policy the engine says is in force from now on, in the spellings of `helmsman.model.options`.
 
     `enforced` says whether something holds the agent to that sandbox; None where it is the agent's own.
@@ -512,38 +483,33 @@ class SettingsApplied(Event):
     enforced: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRenamed(Event):
+class SessionRenamed(Event, frozen=True, kw_only=True):
     """The session has another name, or none any more."""
 
     name: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnsForgotten(Event):
+class TurnsForgotten(Event, frozen=True, kw_only=True):
     """The last turns were taken out of the session; `final_message` is that of the turn which is the last one now."""
 
     count: int
     final_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice(Event):
+class Notice(Event, frozen=True, kw_only=True):
     """Something a person would want to know that changes no state: a warning, a retry, a wait for the network."""
 
     kind: NoticeKind
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Untranslated(Event):
+class Untranslated(Event, frozen=True, kw_only=True):
     """Something of the agent's own that Helmsman knows and has no use for; `name` is what the agent calls it."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionAsked(Event):
+class QuestionAsked(Event, frozen=True, kw_only=True):
     """The agent waits for an answer."""
 
     question: Question
@@ -554,8 +520,7 @@ class QuestionAsked(Event):
         return {**Event.to_json(self), "question": question_as_dict(self.question)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionClosed(Event):
+class QuestionClosed(Event, frozen=True, kw_only=True):
     """A question is not open any more: `by` and `door` say who or what closed it (`helmsman.model.answered_by`).
 
     `about` is what was asked, in a line. Without an `answer` it was withdrawn.
@@ -569,16 +534,14 @@ class QuestionClosed(Event):
     about: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineGone(Event):
+class EngineGone(Event, frozen=True, kw_only=True):
     """The engine died or was closed while it held this session; whatever was running has ended."""
 
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown(Event):
+class Unknown(Event, frozen=True, kw_only=True):
     """Something this version of Helmsman does not know, as it came."""
 
     name: str
-    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    payload: Mapping[str, Any] = field(default_factory=dict)

@@ -7,14 +7,16 @@ without options takes free text. This module knows what a legal answer is, not w
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from helmsman.base.lazy_dataclass import dataclass
+from msgspec import field
+
+from helmsman.base.structs import Value
 from helmsman.errors import AnswerInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 QuestionType = Literal["command_approval", "patch_approval", "permission_approval", "user_input", "mcp_elicitation"]
 
@@ -43,8 +45,7 @@ REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
 """Options that let nothing happen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(Value, frozen=True, kw_only=True):
     """One thing asked. Without `options`, or with `free_text`, any text is an answer.
 
     `words` says what may follow an option after a colon, where a form is to have a field for that.
@@ -55,12 +56,11 @@ class Prompt:
     free_text: bool = False
     key: str = ""
     secret: bool = False
-    descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+    descriptions: Mapping[str, str] = field(default_factory=dict)
     words: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Value, frozen=True, kw_only=True):
     """One request of an agent, which `asker` names. `details` holds what one needs to see to decide: command, directory,
     diff, reason, …, as the agent said it; `question_text.describe` puts it into words that are safe to show. `environment`
     is where a command would run.
@@ -73,13 +73,12 @@ class Question:
     item_id: str | None = None
     agent_id: str | None = None
     prompts: tuple[Prompt, ...]
-    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    details: Mapping[str, Any] = field(default_factory=dict)
     environment: str | None = None
     asker: str
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Value, frozen=True):
     """One validated answer: the option or text chosen, and why."""
 
     value: str

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.approvals.policy import (
@@ -144,7 +145,7 @@ class Desk:
             # Nobody is asked about what would write outside the allowed roots, and Codex is told why.
             return partial(self._answer_unasked, session, asked, (Choice(DENY, beyond),), DENY, _ROOTS, beyond)
         question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
-        asked = replace(asked, question=question)
+        asked = asked.changed(question=question)
         ruling = self.ruling(session, question)
         if ruling.effect != "ask":
             yes = ACCEPT if question.type == "mcp_elicitation" else APPROVE
@@ -472,7 +473,7 @@ def _with_offers(question: Question, workspace: Workspace) -> tuple[Question, _R
         details["alwaysRule"] = rule_as_toml(rules.always)
         if prefixes := prefixes_for(question, workspace):
             details["prefixes"] = prefixes
-    return replace(question, prompts=(replace(prompt, options=tuple(options)),), details=details), rules
+    return structs.replace(question, prompts=(structs.replace(prompt, options=tuple(options)),), details=details), rules
 
 
 def _chosen(rule: Rule, question: Question, workspace: Workspace, prefix: str | None) -> Rule:

@@ -9,11 +9,11 @@ as well as a number: a few events can be as large as many.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import (

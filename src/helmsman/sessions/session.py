@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -342,9 +341,9 @@ class Session:
     def apply(self, event: Event) -> None:
         """Take in an event: the one way in which a session changes."""
         if self.end_as is not None and isinstance(event, TurnEnded) and event.outcome == "interrupted":
-            event = replace(event, outcome="failed", failure=self.end_as)
+            event = event.changed(outcome="failed", failure=self.end_as)
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
-            event = replace(event, session_id=self.id)  # an id is for good once somebody knows it
+            event = event.changed(session_id=self.id)  # an id is for good once somebody knows it
         if isinstance(event, TurnRequested):
             self._turn_cursor = self.feed.cursor
             self.turn_began_at = time.monotonic()
@@ -370,7 +369,7 @@ class Session:
         self.feed.rename(self.id)
         untold, self._untold = self._untold, []
         for event in untold:
-            self._notify(listeners, event if event.session_id == self.id else replace(event, session_id=self.id))
+            self._notify(listeners, event if event.session_id == self.id else event.changed(session_id=self.id))
 
     def _notify(self, listeners: Listeners, event: Event) -> None:
         for listener in tuple(listeners):  # one may have had enough

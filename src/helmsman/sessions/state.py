@@ -7,8 +7,9 @@ twice), and each ends in a legal state.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from msgspec.structs import replace
 
 from helmsman.base.shortening import KEPT_CHARS
 from helmsman.model.answered_by import DEADLINE, in_words

@@ -11,7 +11,8 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from helmsman.base.json_values import camel_case, fields_as_dict, iso_time, present
+from helmsman.base.json_values import camel_case, iso_time, present
+from helmsman.base.structs import fields_as_dict
 
 __all__ = [
     "applied_as_dict",

@@ -176,7 +176,7 @@ def in_words(status: StatusOutput) -> str:
 
 def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]:
     """The items of the turn, or only those that changed since the cursor, each in its newest state."""
-    shown = [item for item in session.items if not isinstance(item, UserMessage)]
+    shown: list[Item] = [item for item in session.items if not isinstance(item, UserMessage)]
     if cursor is None:
         return shown, 0
     page = session.feed.since(cursor)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from helmsman.errors import HelmsmanError, SessionBusy
 from helmsman.model.events import Failure, TurnEnded

@@ -305,7 +305,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str | None = None
     ) -> None:
         """End a turn and run the next one of the same work. No client sees the session idle between them."""
-        session.apply(replace(ended, continues=True))
+        session.apply(ended.changed(continues=True))
         try:
             await self.run_turn(session, turn, task_id)
         except Exception as error:
@@ -609,8 +609,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 approval_policy=opened.approval_policy,
                 sandbox=opened.sandbox,
                 enforced=opened.enforced,
-                raw=opened.raw,
-            )
+            ).with_raw(opened.raw)
         )
         session.warn(session.notes)
 

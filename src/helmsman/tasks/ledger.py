@@ -8,13 +8,14 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
-from dataclasses import astuple, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from helmsman.base.processes import Process
 from helmsman.errors import EngineStartFailed, RegistryUnavailable
@@ -346,7 +347,7 @@ class Ledger:
         if session.planning or not session.is_message:
             asked[TURN] = PLAN if session.planning else OTHER
         if goes_on:
-            asked |= {WAITING_FOR: None, RESUMES_AT: None, USED_BEFORE: list(astuple(before))}
+            asked |= {WAITING_FOR: None, RESUMES_AT: None, USED_BEFORE: list(structs.astuple(before))}
             self.update(task_id, {"note": None})
         self.update(
             task_id,

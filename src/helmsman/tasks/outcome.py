@@ -6,9 +6,11 @@ restart, too. Everything here is pure.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact, redact_value

@@ -432,7 +432,7 @@ class Registry:
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""
-        names = tuple(field.name for field in fields(Usage))
+        names = Usage.__struct_fields__
         sql = (
             f"SELECT agent, session_id, turn_id, directory, model, created_at, {', '.join(names)}, "
             f"CASE WHEN instr(metadata, '\"{USED_BEFORE}\"') THEN metadata END AS more "

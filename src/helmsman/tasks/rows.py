@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, get_args
+
+from msgspec import structs
 
 from helmsman.base.json_values import json_object
 from helmsman.base.processes import Process
@@ -35,7 +37,7 @@ _DIGEST: Final = "sha256:"
 _LONGEST_SECRET: Final = 8192
 _JSON: Final = ("progress", "error", "metadata", "spec")
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
-_USAGE: Final = tuple(field.name for field in fields(Usage))
+_USAGE: Final = Usage.__struct_fields__
 _PLAIN: Final = tuple(field.name for field in fields(Task) if field.name not in ("owner", "usage"))
 """The fields of a task that are one column of the same name."""
 
@@ -113,7 +115,7 @@ def task_of(row: sqlite3.Row) -> Task:
     pid, (*tokens, cost) = row["owner_pid"], (row[name] for name in _USAGE)
     values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")
     is_known = cost is not None or any(count is not None for count in tokens)
-    values["usage"] = replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
+    values["usage"] = structs.replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
     for name in _TIMES:
         values[name] = None if values[name] is None else from_microseconds(values[name])
     for name in _JSON:

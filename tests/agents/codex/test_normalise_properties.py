@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from helmsman.agents.change_diff import file_change_diff
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, from_exec, sub_agents
 from helmsman.agents.codex.normalise.app_server import _HANDLERS
 from helmsman.agents.codex.normalise.exec import exec_item
+from helmsman.model.codec import decode, encode
 from helmsman.model.events import Event, FileChange, Item
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -64,8 +64,12 @@ def _check(event: Event | None, again: Event | None) -> None:
         return
     assert isinstance(event, Event)
     assert isinstance(event.session_id, str)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         event.session_id = "other"  # type: ignore[misc]
+    restored = decode(event.event_type(), encode(event))
+    assert type(restored) is type(event)
+    assert encode(restored) == encode(event)
+    assert restored.stored is None, "every event validates"
     item = getattr(event, "item", None)
     if isinstance(item, Item):
         _check_item(item)

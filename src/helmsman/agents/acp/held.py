@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
 from helmsman.agents.acp import permissions
 from helmsman.agents.acp.asked import text_block
@@ -488,8 +489,8 @@ class HeldSession:
             return
         waiting.question = question
         self.questions[question.id] = waiting
-        raw = waiting.request.params
-        self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn.id, question=question, raw=raw))
+        asked = QuestionAsked(session_id=self.id, turn_id=turn.id, question=question)
+        self._router.deliver(asked.with_raw(waiting.request.params))
 
     def _read(self, turn: AgentTurn, waiting: OpenRequest, times: int = 0) -> Question:
         """What is asked as a question; not for the first time, with what was said of the call since."""
@@ -526,7 +527,8 @@ class HeldSession:
                 del self.questions[shown.id]
                 self._router.deliver(QuestionClosed(session_id=self.id, question_id=shown.id, answer=None, by=_CHANGED))
                 self.questions[now.id] = waiting
-                self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn.id, question=now, raw=update))
+                asked = QuestionAsked(session_id=self.id, turn_id=turn.id, question=now)
+                self._router.deliver(asked.with_raw(update))
 
     async def _refuse_untold(self, turn: AgentTurn, waiting: OpenRequest) -> None:
         await anyio.sleep(UNTOLD_SECONDS)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
 from helmsman.agents.claude.normalise import (
     SYNTHETIC,
@@ -195,7 +196,8 @@ class LiveSession:
             await running.pipe.send(refused(asked, "Stopped.", stop=True), answering=request_id)
         else:
             self.questions[asked.question.id] = asked
-            self._router.deliver(QuestionAsked(session_id=self.id, turn_id=turn_id, question=asked.question, raw=line))
+            event = QuestionAsked(session_id=self.id, turn_id=turn_id, question=asked.question)
+            self._router.deliver(event.with_raw(line))
 
     async def decide(self, running: LiveProcess, asked: Asked) -> None:
         """Answer without anybody: the policy of the session says that nobody is asked."""
@@ -223,7 +225,8 @@ class LiveSession:
         if usage is not None:
             turn.used += usage
             turn.calls.clear()
-            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, turn=turn.used, raw=result))
+            reported = UsageReported(session_id=self.id, turn_id=turn.id, turn=turn.used)
+            self._router.deliver(reported.with_raw(result))
 
     def end_turn(self, result: Mapping[str, Any] | None, loss: EngineLost | None) -> None:
         """Tell the end of the running turn, once."""
@@ -256,7 +259,6 @@ class LiveSession:
                 outcome=outcome,
                 failure=failure if outcome == "failed" else None,
                 final_message=final,
-                raw=result,
-            )
+            ).with_raw(result)
         )
         turn.ended.set()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from helmsman.agents.change_diff import diff_lines
 from helmsman.base.json_values import amount, count, integer, mapping, optional_text, sequence, text

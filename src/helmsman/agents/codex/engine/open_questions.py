@@ -203,8 +203,7 @@ class OpenQuestions:
                 turn_id=question.turn_id,
                 agent_id=question.agent_id,
                 question=question,
-                raw=request.params,
-            )
+            ).with_raw(request.params)
         )
         return True
 

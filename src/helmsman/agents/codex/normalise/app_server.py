@@ -58,10 +58,13 @@ def from_app_server(method: object, params: object) -> Event | None:
     name, fields = text(method), mapping(params)
     handler = _HANDLERS.get(name)
     if handler is not None:
-        return handler(fields)
+        event = handler(fields)
+        if event is None or (isinstance(event, ItemDelta) and event.item_type != "reasoning"):
+            return event  # most events are deltas, and only those of reasoning need Codex's own message
+        return event.with_raw(fields)
     if name in _SILENT or name.startswith(_SILENT_FAMILIES):
         return None
-    return Unknown(**_where(fields), name=name, payload=fields)
+    return Unknown(**_where(fields), name=name, payload=fields).with_raw(fields)
 
 
 def turn_as_events(thread_id: str, raw: Any) -> Iterator[Event]:
@@ -84,12 +87,8 @@ def turn_as_events(thread_id: str, raw: Any) -> Iterator[Event]:
 
 
 def _where(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Which session and turn a notification is about, and what it says. The session id '' is the whole engine."""
-    return {
-        "session_id": text(params.get("threadId")),
-        "turn_id": optional_text(params.get("turnId")),
-        "raw": params,
-    }
+    """Return the session and the turn that a notification is about. The session id '' is the whole engine."""
+    return {"session_id": text(params.get("threadId")), "turn_id": optional_text(params.get("turnId"))}
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
@@ -97,7 +96,7 @@ def _where(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _turn_started(params: Mapping[str, Any]) -> Event:
     turn_id = optional_text(mapping(params.get("turn")).get("id"))
-    return TurnStarted(session_id=text(params.get("threadId")), turn_id=turn_id, raw=params)
+    return TurnStarted(session_id=text(params.get("threadId")), turn_id=turn_id)
 
 
 def _turn_completed(params: Mapping[str, Any]) -> Event:
@@ -110,7 +109,6 @@ def _turn_completed(params: Mapping[str, Any]) -> Event:
         outcome=outcome,
         failure=turn_failure(error) if outcome == "failed" else None,
         final_message=_last_message(turn.get("items")),
-        raw=params,
     )
 
 
@@ -157,11 +155,7 @@ def _patch_updated(params: Mapping[str, Any]) -> Event:
     return ItemUpdated(**_where(params), item=file_change(params, text(params.get("itemId")), "in_progress"))
 
 
-def _delta(
-    item_type: str, field: str = "delta", *, with_raw: bool = False
-) -> Callable[[Mapping[str, Any]], Event | None]:
-    """By far the most of all that comes, so it carries only what somebody needs."""
-
+def _delta(item_type: str, field: str = "delta") -> Callable[[Mapping[str, Any]], Event | None]:
     def handler(params: Mapping[str, Any]) -> Event | None:
         piece = text(params.get(field))
         if not piece:
@@ -169,7 +163,6 @@ def _delta(
         return ItemDelta(
             session_id=text(params.get("threadId")),
             turn_id=optional_text(params.get("turnId")),
-            raw=params if with_raw else None,
             item_id=text(params.get("itemId")),
             item_type=item_type,
             text=piece,
@@ -282,8 +275,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event | None]]] = {
     "item/mcpToolCall/progress": _delta("mcp_tool_call", "message"),
     "item/plan/delta": _delta("plan"),
     "item/reasoning/summaryPartAdded": _reasoning_part_added,
-    "item/reasoning/summaryTextDelta": _delta("reasoning", with_raw=True),
-    "item/reasoning/textDelta": _delta("reasoning", with_raw=True),
+    "item/reasoning/summaryTextDelta": _delta("reasoning"),
+    "item/reasoning/textDelta": _delta("reasoning"),
     "item/started": _item_started,
     _MCP_SERVER_STATUS: _mcp_server_status,
     "model/rerouted": _model_rerouted,

@@ -30,6 +30,8 @@ from helmsman.model.events import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helmsman.model.events import Item, ItemStatus
 
 _RETRYING: Final = "Reconnecting..."
@@ -47,9 +49,12 @@ _ITEM_TYPES: Final = {
 
 
 def from_exec(line: object, session_id: str, turn_id: str) -> tuple[Event, ...]:
-    """The events a line means; none for `thread.started`, which whoever runs exec reads for itself."""
+    """Return the events that a line means; none for `thread.started`, which the engine reads itself."""
     fields = mapping(line)
-    where: dict[str, Any] = {"session_id": session_id, "turn_id": turn_id, "raw": fields}
+    return tuple(event.with_raw(fields) for event in _events(fields, {"session_id": session_id, "turn_id": turn_id}))
+
+
+def _events(fields: Mapping[str, Any], where: dict[str, Any]) -> tuple[Event, ...]:
     match fields.get("type"):
         case "thread.started":
             return ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from helmsman.base.json_values import integer, mapping, optional_text, sequence, snake_case, text, texts
 from helmsman.base.shortening import KEPT_CHARS, cut

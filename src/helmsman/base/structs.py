@@ -1,0 +1,73 @@
+"""Base class of frozen values, and their JSON as users see it.
+
+A value is a `msgspec.Struct`: cheap to define, cheap to make, and msgspec encodes and decodes it by its declared types.
+Stored and sent JSON has camelCase names and leaves out fields that have their default. `helmsman.model.codec` encodes and
+decodes events.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from helmsman.base.json_values import camel_case
+
+
+class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base class of frozen values. Subclasses repeat `frozen=True`, for the type checker."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as users see it, for `json.dumps`: its `type` if it has one, and its fields.
+
+        Names are camelCase. Fields that are None are left out.
+        """
+        tag = self.__struct_config__.tag
+        return fields_as_dict(self) if tag is None else {"type": tag, **fields_as_dict(self)}
+
+
+class Tag:
+    """Class attribute with the tag of a value's class: its `type` in JSON."""
+
+    def __get__(self, _: object, cls: type[msgspec.Struct]) -> str:
+        return str(cls.__struct_config__.tag)
+
+
+def fields_as_dict(value: Any) -> dict[str, Any]:
+    """Return the fields of a value as users see them: camelCase names, fields that are None left out."""
+    pairs = ((name, getattr(value, field)) for field, name in _names(type(value)))
+    return {name: plain(content) for name, content in pairs if content is not None}
+
+
+def _names(cls: type[Any]) -> Any:
+    if issubclass(cls, msgspec.Struct):
+        return zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+    return ((field.name, camel_case(field.name)) for field in dataclasses.fields(cls))
+
+
+def plain(value: Any) -> Any:
+    """Return a value as plain JSON, in the shape that users see."""
+    match value:
+        case None | str() | int() | float() if not isinstance(value, Enum):
+            return value
+        case Enum():
+            return value.value
+        case PurePath():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+        case list() | tuple():
+            return [plain(entry) for entry in value]
+        case Mapping():
+            return value  # it came as JSON and goes out as JSON
+        case _ if hasattr(value, "to_json"):
+            return value.to_json()
+        case _ if dataclasses.is_dataclass(value):
+            return fields_as_dict(value)
+        case _:
+            return value

@@ -1,0 +1,94 @@
+"""Events as JSON text, for the store and for other processes, and back.
+
+What this version does not know survives: an event of an unknown kind, or one that does not validate, is read as `Unknown`,
+and an item of an unknown type as `UnknownItem`. An event with fields that this version does not know is read without them.
+In each of these cases the event keeps its text (`Event.stored`), and `encode` returns that text. Unknown fields of smaller
+values alone (a failure, a question) are dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, Final, get_args
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from helmsman.base.json_values import mapping, optional_text, text
+from helmsman.model.events import Event, Item, Unknown, UnknownItem
+
+_ENCODER: Final = msgspec.json.Encoder()
+_ITEMS: Final[dict[str, type[Item]]] = {kind.type: kind for kind in get_args(Item)}
+
+
+def encode(event: Event) -> str:
+    """Return an event as JSON text. `Event.raw` is not part of it."""
+    if event.stored is not None:
+        return event.stored
+    try:
+        return _ENCODER.encode(event).decode()
+    except UnicodeEncodeError:  # half a surrogate pair, which an agent may well write
+        return json.dumps(msgspec.to_builtins(event), separators=(",", ":"))
+
+
+def decode(kind: str, body: str) -> Event:
+    """Return the event that `encode` wrote. `kind` is its `event_type`. Never raises."""
+    try:
+        return _decoder(kind).decode(body)
+    except (KeyError, msgspec.DecodeError):
+        return _read_part(kind, body)
+
+
+@cache
+def _kinds() -> dict[str, type[Event]]:
+    return {kind.event_type(): kind for kind in Event.__subclasses__()}
+
+
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[Event]:
+    return msgspec.json.Decoder(_kinds()[kind])
+
+
+def _read_part(kind: str, body: str) -> Event:
+    """Return what this version can read of an event, which keeps its text."""
+    try:
+        content = mapping(json.loads(body))
+    except (ValueError, RecursionError):
+        content = {}
+    event = _known_part(kind, content) or Unknown(
+        session_id=text(content.get("sessionId")),
+        turn_id=optional_text(content.get("turnId")),
+        agent_id=optional_text(content.get("agentId")),
+        name=kind,
+        payload=content,
+    )
+    force_setattr(event, "stored", body)
+    return event
+
+
+def _known_part(kind: str, content: Any) -> Event | None:
+    cls = _kinds().get(kind)
+    if cls is None:
+        return None
+    known = _known_fields(cls, content)
+    try:
+        if isinstance(item := content.get("item"), dict):
+            known["item"] = _known_item(item)
+        return msgspec.convert(known, cls)
+    except msgspec.ValidationError:
+        return None
+
+
+def _known_item(content: dict[str, Any]) -> Item:
+    name = text(content.get("type"))
+    cls = _ITEMS.get(name, UnknownItem)
+    try:
+        return msgspec.convert(_known_fields(cls, content), cls)
+    except msgspec.ValidationError:
+        return UnknownItem(id=text(content.get("id")), name=name, payload=content)
+
+
+def _known_fields(cls: type[msgspec.Struct], content: Any) -> dict[str, Any]:
+    names = {"type", *cls.__struct_encode_fields__}
+    return {name: value for name, value in content.items() if name in names}
