@@ -267,6 +267,7 @@ ONLY_YOURS = {
     "log_level",
     "engine",
     "hub_idle_ms",
+    "retention_days",
     "shell_snapshots",
     "sandbox_readable",
     "sandbox_variables",

@@ -79,6 +79,8 @@ TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "ro
 _CONFIG_LIMIT: Final = 1024 * 1024
 MCP_ANSWER_SECONDS: Final = 300.0
 """How long a question of a session that an MCP client opened waits, unless that is configured."""
+RETENTION_DAYS: Final = 30
+LONGEST_RETENTION_DAYS: Final = 36_500
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hub_idle", "inactivity_timeout")
 """What people set in milliseconds and Helmsman counts in seconds."""
@@ -125,6 +127,7 @@ class Settings:
     inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
     snapshots: bool = True
+    retention_days: int = RETENTION_DAYS
     workspace_limit_mb: int = 512
     workspace_file_limit_mb: int = 64
     workspace_from_remote: bool = True
@@ -607,6 +610,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         True,
         "files are kept as they are before each turn, for `helmsman rewind`",
         switch,
+        only_yours,
+    ),
+    "retention_days": _Setting(
+        "HELMSMAN_RETENTION_DAYS",
+        RETENTION_DAYS,
+        "how long transcripts and results are kept after the last use of their session",
+        whole_number(1, LONGEST_RETENTION_DAYS),
         only_yours,
     ),
     "workspace_limit_mb": _Setting(

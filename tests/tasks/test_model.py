@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from helmsman.base.processes import Process
 from helmsman.model.events import Usage
 from helmsman.sessions.state import SessionStatus
+from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import (
     ENDED,
-    KEPT,
     RUNNING,
     Task,
     TaskChanges,
@@ -71,7 +71,7 @@ def test_ids_tell_where_a_task_runs_and_are_all_different() -> None:
 def test_a_task_that_ends_gets_its_time_and_its_expiry_and_waits_for_nobody() -> None:
     ended = changed(task(input_required=True, note="waiting"), {"status": "completed", "result": "Done."}, LATER)
     assert (ended.status, ended.result, ended.completed_at) == ("completed", "Done.", LATER)
-    assert ended.expires_at == LATER + KEPT
+    assert ended.expires_at == LATER + RETENTION
     assert not ended.input_required
     assert ended.note is None
 
@@ -79,7 +79,7 @@ def test_a_task_that_ends_gets_its_time_and_its_expiry_and_waits_for_nobody() ->
 def test_an_expiry_that_the_caller_chose_stays_unless_it_has_passed() -> None:
     soon, past = LATER + timedelta(hours=1), LATER - timedelta(minutes=1)
     assert changed(task(expires_at=soon), {"status": "completed"}, LATER).expires_at == soon
-    assert changed(task(expires_at=past), {"status": "completed"}, LATER).expires_at == LATER + KEPT
+    assert changed(task(expires_at=past), {"status": "completed"}, LATER).expires_at == LATER + RETENTION
 
 
 def test_what_completes_an_ended_task_is_taken_and_what_belongs_to_a_running_one_is_not() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange
 from helmsman.model.unified_diff import FileStat
-from helmsman.tasks.model import KEPT, TaskDraft
+from helmsman.store.upkeep import RETENTION
+from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.outcome import TaskOutcome, TestCount, changed_files, kept, outcome_of, to_keep
 from helmsman.worktrees.patch_stat import files_of
 
@@ -91,7 +92,7 @@ def test_it_is_kept_until_the_result_expires(registry: Registry, clock: Clock) -
     registry.update(task.id, status="completed", result="All of it.")
     registry.keep_outcome("T-local-000000000000", outcome_of(ITEMS))
     assert registry.outcome("T-local-000000000000") is None, "there is no such task"
-    clock.now += KEPT - timedelta(seconds=1)
+    clock.now += RETENTION - timedelta(seconds=1)
     registry.compact()
     assert registry.outcome(task.id) == outcome_of(ITEMS)
     clock.now += timedelta(seconds=2)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,8 @@ import pytest
 from helmsman.base.processes import Process
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
-from helmsman.tasks.model import KEPT, TaskDraft
+from helmsman.store.upkeep import RETENTION
+from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def test_a_key_is_free_again_when_its_task_has_expired_or_gave_it_up(registry: R
     registry.update(ended.id, status="completed")
     registry.update(failed.id, status="failed", idempotency_key=None)
     assert add(registry, idempotency_key="failed").id != failed.id
-    clock.pass_by(days=KEPT.days + 1)
+    clock.pass_by(days=RETENTION.days + 1)
     assert add(registry, idempotency_key="ended").id != ended.id
     assert registry.add(TaskDraft(instruction="x", idempotency_key="running"))[0].id == running.id
 
@@ -196,7 +198,7 @@ def test_an_expired_result_is_dropped_and_its_row_kept_for_a_year(registry: Regi
     kept = registry.get(task.id)
     assert kept is not None
     assert kept.result == "Done."
-    clock.pass_by(days=KEPT.days + 1)
+    clock.pass_by(days=RETENTION.days + 1)
     registry.compact()
     compacted = registry.get(task.id)
     assert compacted is not None
@@ -209,14 +211,19 @@ def test_an_expired_result_is_dropped_and_its_row_kept_for_a_year(registry: Regi
     assert registry.get(running.id) == running, "what is running is kept"
 
 
-def test_what_has_expired_is_dropped_when_the_registry_is_opened(registry: Registry, clock: Clock) -> None:
-    task = add(registry)
-    registry.update(task.id, status="completed", result="Done.")
-    registry.close()
-    clock.pass_by(days=KEPT.days + 1)
-    found = registry.get(task.id)
-    assert found is not None
-    assert found.result_compacted
+def test_what_has_expired_is_dropped_with_the_next_thing_that_is_written(path: Path, clock: Clock) -> None:
+    with closing(Registry(path, clock=clock)) as earlier:
+        task = add(earlier)
+        earlier.update(task.id, status="completed", result="Done.")
+    clock.pass_by(days=RETENTION.days + 1)
+    with closing(Registry(path, clock=clock)) as later:
+        kept = later.get(task.id)
+        assert kept is not None
+        assert kept.result == "Done.", "reading deletes nothing"
+        later.update_all({task.id: {"metadata": {"seen": True}}}, {})
+        found = later.get(task.id)
+        assert found is not None
+        assert found.result_compacted
 
 
 # --- watching and counting -------------------------------------------------------------------------------------------

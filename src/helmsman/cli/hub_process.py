@@ -91,7 +91,8 @@ async def _run(state: str) -> None:
     hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
     owner = Owner(hub.epoch, start_command(state))
-    async with Shared(state_dir, owner=owner, fence=fence, files=_agents_files(state_dir)) as shared:
+    files, days = _own_settings(state_dir)
+    async with Shared(state_dir, owner=owner, fence=fence, files=files, retention_days=days) as shared:
         shared.open_fleet = _open_fleet(shared)
         hub.on_stop = lambda: shared.need_engines(none=True)
         calls = CallLog(shared.ledger)
@@ -145,19 +146,25 @@ def _open_fleet(shared: Shared) -> OpenFleet:
     return open_fleet
 
 
-def _agents_files(state_dir: Path) -> tuple[ConfigFile, ...]:
-    """The user's file, as far as it names agents; one that cannot be understood is told of by whoever is at a door."""
+def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int]:
+    """The user's file, as far as it names agents, and for how many days transcripts are kept.
+
+    A file that cannot be understood is told of by whoever is at a door. It may say that transcripts are kept for long, so
+    none are deleted then.
+    """
     from helmsman.agents.registry import Agents
     from helmsman.errors import InvalidSetting
-    from helmsman.settings import load_settings
+    from helmsman.settings import LONGEST_RETENTION_DAYS, load_settings
 
+    days = LONGEST_RETENTION_DAYS
     try:
-        files = load_settings({}, os.environ, state_dir).files
-        Agents(files=files)
+        settings = load_settings({}, os.environ, state_dir)
+        days = settings.retention_days
+        Agents(files=settings.files)
     except InvalidSetting as error:
         log.warning("agents of your own are left out: %s", error)
-        return ()
-    return files
+        return (), days
+    return settings.files, days
 
 
 async def _forget_gone(calls: CallLog, state_dir: Path) -> None:

@@ -112,7 +112,12 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
         tasks.start_soon(announce)
         try:
             # Its agents are in keepers on a leash, and end when its lease does, whatever this process does.
-            shared = Shared(settings.state_dir, owner=Owner(leash=worker.leash), files=settings.files)
+            shared = Shared(
+                settings.state_dir,
+                owner=Owner(leash=worker.leash),
+                files=settings.files,
+                retention_days=settings.retention_days,
+            )
             patience = replace(settings, approval_timeout=ANSWERED_WITHIN.total_seconds())
             async with (
                 shared,

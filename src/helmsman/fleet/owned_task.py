@@ -14,7 +14,7 @@ from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
 from helmsman.base.values import encoded
 from helmsman.fleet.rows import DOORS, clean_text, jsonb, usage_as_json
-from helmsman.tasks.model import KEPT
+from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.outcome import to_keep
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ class OwnedTask:
                 **known,
                 "task": self.id,
                 "epoch": self.epoch,
-                "kept": KEPT,
+                "kept": RETENTION,
                 "first": self.stored,
                 "stopped": Json([stopped]),
                 "outcome": Json({} if outcome is None else to_keep(outcome)),

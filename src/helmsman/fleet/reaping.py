@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from helmsman.fleet.queueing import QUEUES
 from helmsman.fleet.rows import MISSED, QUEUE, machine_of
-from helmsman.tasks.model import KEPT
+from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
     from helmsman.fleet.database import FleetDatabase
@@ -47,7 +47,7 @@ async def requeue_work(database: FleetDatabase, taker: Taker, enqueuer: Enqueuer
             where id = %(task)s and status = 'working' and worker = %(owner)s
             returning status, pg_notify('helmsman_fleet', id)
             """,
-            {"task": orphan["id"], "owner": orphan["owner"], "note": note, "kept": KEPT},
+            {"task": orphan["id"], "owner": orphan["owner"], "note": note, "kept": RETENTION},
         )
         if row is not None and row["status"] == "canceled":
             await anyio.to_thread.run_sync(enqueuer.forget, [orphan["id"]])
@@ -127,7 +127,7 @@ async def stop_late_tasks(database: FleetDatabase, enqueuer: Enqueuer) -> None:
         where status = 'pending' and deadline < clock_timestamp()
         returning id, pg_notify('helmsman_fleet', id)
         """,
-        (KEPT,),
+        (RETENTION,),
     )
     if rows:
         await anyio.to_thread.run_sync(enqueuer.forget, [row["id"] for row in rows])

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import anyio
@@ -24,6 +24,7 @@ from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRe
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
+from helmsman.settings import RETENTION_DAYS
 from helmsman.steering.known import Roster
 from helmsman.steering.room import Room
 from helmsman.tasks.ledger import Ledger
@@ -67,12 +68,13 @@ class Shared:
         owner: Owner | None = None,
         fence: Fence | None = None,
         files: Iterable[ConfigFile] = (),
+        retention_days: int = RETENTION_DAYS,
     ) -> None:
         self.state_dir = state_dir
         self.fence = fence
         self.agents = Agents(agents, owner, files)
         self.truth = TaskTruth(self.agents)
-        self.ledger = Ledger(state_dir, self.truth, fence)
+        self.ledger = Ledger(state_dir, self.truth, fence, timedelta(days=retention_days))
         self.schedules = ScheduleStore(self.ledger.database)
         self.notices = NoticeStore(self.ledger.database)
         self.audit = AuditLog(state_dir)

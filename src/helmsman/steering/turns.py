@@ -109,7 +109,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._surroundings = current().on_behalf_of(None)
         self._exit = AsyncExitStack()
         self._is_alone = shared is None
-        self._shared = shared or Shared(self.settings.state_dir, agents, files=self.settings.files)
+        self._shared = shared or Shared(
+            self.settings.state_dir, agents, files=self.settings.files, retention_days=self.settings.retention_days
+        )
         self.agents = self._shared.agents.seen_from(self.settings.files)
         self.truth = self._shared.truth
         self._indexes = self.truth.indexes_for(self.settings, self.environment)

@@ -85,16 +85,8 @@ def newest_epoch(path: Path) -> int:
 class Database:
     """One connection that the threads of this process take turns with."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        on_open: Callable[[sqlite3.Connection], None] | None = None,
-        fence: Fence | None = None,
-    ) -> None:
-        """`on_open` is run whenever the file was opened."""
+    def __init__(self, path: Path, *, fence: Fence | None = None) -> None:
         self.path = path
-        self._on_open = on_open
         self._fence = fence
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -206,13 +198,14 @@ class Database:
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             connection.row_factory = sqlite3.Row
+            if connection.execute("PRAGMA page_count").fetchone()[0] == 0:  # later it cannot be changed
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")  # a killed process loses nothing
+            connection.execute("PRAGMA secure_delete = ON")  # nothing of a deleted transcript stays in free pages
             migrate(connection)
             if self._fence is not None:
                 self._fence.enter(connection)
-            if self._on_open is not None:
-                self._on_open(connection)
         except BaseException:
             connection.close()
             raise

@@ -18,15 +18,17 @@ _SESSIONS: Final = (
         number INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
         last_seq INTEGER NOT NULL DEFAULT 0,
+        compacted_seq INTEGER NOT NULL DEFAULT 0,
         changed_at INTEGER NOT NULL DEFAULT 0,
         client TEXT
     )
     """,
     # `client` is the MCP client that opened the session, or was handed it. Without one the session is a person's.
+    # Events up to `compacted_seq` were deleted when their time was up.
     "CREATE INDEX sessions_by_change ON sessions (changed_at)",
     """
     CREATE TABLE events (
-        number INTEGER PRIMARY KEY,
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
         session INTEGER NOT NULL,
         seq INTEGER NOT NULL,
         at INTEGER NOT NULL,

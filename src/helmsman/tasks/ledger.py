@@ -30,6 +30,7 @@ from helmsman.model.events import (
     TurnEnded,
     Usage,
 )
+from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import (
     ANSWERED,
     ASKED,
@@ -56,6 +57,7 @@ from helmsman.tasks.running_task import RunningJob, RunningTask
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
     from pathlib import Path
 
     from helmsman.agents.protocol import RecordedTurn
@@ -96,9 +98,12 @@ class Ledger:
     else touches them while it lives.
     """
 
-    def __init__(self, state_dir: Path, truth: TaskTruth, fence: Fence | None = None) -> None:
-        self._registry = Registry(state_dir / REGISTRY_NAME, fence=fence)
+    def __init__(
+        self, state_dir: Path, truth: TaskTruth, fence: Fence | None = None, retention: timedelta = RETENTION
+    ) -> None:
+        self._registry = Registry(state_dir / REGISTRY_NAME, fence=fence, retention=retention)
         self.database = self._registry.database
+        self._retention = retention
         self._is_hubs = fence is not None
         self.me = None if self._is_hubs else Process.me()
         self._truth = truth
@@ -288,7 +293,7 @@ class Ledger:
 
     async def _update(self, task: Task, changes: TaskChanges) -> Task:
         """The task with what was found out about it. If anybody else has told of it meanwhile, that counts."""
-        concluded = changed(task, changes, datetime.now(UTC))
+        concluded = changed(task, changes, datetime.now(UTC), self._retention)
         if task.is_hubs and not self._is_hubs:
             return concluded  # for a hub to write down
         try:

@@ -10,7 +10,7 @@ import re
 import unicodedata
 import uuid
 from dataclasses import field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
@@ -20,9 +20,11 @@ from helmsman.base.redaction import redact, redact_value
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, approval_word, sandbox_word
+from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import timedelta
 
     from helmsman.base.processes import Process
 
@@ -35,9 +37,6 @@ ENDED: Final[frozenset[TaskStatus]] = frozenset({"completed", "failed", "cancele
 
 RUNNING: Final[frozenset[TaskStatus]] = frozenset({"pending", "working"})
 """What somebody has to bring to an end. `unknown` is neither: nobody works on it that we know of."""
-
-KEPT: Final = timedelta(days=30)
-"""How long the result of a task is kept once nobody works on it, unless its caller said otherwise."""
 
 DEFAULT_POLL_MS: Final = 2000
 
@@ -396,8 +395,8 @@ _OF_RUNNING_TASKS: Final = ("progress", "input_required", "last_event_at", "poll
 """What is of no interest once a task has ended: only somebody with an old view of it would still change these."""
 
 
-def changed(task: Task, changes: TaskChanges, now: datetime) -> Task:
-    """The task after a change, or the task itself if nothing changes.
+def changed(task: Task, changes: TaskChanges, now: datetime, retention: timedelta = RETENTION) -> Task:
+    """The task after a change, or the task itself if nothing changes. Its result is kept for `retention`.
 
     The first end is final: whoever later claims another status has an old view, and nothing of that claim is taken.
     What completes an ended task (its result, its usage) is. Any other status may become any other.
@@ -413,7 +412,7 @@ def changed(task: Task, changes: TaskChanges, now: datetime) -> Task:
         new = {"note": None, "error": None, "spec": None, **new}  # what told of the status before, or was needed for it
         if status not in RUNNING:
             is_set = task.expires_at is not None and task.expires_at > now
-            new = {"expires_at": task.expires_at if is_set else now + KEPT, **new, "input_required": False}
+            new = {"expires_at": task.expires_at if is_set else now + retention, **new, "input_required": False}
         if status in ENDED:
             new = {"completed_at": now, **new}
     if "metadata" in new:

@@ -9,20 +9,23 @@ they tell is what is written down; whether that is still true of a task whose ow
 from __future__ import annotations
 
 import json
+import logging
 import time
 from dataclasses import field, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
+from operator import add
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
 from helmsman.base.clients import McpClient
 from helmsman.base.json_values import json_object
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
-from helmsman.errors import InvalidInput
+from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
-from helmsman.store.database import Database, encodable, microseconds, transaction
+from helmsman.store.database import Database, encodable, microseconds
+from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
 from helmsman.tasks.model import (
     ANSWERED,
     GRANTED,
@@ -42,19 +45,21 @@ from helmsman.tasks.rows import clean, clean_key, columns_of, task_of
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import timedelta
     from pathlib import Path
 
     from helmsman.store.database import Fence
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
 
+log = logging.getLogger(__name__)
+
 REGISTRY_NAME: Final = "registry.sqlite3"
 _MOST: Final = 2**62
 """More than there ever are, and a number that SQLite can take."""
 
-_ROWS_KEPT: Final = timedelta(days=365)
-"""How long the row of a task outlives its result: it still counts for the usage of the year."""
 _COMPACT_EVERY: Final = 3600.0
+_COMPACT_MORE_AFTER: Final = 1.0
 
 T = TypeVar("T")
 
@@ -86,11 +91,19 @@ class TurnUsage:
 class Registry:
     """The tasks in one file."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], datetime] | None = None, fence: Fence | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], datetime] | None = None,
+        fence: Fence | None = None,
+        retention: timedelta = RETENTION,
+    ) -> None:
         """The file is opened, and made, when it is first needed."""
         self._clock = clock or (lambda: datetime.now(UTC))
-        self.database = self._database = Database(path, on_open=self._compact_if_needed, fence=fence)
-        self._compacted = time.monotonic()
+        self.database = self._database = Database(path, fence=fence)
+        self._retention = retention
+        self._next_compaction = 0.0
         self._last_numbers: dict[str, int] = {}
 
     @property
@@ -122,8 +135,7 @@ class Registry:
             RegistryUnavailable: The file cannot be written.
         """
         added = self._database.write(self._adding(draft, also))
-        if time.monotonic() - self._compacted > _COMPACT_EVERY:
-            self.compact()
+        self._compact_now_and_then()
         return added
 
     def _adding(
@@ -149,7 +161,8 @@ class Registry:
                     return same, False
                 connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key = ?", (key,))
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name), self._last_numbers)
-            task = changed(Task(**values, alias=alias, created_at=now, updated_at=now), cleaned, now)
+            new = Task(**values, alias=alias, created_at=now, updated_at=now)
+            task = changed(new, cleaned, now, self._retention)
             columns = columns_of({field.name: getattr(task, field.name) for field in fields(task)})
             connection.execute(
                 f"INSERT INTO tasks ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
@@ -213,6 +226,7 @@ class Registry:
                 step(connection)
 
         self._database.write(work)
+        self._compact_now_and_then()
 
     def _updating(
         self,
@@ -228,7 +242,7 @@ class Registry:
             task = _one(connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)))
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
-            new = changed(task, cleaned, now)
+            new = changed(task, cleaned, now, self._retention)
             different = {
                 field.name: value
                 for field in fields(new)
@@ -282,39 +296,33 @@ class Registry:
         rows = self._database.read(lambda connection: connection.execute(sql, (task_id,)).fetchall())
         return {row["name"]: json.loads(row["content"]) for row in rows}
 
-    def compact(self) -> None:
-        """Drop results that have expired, and rows long after that. Cheap when there is nothing to drop.
+    def compact(self) -> Compacted:
+        """Delete the transcripts and results whose time is up (`helmsman.store.upkeep`), in small transactions.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        self._compacted = time.monotonic()
-        self._database.read(self._compact_if_needed)
+        done = Compacted()
+        while (some := self._compact_some()) is not None:
+            done = Compacted(*map(add, done, some))
+        return done
 
-    def _compact_if_needed(self, connection: sqlite3.Connection) -> None:
+    def _compact_some(self) -> Compacted | None:
+        """Compact some of what is due; None if nothing is."""
         now = self._clock()
-        running = ", ".join(f"'{status}'" for status in sorted(RUNNING))
-        expired = f"expires_at <= ? AND status NOT IN ({running})"
-        times = (microseconds(now), microseconds(now - _ROWS_KEPT))
-        due = f"SELECT 1 FROM tasks WHERE {expired} AND (result_compacted = 0 OR expires_at <= ?) LIMIT 1"
-        if connection.execute(due, times).fetchone() is None:
+        if not self._database.read(partial(is_due, now=now, retention=self._retention)):
+            return None
+        return self._database.write(partial(compact_some, now=now, retention=self._retention))
+
+    def _compact_now_and_then(self) -> None:
+        if time.monotonic() < self._next_compaction:
             return
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "UPDATE tasks SET result = NULL, progress = NULL, metadata = '{}', idempotency_key = NULL, "
-                f"result_compacted = 1, revision = revision + 1 WHERE {expired} AND result_compacted = 0",
-                times[:1],
-            )
-            connection.execute(f"DELETE FROM tasks WHERE {expired}", times[1:])
-            connection.execute(
-                "DELETE FROM outcomes WHERE task_id NOT IN (SELECT id FROM tasks WHERE result_compacted = 0)"
-            )
-            connection.execute(
-                "DELETE FROM steps WHERE task_id NOT IN (SELECT id FROM tasks WHERE result_compacted = 0)"
-            )
-
-        transaction(connection, work)
+        try:
+            pause = _COMPACT_EVERY if self._compact_some() is None else _COMPACT_MORE_AFTER
+        except RegistryUnavailable as error:  # what is to be written comes first
+            log.warning("transcripts and results whose time is up are still there: %s", error)
+            pause = _COMPACT_EVERY
+        self._next_compaction = time.monotonic() + pause
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Write what else is in the file, as one transaction.
