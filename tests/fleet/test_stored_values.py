@@ -7,11 +7,11 @@ import os
 import pickle
 import re
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from helmsman.errors import InvalidInput
 from helmsman.fleet.database import checked_url
