@@ -13,6 +13,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.agent import OwnWords, known_agents
+from helmsman.agents.claude.about import Means, models_in, said_of_itself
 from helmsman.agents.claude.binary import find_claude
 from helmsman.agents.codex import binary as codex_binary_module
 from helmsman.agents.codex.binary import find_codex
@@ -189,6 +190,75 @@ async def test_an_agent_that_a_session_may_write_by_now_is_not_started_again(
         remember_writable(settings.state_dir, [project])
         with pytest.raises(ProgramRefused, match="sessions may write in"):
             await helm.start("hello", cwd=elsewhere, agent=agent, unenforced=True)
+
+
+async def test_a_claude_that_a_session_may_write_by_now_is_not_asked_about_itself(
+    model: ScriptedModel, codex_home: CodexHome, codex_binary: Path, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    claude = Path(shutil.copy2(claude_binary(), project / "claude"))
+    env = codex_home.env | claude_environment(model, tmp_path / "home")
+    flags = {"codex_path": str(codex_binary), "claude_path": str(claude), "detach": False}
+    settings = load_settings(flags, env | {"HELMSMAN_STATE_DIR": str(tmp_path / "state")}, tmp_path)
+    means = Means(settings=settings, binary=find_claude(settings, env), env=env)
+    assert models_in(await said_of_itself(means))
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    remember_writable(settings.state_dir, [project])
+    with pytest.raises(ProgramRefused, match="sessions may write in"):
+        await said_of_itself(means)
+
+
+async def test_the_script_of_an_agent_is_not_looked_for_in_the_directory_of_a_session(
+    codex_home: CodexHome, settings: Settings, tmp_path: Path, git_repo: Path
+) -> None:
+    ran = tmp_path / "ran"
+    program(git_repo / "agent.py", f"open({str(ran)!r}, 'w')")
+    own = tmp_path / "helmsman.toml"
+    for command in (["agent.py"], ["-u", "agent.py"], ["-m", "agent"], ["-um", "agent"], ["-c", "import agent"]):
+        words = [sys.executable, *command]
+        own.write_text(f"[agents.mine]\ncommand = {words}\nruns_repository_files = false\n")
+        used = load_settings({"detach": False}, codex_home.env, git_repo, user_file=own)
+        async with Helmsman(replace(used, state_dir=settings.state_dir), env=codex_home.env, inside=True) as helm:
+            with pytest.raises(ProgramRefused, match="the files there would choose what runs"):
+                await helm.start("hello", cwd=git_repo, agent="mine", unenforced=True)
+        assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "node agent.js",
+            "node --import=./hook.js /opt/agent.js",
+            "node -r hook.js /opt/agent.js",
+            "bun run agent.ts",
+        ),
+        *("npx my-agent", "npx -y @me/agent", "env A=1 node /opt/agent.js", "bash agent.sh", "./node", "bin/node"),
+    ],
+)
+def test_nothing_that_a_directory_chooses_is_an_agent(command: str, tmp_path: Path) -> None:
+    for name in ("node", "bun", "npx", "env", "bash"):
+        program(tmp_path / "own" / name)
+    env = {"HOME": str(tmp_path), "PATH": str(tmp_path / "own")}
+    mine = known_agents()[0].said("mine", OwnWords(tuple(command.split()), "Mine", None, True, ()))
+    with pytest.raises(ProgramRefused, match="the files there would choose what runs"):
+        mine.find(env)
+
+
+def test_a_command_with_absolute_paths_is_an_agent(tmp_path: Path) -> None:
+    for name in ("node", "python3", "my-agent", "bash"):
+        program(tmp_path / "own" / name)
+    env = {"HOME": str(tmp_path), "PATH": str(tmp_path / "own")}
+    for command in (
+        "node --quiet /opt/agent.js rel.js",
+        "python3 -I -m agent",
+        "python3 -P /opt/agent.py",
+        "my-agent rel/file --acp",
+        "bash -c agent",
+    ):
+        mine = known_agents()[0].said("mine", OwnWords(tuple(command.split()), "Mine", None, True, ()))
+        assert mine.find(env)[1:] == command.split()[1:]
 
 
 async def test_the_version_of_a_script_for_node_is_its_own(tmp_path: Path, settings: Settings) -> None:

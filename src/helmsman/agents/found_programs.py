@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.json_values import json_object_in, optional_text
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.programs import check_program
+from helmsman.base.surroundings import expand_home
+from helmsman.errors import ProgramRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_INTERPRETER: Final = re.compile(r"(?:node|nodejs|bun|deno|python[\d.]*)(?:\.exe)?")
+_INTERPRETER: Final = re.compile(
+    r"(?:node|nodejs|bun|deno|tsx|ts-node|python[\d.]*|pypy[\d.]*|ruby|perl|java|sh|bash|dash|zsh)(?:\.exe)?"
+)
+_CHOOSER: Final = re.compile(r"(?:npx|bunx|pnpx|npm|pnpm|yarn|env)(?:\.exe|\.cmd)?")
+"""Programs that look for another one, most of them in the working directory first."""
+_NOT_A_PATH: Final = re.compile(r"run|[a-z][a-z\d+.]+:.*")
+"""Words before or instead of a script that name no file: `bun run`, `deno run npm:agent`."""
+_PYTHON_CODE: Final = re.compile(r"-([A-Za-z]*?)[mc]")
+"""Options with which Python looks in the working directory, unless it is told not to (`-I`, `-P`)."""
 _LEVELS: Final = 4
 """How far above its program the description of a package is looked for."""
 
@@ -36,6 +47,50 @@ def agent_file(argv: Sequence[str]) -> str:
     interpreter = _INTERPRETER.fullmatch(Path(argv[0]).name)
     scripts = (word for word in argv[1:] if not word.startswith("-") and Path(word).is_file())
     return next(scripts, argv[0]) if interpreter else argv[0]
+
+
+def script_arguments(program: str, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of an agent's program with the script of an interpreter, if there is one, as an absolute path.
+
+    The agent is started in the directory of its session. A relative script, or a Python module, would be taken from there.
+
+    Raises:
+        ProgramRefused: The working directory would choose what runs.
+    """
+    words = [str(expand_home(word)) if word.startswith("~/") else word for word in arguments]
+    name = Path(program).name
+    if _CHOOSER.fullmatch(name):
+        raise chosen_elsewhere(program, *words)
+    if not _INTERPRETER.fullmatch(name):
+        return words
+    flags = ""
+    for word in words:
+        if name.startswith("py") and (code := _PYTHON_CODE.match(word)):
+            if {"I", "P"}.isdisjoint(flags + code[1]):
+                raise chosen_elsewhere(program, word)
+            break
+        if word in ("-c", "-e"):  # the code is in the command itself
+            break
+        if word.startswith("-"):
+            flags += word
+            if word.partition("=")[2].startswith("."):
+                raise chosen_elsewhere(program, word)
+        elif Path(word).is_absolute():
+            break  # the script: what follows is for it
+        elif not _NOT_A_PATH.fullmatch(word):
+            raise chosen_elsewhere(program, word)
+    return words
+
+
+def chosen_elsewhere(*words: str) -> ProgramRefused:
+    """Return the refusal of a command with which the directory of a session would choose what runs."""
+    return ProgramRefused(
+        f"Helmsman does not start {shlex.join(words)[:200]!r}: an agent starts in the directory of its session, and the "
+        "files there would choose what runs. Name the program itself and its script, with absolute paths, in `command` "
+        "under [agents] in helmsman.toml (for a Python module: -P before -m).",
+        program=Path(words[0]).name,
+        path=words[0],
+    )
 
 
 def check_command(argv: Sequence[str], env: Mapping[str, str] | None) -> None:

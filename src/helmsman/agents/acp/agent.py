@@ -25,7 +25,14 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.acp.profiles import KNOWN, OwnAgent
-from helmsman.agents.found_programs import Installed, agent_file, login_in, packaged_version
+from helmsman.agents.found_programs import (
+    Installed,
+    agent_file,
+    chosen_elsewhere,
+    login_in,
+    packaged_version,
+    script_arguments,
+)
 from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capability
 from helmsman.base.addresses import REMOTE_TOKEN
@@ -218,16 +225,19 @@ class AcpAgent(KeptAgent):
 
         Raises:
             AgentNotFound: It is not there.
-            ProgramRefused: It is only where a session could have put it.
+            ProgramRefused: It is only where a session could have put it, or the directory of a session would choose it.
         """
         arguments = self._command[1:] if self._command else self._profile.arguments
-        return [*with_interpreter(self._program(env), env), *arguments]
+        program = self._program(env)
+        return [*with_interpreter(program, env), *script_arguments(program, arguments)]
 
     def _program(self, env: Mapping[str, str]) -> str:
         program = self._command[0] if self._command else self._profile.program
         named = str(expand_home(program)) if program.startswith("~") else program
         if Path(named).name == named:
             path = find_program(named, env, is_agent=True)
+        elif not Path(named).is_absolute():
+            raise chosen_elsewhere(named)
         else:
             path = check_program(named, env) if os.access(named, os.X_OK) and Path(named).is_file() else None
         if path is None:

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from helmsman.agents.account import Account, Model
 from helmsman.agents.claude.pipes import open_child_pipe
+from helmsman.agents.found_programs import check_command
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping, optional_text, sequence, text, texts
@@ -34,7 +35,12 @@ class Means:
 
 @asynccontextmanager
 async def _started(means: Means, *arguments: str, directory: Path) -> AsyncIterator[ClaudePipe]:
-    """Nothing of the directory runs in it."""
+    """Start a Claude Code in which nothing of the directory runs.
+
+    Raises:
+        ProgramRefused: A session may have replaced it.
+    """
+    await anyio.to_thread.run_sync(check_command, [str(means.binary.path)], means.env)
     argv = [str(means.binary.path), "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
     argv += ["--verbose", "--setting-sources", "user", "--strict-mcp-config", *arguments]
     env = await anyio.to_thread.run_sync(careful_environment, means.binary.environment(means.env), directory)
