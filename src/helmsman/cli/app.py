@@ -32,7 +32,7 @@ _HEADINGS: Final = {
     ),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks", "schedule", "notify"),
-    "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub"),
+    "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub", "store"),
     "Several machines": ("hosts", "fleet", "worker"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }

@@ -17,6 +17,7 @@ from helmsman.capabilities.notices import way_statuses
 from helmsman.cli.check_report import Check
 from helmsman.cli.client_files import surroundings
 from helmsman.cli.hub_service import service_of
+from helmsman.cli.store import DAMAGED
 from helmsman.clients.launch import Running, launch_words
 from helmsman.clients.overview import inspect_clients
 from helmsman.errors import InvalidSetting, ProgramRefused, RegistryUnavailable
@@ -112,8 +113,7 @@ def check_tasks(state_dir: Path) -> Check:
         said = str(error)
     if said != "ok":
         detail = f"the task registry {path} is damaged ({said})."
-        fix = "Run `helmsman tasks`: it sets the damaged file aside and starts a new one; sessions are not affected."
-        return Check("Tasks", "failed", detail, fix)
+        return Check("Tasks", "failed", detail, DAMAGED)
     try:
         with closing(Registry(path)) as registry:
             running = len(registry.running())

@@ -8,6 +8,8 @@ from helmsman.cli.host import command_here, host
 from helmsman.errors import InvalidInput, SessionNotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from helmsman.service import Helmsman
 
 SHORT: Final = 8
@@ -38,15 +40,20 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
     """
     if len(text) >= _FULL:
         return text
-    if len(text) < _LEAST:
-        raise InvalidInput(f"{text!r} is too short for a session. Give at least {_LEAST} characters of its id.")
-    found: list[str] = []
+    known: list[str] = []
     cursor: str | None = None
     while True:
         page, cursor = await helm.list(limit=_PAGE, cursor=cursor, include_archived=True)
-        found += [info.session_id for info in page if _is_meant(info.session_id, text)]
+        known += [info.session_id for info in page]
         if cursor is None:
-            break
+            return the_one_meant(text, known)
+
+
+def the_one_meant(text: str, session_ids: Iterable[str]) -> str:
+    """Return the one of these sessions that the text means, as `full_session_id` does."""
+    if len(text) < _LEAST:
+        raise InvalidInput(f"{text!r} is too short for a session. Give at least {_LEAST} characters of its id.")
+    found = [session_id for session_id in session_ids if _is_meant(session_id, text)]
     if not found:
         raise SessionNotFound(f"There is no session {text}. `{command_here('list')}` shows those there are.")
     if len(found) > 1:

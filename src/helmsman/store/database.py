@@ -13,7 +13,7 @@ import random
 import sqlite3
 import threading
 import time
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,7 +24,7 @@ from helmsman.settings import ensure_state_dir
 from helmsman.store.schema import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,10 @@ _ADVICE: Final = {
     sqlite3.SQLITE_READONLY: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
     sqlite3.SQLITE_PERM: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
     sqlite3.SQLITE_CANTOPEN: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
+    sqlite3.SQLITE_CORRUPT: "See what is damaged: helmsman store check",
+    sqlite3.SQLITE_NOTADB: "See what is damaged: helmsman store check",
 }
-_COMPANIONS: Final = ("", "-wal", "-shm")
+COMPANIONS: Final = ("", "-wal", "-shm")
 """A database in WAL mode is up to three files."""
 
 
@@ -82,6 +84,51 @@ def newest_epoch(path: Path) -> int:
         return 0
 
 
+@contextmanager
+def opened_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the file as it is at this moment. Nothing is changed, and a damaged one is not put aside.
+
+    Raises:
+        RegistryUnavailable: It cannot be read.
+    """
+    place = f"{path.absolute().as_uri()}?mode=ro"
+    log_file = path.with_name(f"{path.name}-wal")
+    if _needs_shared_memory(place) and not (log_file.exists() and log_file.stat().st_size):
+        place += "&immutable=1"  # no process has written to it that has not closed it, and on this disk none can
+    try:
+        with closing(sqlite3.connect(place, timeout=_BUSY_SECONDS, uri=True, check_same_thread=False)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.execute("BEGIN")
+            yield connection
+    except sqlite3.Error as error:
+        raise _unavailable(path, error) from error
+
+
+def _needs_shared_memory(place: str) -> bool:
+    """Return whether the file cannot be read because its companion cannot be made: the disk is full or read-only."""
+    try:
+        with closing(sqlite3.connect(place, timeout=_BUSY_SECONDS, uri=True)) as connection:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        return _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
+    return False
+
+
+def _unavailable(path: Path, error: sqlite3.Error) -> RegistryUnavailable:
+    code = _code(error)
+    advice = "Try again in a moment." if code in _BUSY else _ADVICE.get(code, "Check its disk.")
+    return RegistryUnavailable(f"The store {path} cannot be used: {error}. {advice}")
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return whether an error says that the file is damaged."""
+    return _code(error) in DAMAGED
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
 class Database:
     """One connection that the threads of this process take turns with."""
 
@@ -112,14 +159,13 @@ class Database:
                         is_aside = True
                     return work(self._connected())
                 except sqlite3.Error as error:
-                    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+                    code = _code(error)
                     if code in _BUSY and time.monotonic() < deadline:
                         time.sleep(random.uniform(0, _RETRY_SECONDS))  # noqa: S311 - only so that not all come back at once
                     elif code in DAMAGED and damage is None:
                         damage = error
                     else:
-                        advice = "Try again in a moment." if code in _BUSY else _ADVICE.get(code, "Check its disk.")
-                        raise self._unavailable(str(error), advice) from error
+                        raise _unavailable(self.path, error) from error
                 except TimeoutError as error:
                     raise self._unavailable("another process holds it", "Try again in a moment.") from error
                 except OSError as error:
@@ -227,7 +273,7 @@ class Database:
                 return
             name = f"{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
             log.error("The store %s is damaged (%s): kept as %s, and a new one begun.", self.path, error, name)
-            for companion in _COMPANIONS:
+            for companion in COMPANIONS:
                 with suppress(FileNotFoundError):
                     self.path.with_name(self.path.name + companion).rename(self.path.with_name(name + companion))
 

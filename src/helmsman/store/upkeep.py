@@ -1,4 +1,4 @@
-"""Retention: how long the store keeps transcripts and results.
+"""Upkeep of the store: how long transcripts and results are kept, how large it is, whether it is whole, and its export.
 
 A session's events and the results of its tasks are deleted together, once nothing has happened in the session for the
 retention time. A task without a session expires by itself. The rows of sessions and tasks stay, because lists and usage
@@ -9,15 +9,22 @@ need them, and the events of a session that is continued are numbered on from th
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import sqlite3
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from helmsman.model.codec import decode
 from helmsman.settings import RETENTION_DAYS
-from helmsman.store.database import microseconds
+from helmsman.store.database import COMPANIONS, from_microseconds, is_damage, microseconds
 
 if TYPE_CHECKING:
-    import sqlite3
-    from datetime import datetime
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from helmsman.store.database import Database
+
+T = TypeVar("T")
 
 RETENTION: Final = timedelta(days=RETENTION_DAYS)
 """How long transcripts and results are kept by default."""
@@ -28,6 +35,10 @@ _SESSIONS_AT_ONCE: Final = 100
 _EVENTS_AT_ONCE: Final = 20_000
 _TASKS_AT_ONCE: Final = 1000
 """One transaction compacts at most so much, and at least one session: meanwhile others wait to write."""
+
+_PAGES_AT_ONCE: Final = 1000
+_LARGEST: Final = 5
+_MOST_PROBLEMS: Final = 20
 
 _RUNNING: Final = "status IN ('pending', 'working')"
 _BUSY_SESSIONS: Final = f"""
@@ -112,3 +123,158 @@ def _unused_sessions(connection: sqlite3.Connection, times: dict[str, int]) -> t
 
 def _places(values: list[Any]) -> str:
     return ", ".join("?" * len(values))
+
+
+# --- size ------------------------------------------------------------------------------------------------------------
+
+
+class SessionSize(NamedTuple):
+    """How much the store holds of a session. `bytes` are those of its events."""
+
+    session_id: str
+    events: int
+    bytes: int
+    changed_at: datetime
+
+
+class Summary(NamedTuple):
+    """What is in the store. `bytes` are those of its files, `free_bytes` the part that is free for what comes next."""
+
+    bytes: int
+    free_bytes: int
+    sessions: int
+    events: int
+    tasks: int
+    oldest_at: datetime | None
+    largest: tuple[SessionSize, ...]
+
+
+def summary(connection: sqlite3.Connection, path: Path) -> Summary:
+    """Return what is in the store. Counts no events one by one, so that it takes milliseconds."""
+    value = partial(_value, connection)
+    oldest = value("SELECT at FROM events ORDER BY number LIMIT 1")
+    return Summary(
+        bytes=size_on_disk(path),
+        free_bytes=value("PRAGMA freelist_count") * value("PRAGMA page_size"),
+        sessions=value("SELECT count(*) FROM sessions"),
+        events=value("SELECT coalesce(sum(last_seq - compacted_seq), 0) FROM sessions"),
+        tasks=value("SELECT count(*) FROM tasks"),
+        oldest_at=None if oldest is None else from_microseconds(oldest),
+        largest=_largest(connection),
+    )
+
+
+def size_on_disk(path: Path) -> int:
+    """Return how many bytes the files of the store have."""
+    files = (path.with_name(path.name + companion) for companion in COMPANIONS)
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _value(connection: sqlite3.Connection, sql: str) -> Any:
+    row = connection.execute(sql).fetchone()
+    return None if row is None else row[0]
+
+
+def _largest(connection: sqlite3.Connection) -> tuple[SessionSize, ...]:
+    rows = connection.execute(
+        "SELECT id, last_seq - compacted_seq AS events, changed_at, "
+        "(SELECT sum(length(CAST(body AS BLOB))) FROM events WHERE session = sessions.number) AS bytes "
+        f"FROM sessions WHERE last_seq > compacted_seq ORDER BY events DESC LIMIT {_LARGEST}"
+    )
+    return tuple(
+        SessionSize(row["id"], row["events"], row["bytes"] or 0, from_microseconds(row["changed_at"])) for row in rows
+    )
+
+
+def reclaim(database: Database) -> None:
+    """Give free pages back to the disk, in small transactions.
+
+    Raises:
+        RegistryUnavailable: The file cannot be written.
+    """
+
+    def some(connection: sqlite3.Connection) -> bool:
+        before = _value(connection, "PRAGMA freelist_count")
+        connection.execute(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
+        return bool(_value(connection, "PRAGMA freelist_count") < before)
+
+    while database.read(some):
+        pass
+    database.read(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+
+
+# --- integrity -------------------------------------------------------------------------------------------------------
+
+
+class Problems(NamedTuple):
+    """What is wrong with the store, in sentences: pages that cannot be read, and events that are missing."""
+
+    damage: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+def problems(connection: sqlite3.Connection) -> Problems:
+    """Read the whole file, and return what is wrong with it. Blocks for seconds where it is large.
+
+    Raises:
+        sqlite3.Error: It cannot be read, for another reason than that it is damaged.
+    """
+    try:
+        found = [row[0] for row in connection.execute(f"PRAGMA quick_check({_MOST_PROBLEMS})")]
+        damage = tuple(said for said in found if said != "ok")
+        return Problems(damage, () if damage else tuple(_gaps(connection)))
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        return Problems((str(error),))
+
+
+def _gaps(connection: sqlite3.Connection) -> Iterator[str]:
+    strays = _value(connection, "SELECT count(*) FROM events WHERE session NOT IN (SELECT number FROM sessions)")
+    if strays:
+        yield f"{strays} events belong to no session."
+    rows = connection.execute(
+        "SELECT id, last_seq, compacted_seq, count(seq) AS events, min(seq) AS first, max(seq) AS last "
+        "FROM sessions LEFT JOIN events ON session = sessions.number GROUP BY sessions.number "
+        "HAVING count(seq) <> last_seq - compacted_seq "
+        f"OR min(seq) <> compacted_seq + 1 OR max(seq) <> last_seq LIMIT {_MOST_PROBLEMS}"
+    )
+    for row in rows:
+        has = f"{row['events']} from {row['first']} to {row['last']}" if row["events"] else "none"
+        yield f"Session {row['id']} should have events {row['compacted_seq'] + 1} to {row['last_seq']}, and has {has}."
+
+
+# --- export ----------------------------------------------------------------------------------------------------------
+
+
+def session_ids(connection: sqlite3.Connection) -> list[str]:
+    """Return the sessions that the store knows, oldest first."""
+    return [row["id"] for row in connection.execute("SELECT id FROM sessions ORDER BY number")]
+
+
+def exported(connection: sqlite3.Connection, session_id: str) -> Iterator[dict[str, Any] | None]:
+    """Yield the events of a session as JSON (docs/events.md), each with its number and time; None for a damaged one.
+
+    Each is read alone, so that one that is damaged does not keep its neighbours from being read.
+    """
+    sql = "SELECT number FROM events WHERE session = (SELECT number FROM sessions WHERE id = ?) ORDER BY seq"
+    numbers = _unless_damaged(lambda: [row["number"] for row in connection.execute(sql, (session_id,))])
+    if numbers is None:
+        yield None
+    for number in numbers or ():
+        yield _unless_damaged(partial(_exported, connection, session_id, number))
+
+
+def _exported(connection: sqlite3.Connection, session_id: str, number: int) -> dict[str, Any]:
+    row = connection.execute("SELECT seq, at, kind, body FROM events WHERE number = ?", (number,)).fetchone()
+    about = {"sessionId": session_id, "seq": row["seq"], "at": from_microseconds(row["at"]).isoformat()}
+    return {**decode(row["kind"], row["body"]).to_json(), **about}
+
+
+def _unless_damaged(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except sqlite3.Error as error:
+        if is_damage(error):
+            return None
+        raise

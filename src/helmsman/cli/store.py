@@ -1,0 +1,278 @@
+"""`helmsman store`: the file with the transcripts and tasks of all sessions; its size, its integrity, its export."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import click
+
+from helmsman.base.shown_text import one_line
+from helmsman.base.surroundings import from_here
+from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.completing import complete_session
+from helmsman.cli.consent import agree, yes_option
+from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.output import counted, print_details, print_json, print_result
+from helmsman.cli.tables import ago
+from helmsman.errors import InvalidInput, RegistryUnavailable
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from helmsman.store.upkeep import Compacted, Problems, Summary
+
+DAMAGED: Final = (
+    "Save what can still be read: helmsman store export --output FILE. Then run `helmsman tasks`, which sets the damaged "
+    "file aside and starts a new one."
+)
+_INCOMPLETE: Final = "Everything else can be used and exported. Please report this, with the output of this command."
+
+
+@cli_group(
+    "store",
+    "Look at the store of transcripts and tasks, and compact it.",
+    "helmsman store",
+    "helmsman store compact",
+    "helmsman store export --session 3b2d5c8e --output session.jsonl",
+)
+def command(as_json: bool) -> None:
+    """Look at the store: the file with the transcripts, tasks, schedules and notices of all sessions.
+
+    Transcripts and results are deleted by themselves 30 days after the last use of their session
+    (HELMSMAN_RETENTION_DAYS).
+    """
+    _show_store(as_json=as_json)
+
+
+@cli_command("show", "Show what is in the store.", "helmsman store show --json", group=command)
+def _show(as_json: bool) -> None:
+    """Show where the store is, how large it is, and which sessions have the most events."""
+    _show_store(as_json=as_json)
+
+
+def _show_store(*, as_json: bool) -> None:
+    from helmsman.store.database import opened_for_reading
+    from helmsman.store.upkeep import summary
+
+    path = _path()
+    with opened_for_reading(path) as connection:
+        found = summary(connection, path)
+    days = settings_of_command().retention_days
+    if as_json:
+        print_json({"path": str(path), **_as_json(found), "retentionDays": days})
+        return
+    oldest = "none" if found.oldest_at is None else f"{found.oldest_at.astimezone():%Y-%m-%d %H:%M}"
+    largest = (
+        f"{one.session_id}: {counted(one.events, 'event')}, {_megabytes(one.bytes)}, last used {ago(one.changed_at)}"
+        for one in found.largest
+    )
+    print_details(
+        {
+            "file": one_line(str(path)),
+            "size": f"{_megabytes(found.bytes)}, of which {_megabytes(found.free_bytes)} are free",
+            "contents": f"{counted(found.sessions, 'session')}, {counted(found.events, 'event')}, "
+            f"{counted(found.tasks, 'task')}",
+            "oldest": oldest,
+            "kept for": f"{counted(days, 'day')} after the last use of a session",
+            "largest": "\n".join(map(one_line, largest)),
+        }
+    )
+
+
+@cli_command("check", "Check that the store is whole.", "helmsman store check", group=command)
+def _check(as_json: bool) -> int:
+    """Read the whole store, and check that it is undamaged and that no event is missing. Exit code 1 if not.
+
+    Nothing is changed, and the hub may keep running.
+    """
+    path = _path()
+    found = _problems(path)
+    advice = DAMAGED if found.damage else _INCOMPLETE if found.gaps else None
+    said = (*found.damage, *found.gaps)
+    if as_json:
+        print_json({"path": str(path), "ok": not said, "problems": said, "fix": advice})
+    elif advice is None:
+        click.echo("The store is whole.", err=True)
+    else:
+        for problem in said:
+            click.echo(one_line(problem))
+        click.echo(advice, err=True)
+    return ExitCode.FAILED if said else ExitCode.OK
+
+
+def _problems(path: Path) -> Problems:
+    """Return what is wrong. SQLite reads on a thread, so that Ctrl-C is heeded at once."""
+    from helmsman.store.database import opened_for_reading
+    from helmsman.store.upkeep import problems
+
+    with opened_for_reading(path) as connection, ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(problems, connection)
+        try:
+            return reading.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
+
+
+@cli_command(
+    "compact",
+    "Delete what is kept no longer, and free its space.",
+    "helmsman store compact",
+    "helmsman store compact --yes",
+    group=command,
+)
+@yes_option
+def _compact(agreed: bool, as_json: bool) -> None:
+    """Delete the transcripts and results of sessions that were not used for the retention time, and free the space.
+
+    You are asked first if there is anything to delete. Sessions with a task that runs or waits are left alone. Their agents
+    keep their own transcripts. The hub may keep running.
+    """
+    from datetime import UTC, datetime
+
+    from helmsman.store.database import opened_for_reading
+    from helmsman.store.upkeep import due, reclaim, size_on_disk
+    from helmsman.tasks.registry import Registry
+
+    path, retention = _path(), timedelta(days=settings_of_command().retention_days)
+    if _problems(path).damage:  # a write that meets the damage would set the whole file aside
+        raise RegistryUnavailable(f"The store {path} is damaged, and nothing was deleted. {DAMAGED}")
+    with opened_for_reading(path) as connection:
+        planned = due(connection, datetime.now(UTC), retention)
+    before = size_on_disk(path)
+    if any(planned):
+        lost = f"{_amount(planned)} will be deleted for good."
+        agree(f"{lost} Delete?", agreed=agreed, as_json=as_json, otherwise=lost)
+    with closing(Registry(path, retention=retention)) as registry:
+        done = registry.compact() if any(planned) else planned
+        reclaim(registry.database)
+        after = size_on_disk(path)
+    said = f"Deleted {_amount(done)}. The store had {_megabytes(before)}, and has {_megabytes(after)} now."
+    print_result(said, {**done._asdict(), "bytesBefore": before, "bytes": after}, as_json=as_json)
+
+
+@cli_command(
+    "export",
+    "Write transcripts as lines of JSON.",
+    "helmsman store export --output store.jsonl",
+    "helmsman store export --session 3b2d5c8e | jq .type",
+    group=command,
+)
+@click.option("--session", "session_id", metavar="SESSION", shell_complete=complete_session, help="Only this session.")
+@click.option(
+    "--output", metavar="FILE", type=click.Path(), help="Write to a new file, for you alone.  [default: stdout]"
+)
+def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
+    """Write the events of all sessions, one a line, as docs/events.md describes them, each with its `seq` and `at`.
+
+    They hold prompts, messages, commands and diffs in plain text, with any secret that is in them. A damaged store is
+    exported as far as it can be read.
+    """
+    from helmsman.cli.session_ids import the_one_meant
+    from helmsman.store.database import opened_for_reading
+    from helmsman.store.upkeep import session_ids
+
+    with opened_for_reading(_path()) as connection, _written(output) as file:
+        wanted = session_ids(connection)
+        if session_id is not None:
+            wanted = [the_one_meant(session_id, wanted)]
+        events, damaged = _write_events(connection, wanted, file)
+    if output is not None:
+        said = f"Exported {counted(events, 'event')} of {counted(len(wanted), 'session')} to {output}."
+        print_result(said, {"events": events, "sessions": len(wanted), "damaged": damaged}, as_json=as_json)
+    if damaged:
+        click.echo(f"Of {counted(len(damaged), 'session')} not all could be read: {', '.join(damaged)}", err=True)
+    return ExitCode.FAILED if damaged else ExitCode.OK
+
+
+def _write_events(connection: sqlite3.Connection, wanted: list[str], file: TextIO) -> tuple[int, list[str]]:
+    """Write the events of sessions; how many, and the sessions of which not all can be read."""
+    from helmsman.shapes.rendering import json_line
+    from helmsman.store.upkeep import exported
+
+    events, damaged = 0, dict[str, None]()
+    for session_id in wanted:
+        for event in exported(connection, session_id):
+            if event is None:
+                damaged[session_id] = None
+            else:
+                file.write(f"{json_line(event)}\n")
+                events += 1
+    return events, list(damaged)
+
+
+@contextmanager
+def _written(output: str | None) -> Iterator[TextIO]:
+    """Open what the export goes to. A new file that cannot be written to its end is removed."""
+    if output is None:
+        yield sys.stdout
+        return
+    path = from_here(output)
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InvalidInput(f"{path} exists. Choose another name, or remove it.") from None
+    except OSError as error:
+        raise _not_written(path, error) from error
+    try:
+        with os.fdopen(opened, "w", encoding="utf-8") as file:
+            yield file
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _not_written(path, error) from error
+        raise
+
+
+def _not_written(path: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(f"{path} cannot be written: {error.strerror}. Make room there, or choose another place.")
+
+
+def _path() -> Path:
+    """Return where the store is. It is made where there is none yet."""
+    from helmsman.store.database import Database
+    from helmsman.tasks.registry import REGISTRY_NAME
+
+    path = settings_of_command().state_dir / REGISTRY_NAME
+    if not path.exists():
+        with closing(Database(path)) as database:
+            database.version()
+    if not path.is_file():
+        raise RegistryUnavailable(f"{path} is not a file. Remove it, or set HELMSMAN_STATE_DIR to another directory.")
+    return path
+
+
+def _amount(of: Compacted) -> str:
+    return f"{counted(of.events, 'event')} of {counted(of.sessions, 'session')} and {counted(of.results, 'result')}"
+
+
+def _as_json(found: Summary) -> dict[str, Any]:
+    return {
+        "bytes": found.bytes,
+        "freeBytes": found.free_bytes,
+        "sessions": found.sessions,
+        "events": found.events,
+        "tasks": found.tasks,
+        "oldestAt": None if found.oldest_at is None else found.oldest_at.isoformat(),
+        "largest": [
+            {
+                "sessionId": one.session_id,
+                "events": one.events,
+                "bytes": one.bytes,
+                "changedAt": one.changed_at.isoformat(),
+            }
+            for one in found.largest
+        ],
+    }
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
