@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 ERAS: list[Any] = ["legacy", "2026-07-28"]
+LOOK = "test -f notes.md"
 TOOLS = "sessions,agents,extras,router,capabilities"
 
 
@@ -113,3 +114,68 @@ async def test_clients_with_one_token_act_on_their_own_sessions_alone(
         await codex("codex_respond", sessionId=my_session, id=asked, answers=["approve"])
         await codex.until_settled(my_session)
     assert (tmp_path / "made.txt").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_changes_neither_the_permissions_nor_the_place_of_a_session_of_others(
+    serving: Place, model: ScriptedModel, era: Any
+) -> None:
+    model.on("write", run("echo x > written.txt"), say("done"))
+    model.on("hello", say("hi"))
+    async with (
+        serving.over_http("--tools", TOOLS, "--expose-primitives") as server,
+        Client(server.transport(), mode=era, client_info=_named("claude-code")) as first,
+        Client(server.transport(), mode=era, client_info=_named("cursor")) as second,
+    ):
+        codex, other = Caller(first), Caller(second)
+        theirs, _ = await _persons(serving, "hello", "--full-auto")
+        mine = (await codex("codex_start", prompt="write", sandbox="workspace-write", worktree=True))["sessionId"]
+        for session_id in (theirs, mine):
+            await other.until_settled(session_id)
+            for tool, arguments in (
+                ("agent_say", {"message": "hello", "sandbox": "danger-full-access", "approvalPolicy": "never"}),
+                ("agent_say", {"message": "hello", "approvalPolicy": "never"}),
+                ("agent_say", {"message": "hello", "trustRepository": True}),
+                ("codex_rename", {"name": "mine"}),
+                ("codex_archive", {}),
+                ("codex_unarchive", {}),
+                ("codex_compact", {}),
+                ("codex_rollback", {"turns": 1}),
+                ("codex_goal", {"goal": "hello"}),
+                ("codex_goal", {"goal": ""}),
+            ):
+                refused = await other.error(tool, sessionId=session_id, **arguments)
+                assert refused["code"] == "not_yours", (tool, arguments)
+            await other("agent_say", sessionId=session_id, message="hello")  # in its sandbox, as it was
+            await other.until_settled(session_id)
+        await other("codex_diff", sessionId=mine)  # what this client was shown, the other one was not
+        assert (await codex.error("codex_apply", sessionId=mine))["code"] == "confirmation_needed"
+        await codex("codex_rename", sessionId=mine, name="mine")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_job_is_answered_by_its_own_client_alone(serving: Place, model: ScriptedModel, era: Any) -> None:
+    step = {"title": "Write it down", "details": "", "files": [{"file": "notes.md", "new": True}], "check": LOOK}
+    plan = {"summary": "Add it.", "steps": [step], "risks": [], "checks": [], "openQuestions": []}
+    model.on("add it", say(f"```json\n{json.dumps(plan)}\n```"))
+    async with (
+        serving.over_http("--tools", TOOLS) as server,
+        Client(server.transport(), mode=era, client_info=_named("claude-code")) as first,
+        Client(server.transport(), mode=era, client_info=_named("cursor")) as second,
+    ):
+        codex, other = Caller(first), Caller(second)
+        job = (await codex("plan", request="add it", workingDirectory=str(serving.directory)))["taskId"]
+        with anyio.fail_after(SECONDS):
+            while (asked := (await other("plan", taskId=job, waitSec=0)).get("pendingQuestion")) is None:
+                await anyio.sleep(0.05)
+        for tool in ("codex_respond", "agent_respond"):
+            given = {"sessionId": asked["sessionId"], "id": asked["id"], "answers": ["approve"]}
+            assert (await other.error(tool, **given))["code"] == "not_yours"
+        await other.error("codex", request=f"approve {job}", hints={"questionId": asked["id"]})
+        assert (await codex("plan", taskId=job, waitSec=0))["pendingQuestion"]["id"] == asked["id"]
+        await codex("codex_respond", sessionId=asked["sessionId"], id=asked["id"], answers=["stop"])
+        with anyio.fail_after(SECONDS):
+            while (await other("plan", taskId=job, waitSec=0))["status"] == "working":
+                await anyio.sleep(0.05)

@@ -120,7 +120,6 @@ class LocalTasks:
             SessionBusy: A turn is running in it.
         """
         session = await self._helm.session(session_id)
-        session.on_question = on_question or session.on_question
         known = None
         if (key := idempotency_key) is not None:
             known = await self._helm.ledger.registry(lambda registry: registry.with_key(key))
@@ -131,6 +130,7 @@ class LocalTasks:
                 lambda start: self._helm.say(
                     session.id,
                     message,
+                    on_question=on_question,
                     on_task=start.enter,
                     limits=self._limits_of_tasks,
                     max_cost_usd=max_cost_usd,

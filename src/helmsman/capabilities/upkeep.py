@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.agents.own_terminal import OwnTerminal
-    from helmsman.sessions.session import Session
+    from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
 
 MAX_NAME_CHARS: Final = 200
@@ -75,6 +75,7 @@ class Upkeep:
             SessionBusy: A turn is running in it.
             Unsupported: This Codex cannot.
         """
+        await self._helm.require_own(session_id, "compact it")
         return await self._run(
             session_id, "Compact the history", lambda engine: engine.compact(session_id), Capability.COMPACT
         )
@@ -90,6 +91,7 @@ class Upkeep:
             raise InvalidInput(
                 f"A name is one line of 1 to {MAX_NAME_CHARS} characters. Choose another one.", parameter="name"
             )
+        await self._helm.require_own(session_id, "rename it")
         await self._helm.truth.refuse_archived(session_id)
         session = await self._helm.session(session_id)
         engine = await self._helm.engine(Capability.RENAME, agent=session.options.agent)
@@ -111,6 +113,7 @@ class Upkeep:
         Raises:
             SessionBusy: A turn is running in it, or a message waits for its turn.
         """
+        await self._helm.require_own(session_id, "archive it")
         session = await self._helm.session(session_id)
         await self._helm.truth.refuse_archived(session.id)
         if session.state.is_running or session.queue:
@@ -125,6 +128,7 @@ class Upkeep:
         Raises:
             InvalidInput: It is not archived.
         """
+        await self._helm.require_own(session_id, "bring it back")
         session = await self._helm.session(session_id)
         info = await self._helm.truth.find(session.id)
         if info is None or not info.archived:
@@ -162,7 +166,9 @@ class Upkeep:
         """
         return await (await self._goal_keeper(session_id)).goal(session_id)
 
-    async def set_goal(self, session_id: str, objective: str) -> Goal | None:
+    async def set_goal(
+        self, session_id: str, objective: str, *, on_question: QuestionHandler | None = None
+    ) -> Goal | None:
         """Give a session a goal. Codex sets to work on it at once and goes on by itself, turn after turn.
 
         It stops when it says that the goal is reached or blocked, or when it is interrupted. Each turn is a task.
@@ -174,7 +180,10 @@ class Upkeep:
         objective = objective.strip()
         if not objective or len(objective) > MAX_GOAL_CHARS:
             raise InvalidInput(f"A goal has 1 to {MAX_GOAL_CHARS} characters. Say it shorter.", parameter="goal")
+        await self._helm.require_own(session_id, "give it a goal")
         await self.goal(session_id)  # a Codex that keeps no goals says so before anything is begun
+        session = await self._helm.session(session_id)
+        session.on_question = on_question or session.on_question
         goals: list[Goal | None] = []
 
         async def begin(engine: Engine) -> None:
@@ -190,6 +199,7 @@ class Upkeep:
         Raises:
             Unsupported: This Codex keeps no goals.
         """
+        await self._helm.require_own(session_id, "take its goal away")
         await (await self._goal_keeper(session_id)).set_goal(session_id, None)
         (await self._helm.session(session_id)).goal = None
 

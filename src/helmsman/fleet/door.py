@@ -217,7 +217,7 @@ class FleetDoor:
     ) -> Session:
         """The next message of a session of the fleet. It runs when those before it have ended."""
         session = await self.session(session_id)
-        refuse_unasked(session, self._helm.settings, "send it a message")
+        refuse_unasked(session, self._helm.settings, "send it a message", changes_options=bool(options))
         if session.state.is_running and when_busy == "steer":
             _refuse_what_stays_here(tools, on_limit)
             if images:

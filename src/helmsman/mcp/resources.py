@@ -151,6 +151,14 @@ class Resources:
 
 
 def client_of(context: Context) -> str:
-    """Which client a request comes from: over HTTP its session, in the handshake era; on a pipe there is but one."""
+    """Return which client a request comes from: over HTTP its session, or its name where it has none; "" on a pipe."""
+    if context.request is None:
+        return ""
+    told = context.session.client_params
+    return session_of(context) or f"client {'' if told is None else told.client_info.name}"
+
+
+def session_of(context: Context) -> str:
+    """Return the id of a client's session over HTTP; "" on a pipe, and from protocol 2026-07-28 on."""
     headers: Mapping[str, str] = getattr(context.request, "headers", None) or {}
     return headers.get(MCP_SESSION_ID_HEADER, "")

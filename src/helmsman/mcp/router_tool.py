@@ -16,7 +16,7 @@ from helmsman.base.git_view import repository_root
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.mcp.primitives import primitives_of, setup_guide, wait_for_task
-from helmsman.mcp.resources import client_of
+from helmsman.mcp.resources import client_of, session_of
 from helmsman.mcp.router_words import (
     WHAT_TO_SAY,
     about,
@@ -244,7 +244,7 @@ def remembered_as(context: Context) -> str | None:
 
     None of a client that has no session: its next request cannot be told from any other's.
     """
-    return client_of(context) or ("" if context.request is None else None)
+    return session_of(context) or ("" if context.request is None else None)
 
 
 def _open_questions(session: Session | None, args: contract.CodexInput) -> list[Question]:

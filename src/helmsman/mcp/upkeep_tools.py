@@ -135,8 +135,7 @@ async def codex_goal(call: CallContext, args: GoalInput) -> GoalOutput:
     if args.goal is None:
         found = await upkeep.goal(session.id)
     elif args.goal.strip():
-        session.on_question = call.on_question or session.on_question
-        found = await upkeep.set_goal(session.id, args.goal)
+        found = await upkeep.set_goal(session.id, args.goal, on_question=call.on_question)
     else:
         await upkeep.clear_goal(session.id)
     output = GoalOutput(session_id=session.id, status=session.status)

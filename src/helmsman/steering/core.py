@@ -351,10 +351,12 @@ class Steering(Turns):
         if before is not None and before.session_id is not None:
             session_id = before.session_id  # of one that was handed over, the new one
         session = await self.session(session_id)
-        refuse_unasked(session, self.settings, "send it a message")
         known, agent = session.options, options.pop("agent", None)
+        agent = None if agent == known.agent else agent  # another one gets a new session, which is the caller's own
+        changes = bool(options) and agent is None
+        refuse_unasked(session, self.settings, "send it a message", changes_options=changes)
         narrowed = self._memory.narrowed(known)
-        if agent is not None and agent != known.agent:
+        if agent is not None:
             of_turn: dict[str, Any] = {"images": images, "output_schema": output_schema, "effort": effort}
             of_turn |= {"limits": limits, "on_limit": on_limit, "max_cost_usd": max_cost_usd, "tools": tools}
             start = partial(self.start, on_question=on_question, **of_turn)

@@ -1,9 +1,10 @@
 """Whose session it is: what the model of an MCP client may do with sessions that its client did not open.
 
-A model may look at every session. It answers, applies, discards and rewinds only in sessions that its client opened or that
-a person handed to it. It may send messages to other sessions as long as these work in a sandbox and a person answers what
-they ask. A session with full access, or with answers that a person gave for the whole session, would do what the message
-says without asking: there a message is a permission.
+A model may look at every session, and stop it. It answers, applies, discards, rewinds, renames, archives, compacts, sets
+goals and changes permissions only in sessions that its client opened or that a person handed to it. It may send messages to
+other sessions as long as these work in a sandbox and a person answers what they ask. A session with full access, or with
+answers that a person gave for the whole session, would do what the message says without asking: there a message is a
+permission.
 
 The calling client is part of the caller's context (`helmsman.base.surroundings`). People and programs of the user have none.
 """
@@ -47,14 +48,17 @@ def refuse_foreign(session_id: str, owner: McpClient | None, settings: Settings,
         )
 
 
-def refuse_unasked(session: Session, settings: Settings, doing: str) -> None:
+def refuse_unasked(session: Session, settings: Settings, doing: str, *, changes_options: bool = False) -> None:
     """Make sure that a message of a client's model gets no permission that a person gave to a session of their own.
 
     Raises:
-        NotYours: The session has full access or lasting answers, and another client or a person opened it.
+        NotYours: Another client or a person opened the session, and it has full access or lasting answers, or the message
+            would change what it may do.
     """
     if not is_foreign(session.opened_by, settings):
         return
+    if changes_options:
+        refuse_foreign(session.id, session.opened_by, settings, "change what it may do")
     options, state = session.options, session.state
     has_full_access = options.writes == "anything" or state.sandbox == "danger-full-access"
     if has_full_access or options.unenforced or state.enforced is False:
