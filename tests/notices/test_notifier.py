@@ -12,6 +12,7 @@ import pytest
 
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.hub.notifier import death_of
+from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.events import USAGE_LIMIT, AgentMessage, Failure, ItemEnded
 from helmsman.notices.config import NotifySettings, QuietHours
 from tests.notices.conftest import opened, webhook
@@ -43,6 +44,26 @@ async def test_a_question_is_told_of_when_nobody_has_answered_it_for_a_while_and
         assert not {"text", "directory"} & set(told.json)
         assert b"ls" not in told.body.replace(b"false", b"")
         await house.delivered("sent")
+
+
+async def test_a_rule_that_a_model_has_proposed_is_told_of_once(
+    state_dir: Path, project: Path, receiver: Receiver
+) -> None:
+    async with opened(state_dir, webhook(receiver, is_full=True)) as house:
+        session = await house.start(project)
+        house.engine.ask(command="touch made.txt", directory=str(project))
+        assert "approve_always" in session.questions[0].prompts[0].options
+        by = AnsweredBy("agent", "cursor", "tool")
+        await house.helm.respond(session.id, session.questions[0].id, ["approve_always"], by=by)
+        (told,) = await receiver.until(1)
+        assert (told.json["kind"], told.json["title"]) == ("question", "site: A rule waits for your confirmation")
+        assert "cursor proposes a rule" in told.json["text"]
+        (rule,) = house.helm.rules.listed(None)
+        assert f"helmsman rules confirm {rule.id}" in told.json["text"]
+        await house.delivered("sent")
+    async with opened(state_dir, webhook(receiver, is_full=True)) as house:  # the next hub knows that it was told
+        await house.settled()
+        assert [one.json["title"] for one in receiver.received].count(told.json["title"]) == 1
 
 
 async def test_a_question_that_was_answered_in_time_is_not_told_of(

@@ -18,6 +18,7 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 
+from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, RegistryUnavailable
@@ -32,6 +33,7 @@ from helmsman.notices.news import (
     proposal_news,
     question_key,
     question_news,
+    rule_news,
     shortened,
     task_news,
 )
@@ -110,6 +112,8 @@ class Notifier:
         """Open questions, by what their news is about."""
         self._closed: set[str] = set()
         self._has_ended = False
+        self._has_new_rules = True
+        """Whether a model may have proposed a rule since the rules were read."""
         self._news: deque[News] = deque(maxlen=_MOST_NEWS)
         self._trouble: RegistryUnavailable | None = None
         self._is_trouble_told = False
@@ -137,6 +141,7 @@ class Notifier:
                 self._open.setdefault(key, _Open(session, question, self._store.clock()))
             case QuestionClosed():
                 self._close(session)
+                self._has_new_rules = True  # an answer may have proposed one
             case TurnEnded() | EngineGone() if not session.state.is_running:
                 self._close(session)
                 if session.is_watched and session.task_id is not None:
@@ -208,6 +213,9 @@ class Notifier:
             if self._settings.to:
                 await self._store.drop(key, _ANSWERED)
             self._closed.discard(key)
+        if self._has_new_rules:
+            self._has_new_rules = False
+            await self._look_at_rules()
         next_at = await self._look_at_questions()
         while self._news:
             news = self._news.popleft()
@@ -246,6 +254,13 @@ class Notifier:
                 self._closed.add(key)
                 self._changed.set()
         return next_at
+
+    async def _look_at_rules(self) -> None:
+        """Tell of the rules that models have proposed, each once."""
+        rules = RuleBook((), self._shared.state_dir)
+        for rule in await anyio.to_thread.run_sync(rules.listed, None):
+            if rule.rule.proposed_by is not None:
+                await self._enter(rule_news(rule))
 
     async def _enter(self, news: News) -> None:
         await self._configure()
@@ -356,7 +371,7 @@ class Notifier:
         news = delivery.news
         if self._store.clock() - delivery.created_at > _OLD:
             return False
-        return news.kind != "question" or self._open_question(news) is not None
+        return news.question_id is None or self._open_question(news) is not None
 
     def _open_question(self, news: News) -> Session | None:
         session = self._shared.roster.by_id.get(news.session_id or "")

@@ -20,6 +20,7 @@ from helmsman.model.questions import APPROVE_ALWAYS, APPROVE_SESSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from helmsman.approvals.listed_rules import ListedRule
     from helmsman.model.questions import Question
     from helmsman.schedules.store import Schedule, ScheduleRun
     from helmsman.tasks.model import Task
@@ -203,6 +204,20 @@ def proposal_news(schedule: Schedule, *, about: str) -> News:
         text=shortened(visible("\n\n".join(words))),
         directory=schedule.directory,
         agent=str(schedule.spec.get("agent") or "") or None,
+    )
+
+
+def rule_news(rule: ListedRule) -> News:
+    """News of a rule that the model of an MCP client has proposed, and that a person has to confirm."""
+    confirm = f"It decides nothing until you confirm it: helmsman rules confirm {rule.id}"
+    words = (f"{rule.rule.proposed_by} proposes a rule:", rule.rule.describe(), confirm)
+    directory = rule.rule.directory
+    return News(
+        kind="question",
+        about=f"rule {rule.id}",
+        title="A rule waits for your confirmation",
+        text=shortened(visible("\n\n".join(words))),
+        directory=None if directory is None else str(directory),
     )
 
 
