@@ -13,7 +13,6 @@ import tempfile
 import time
 import uuid
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,6 +27,7 @@ from bench.place import MEMORY, NothingToMeasure
 from bench.wire import Message, Wire
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.profiles import KNOWN
+from helmsman.base.structs import replace
 from helmsman.model.options import SessionOptions
 from helmsman.settings import ConfigFile
 from helmsman.testing.agents import SCRIPTED_AGENTS, agent_environment

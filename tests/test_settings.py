@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.cli.place_checks import check_settings
 from helmsman.errors import InvalidSetting
 from helmsman.settings import Settings, ensure_state_dir, load_settings, setting_texts
@@ -488,7 +488,7 @@ _TOML_VALUES: st.SearchStrategy[Any] = st.one_of(
 
 
 @given(
-    key=st.sampled_from(sorted({*Settings.__dataclass_fields__, "approval_timeout_ms"} - {"files"})), value=_TOML_VALUES
+    key=st.sampled_from(sorted({*Settings.__struct_fields__, "approval_timeout_ms"} - {"files"})), value=_TOML_VALUES
 )
 def test_any_value_is_either_taken_or_refused_clearly(key: str, value: object) -> None:
     try:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast, get_args
+
+from msgspec import field
 
 from helmsman.base.addresses import REMOTE_TOKEN, engine_address
 from helmsman.base.budget import Budget
@@ -39,8 +40,8 @@ from helmsman.base.given_values import (
     variable_names,
     whole_number,
 )
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.repositories import project_places
+from helmsman.base.structs import SecretValue, Value
 from helmsman.base.surroundings import FLEET_URL, current
 from helmsman.base.unknown_names import nearest
 from helmsman.base.user_directories import NOBODY_KNOWS, config_directory, home_directory, usual_state_directory
@@ -86,8 +87,7 @@ _SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hu
 """What people set in milliseconds and Helmsman counts in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
+class ConfigFile(Value, frozen=True):
     """One parsed `helmsman.toml`. `trusted` is False for a project's: it came with the repository."""
 
     path: Path
@@ -95,17 +95,17 @@ class ConfigFile:
     trusted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(SecretValue, frozen=True, kw_only=True):
     """Everything one can set. `files` are the configuration files read, the one that wins first.
 
     `ignored` says, in sentences, what a project's file asked for in vain.
     """
 
+    secrets: ClassVar[tuple[str, ...]] = ("default_config", "codex_remote_token", "fleet_url")
     default_agent: str = "codex"
     default_model: str | None = None
     default_profile: str | None = None
-    default_config: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    default_config: Mapping[str, Any] = field(default_factory=dict)
     codex_path: Path | None
     codex_home: Path
     approval_timeout: float | None
@@ -136,8 +136,8 @@ class Settings:
     sandbox_variables: tuple[str, ...] = ()
     allowed_roots: tuple[Path, ...] = ()
     codex_remote: str | None = None
-    codex_remote_token: str | None = field(default=None, repr=False)
-    fleet_url: str | None = field(default=None, repr=False)
+    codex_remote_token: str | None = None
+    fleet_url: str | None = None
     """It may hold a password."""
     files: tuple[ConfigFile, ...] = ()
     user_file: Path | None = None
@@ -277,8 +277,7 @@ def ensure_state_dir(path: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class SettingText:
+class SettingText(Value, frozen=True):
     """One setting as documentation shows it. `project` says what a project's file can do with it."""
 
     key: str
@@ -456,8 +455,7 @@ _IN_WORDS: Final[Mapping[_Narrowing, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
+class _Setting(Value, frozen=True):
     variable: str
     default: Any
     meaning: str

@@ -11,11 +11,12 @@ import json
 import logging
 import math
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import anyio
 
+from helmsman.base.structs import replace
 from helmsman.errors import (
     EngineError,
     HelmsmanError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -21,6 +21,7 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.kept_records import read_records as kept_records
 from helmsman.agents.protocol import Capability
+from helmsman.base.structs import replace
 from helmsman.errors import (
     EngineLost,
     HelmsmanError,

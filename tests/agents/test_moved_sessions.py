@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,6 +14,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.protocol import Capability
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, with_variable
+from helmsman.base.structs import replace
 from helmsman.settings import ConfigFile
 from helmsman.steering.carrying import AWAY, CarriedSession
 from helmsman.steering.opening import Carried

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.claude.binary import TITLE, find_claude
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, with_variable
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange
 from helmsman.settings import ConfigFile

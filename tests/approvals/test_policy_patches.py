@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from helmsman.approvals.policy import Rule, Workspace, led_elsewhere, sandbox_of
+from helmsman.base.structs import replace
 from helmsman.model.options import WRITES
 from helmsman.model.question_text import describe
 from tests.approvals.policy_questions import LS, ask, decided, deny, patch
@@ -66,7 +65,7 @@ def test_a_change_through_a_link_says_where_it_leads(repo: Path) -> None:
         names[2]: str(repo.parent / "c.txt"),  # not where the dots seem to lead
         "file": str(other / "file"),
     }
-    shown = describe(structs.replace(question, details={**question.details, "leadsTo": led})).text()
+    shown = describe(replace(question, details={**question.details, "leadsTo": led})).text()
     assert f"Changes: {other}/b.txt, where {names[1]} leads" in shown
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from helmsman.approvals import rules_file
 from helmsman.approvals.policy import Rule
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidSetting
 
 FILE = Path("/etc/helmsman.toml")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.testing import run, say
 from tests.browser.chromium import SECONDS
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from msgspec.structs import replace
 
 from helmsman import Helmsman, load_settings, run_step
 from helmsman.base.json_values import iso_time
+from helmsman.base.structs import replace
 from helmsman.capabilities.limits import waits_until
 from helmsman.errors import InvalidInput, StepFailed
 from helmsman.hub.recovery import Recovery

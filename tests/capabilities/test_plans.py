@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman, run_step
+from helmsman.base.structs import replace
 from helmsman.errors import (
     AnswerInvalid,
     QuestionNotOpen,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.capabilities import search
 from helmsman.capabilities.search_index import IndexedSession, SearchIndex
 from helmsman.errors import InvalidInput

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, Unsupported
 from helmsman.model.events import ContextCompaction, TurnEnded, UserMessage
 from helmsman.model.options import ReviewTarget

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.testing import Gate, run, say
 from helmsman.testing.leaks import MARKER_VARIABLE
 from tests import warm

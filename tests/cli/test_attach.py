@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.daemon import daemon_socket
+from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.testing import Gate, codex_versions, installed_codex, run, say

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import pytest
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
+from helmsman.base.structs import replace
 from helmsman.cli import codex_checks, place_checks
 from helmsman.errors import EngineStartFailed
 from helmsman.settings import load_settings

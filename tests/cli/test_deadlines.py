@@ -6,13 +6,13 @@ import json
 import os
 import sys
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.testing import run, say
 from tests import warm
 from tests.cli.conftest import SECONDS

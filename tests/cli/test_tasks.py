@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import Gate, HomeTemplates, ScriptedCloud, add, codex_versions, git, patch, run, say

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from msgspec.structs import replace
 from rich.console import Console
 
 from helmsman.agents.codex.normalise import from_app_server, from_exec
+from helmsman.base.structs import replace
 from helmsman.cli.transcript import DIFF_LINES, OUTPUT_LINES, TranscriptPrinter
 from helmsman.model.events import (
     AgentMessage,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.clients.entries import OwnEntry, recognise
 from helmsman.clients.launch import Running, launch_words
 

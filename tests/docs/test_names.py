@@ -169,7 +169,7 @@ def _is_in_library(reference: str) -> bool:
     name, _, parameter = reference.rstrip(")").partition("(")
     first, *rest = name.split(".")
     if first == "Task":
-        return len(rest) == 1 and rest[0] in Task.__dataclass_fields__
+        return len(rest) == 1 and rest[0] in Task.__struct_fields__
     if first not in helmsman.__all__:
         return False
     found = reduce(lambda known, part: getattr(known, part, None), rest, getattr(helmsman, first))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.structs import replace
 from tests.clients.server_process import Serving
 from tests.faults.scene import Scene
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.testing import say
 from tests.faults.scene import SECONDS, Scene, bound, needs_proc
 from tests.mcp.test_stdio import Pipe

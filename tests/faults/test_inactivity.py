@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.capabilities import local_tasks
 from helmsman.model.options import TurnLimits
 from helmsman.testing import hang, run, say

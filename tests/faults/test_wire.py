@@ -5,7 +5,6 @@ The scripted app-server misbehaves in its first process only, so the next messag
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,6 +13,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.agents.codex.engine import app_server_engine
 from helmsman.base.line_framer import MAX_LINE_BYTES
+from helmsman.base.structs import replace
 from helmsman.model.options import TurnLimits
 from helmsman.testing.fake_app_server import (
     TURN,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import anyio
 import psycopg
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.fleet.notices import FleetNotices, key_of, place_in, who_is_told
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.notices.config import NotifySettings, Recipient

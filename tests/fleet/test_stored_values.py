@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from msgspec.structs import replace
 
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.fleet.database import checked_url
 from helmsman.fleet.messages import steer

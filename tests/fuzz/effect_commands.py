@@ -8,11 +8,13 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
+
+from helmsman.base.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

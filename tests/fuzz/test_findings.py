@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +13,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.base.redaction import redact
+from helmsman.base.structs import replace
 from helmsman.errors import SessionIdle
 from helmsman.model.options import TurnLimits
 from helmsman.testing import always, hang, run, say

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ import anyio
 
 from helmsman import load_settings
 from helmsman.agents.keeper.owner import KeptChild
+from helmsman.base.structs import replace
 from tests.hub_service import hub_service
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman.agents.codex.detached.records import read_records
+from helmsman.base.structs import replace
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import say
 from mcp import Client

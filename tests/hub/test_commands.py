@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,6 +14,7 @@ import pytest
 
 from helmsman.approvals.policy import Rule
 from helmsman.approvals.rule_book import RuleBook
+from helmsman.base.structs import replace
 from helmsman.hub.launch import LOG
 from helmsman.testing.hubs import hub_pid
 from helmsman.testing.repository import make_repository

@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,6 +16,7 @@ import anyio.to_thread
 import mcp_types as types
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.hub.launch import Way
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import git, run, say

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import Request
@@ -12,6 +11,7 @@ from urllib.request import Request
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.testing import always, run, say
 from mcp import Client

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.agents.kept_records import read_records
+from helmsman.base.structs import replace
 from helmsman.testing import say
 from tests.claude import claude_binary, claude_environment
 from tests.hub.conftest import HeldAgent

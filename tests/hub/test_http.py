@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from dataclasses import replace
 from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
@@ -15,6 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.httpd.hello import HttpHello
 from helmsman.httpd.listening import HttpOptions

@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.testing import Gate, say
 from helmsman.testing.hubs import hub_pid
 from helmsman.testing.repository import git

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import UMASK
 from helmsman.hub.launch import door_environment
 from helmsman.testing import add, patch, run, say

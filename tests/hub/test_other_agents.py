@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +13,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.kept_records import read_records
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.hub.control import ask_hub
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says

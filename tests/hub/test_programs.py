@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,6 +15,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman import ClientTool, Helmsman, run_step
+from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
 from helmsman.hub.control import ask_hub
 from helmsman.hub.interface import ConnectionTransport

@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.places import is_needed
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.hub import recovery
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import Way

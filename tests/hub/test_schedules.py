@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import anyio.to_thread
 import mcp_types as types
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.testing import say
 from helmsman.testing.fake_acp_agent import says
 from helmsman.testing.hubs import hub_pid

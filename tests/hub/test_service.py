@@ -6,12 +6,12 @@ import configparser
 import json
 import plistlib
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.cli.hub_service import service_of
 from helmsman.errors import Unsupported
 from tests.hub.commands import done, whole

@@ -12,7 +12,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import anyio
 import pytest
 
 from helmsman.base.processes import running_process
+from helmsman.base.structs import replace
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import LOCK, LOG, SOCKET
 from helmsman.tasks.registry import REGISTRY_NAME

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.hub.control import ask_hub
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
 
 from helmsman._version import __version__
+from helmsman.base.structs import replace
 from helmsman.base.values import encoded
 from helmsman.errors import OutcomeUnknown
 from helmsman.hub.client import HubClient

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.testing import run, say
 from mcp import Client
 from tests import warm

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
 from helmsman.model.events import Decision, QuestionClosed
 from helmsman.settings import MCP_ANSWER_SECONDS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman.agents.codex.detached.engines import is_shared, open_recorded
+from helmsman.base.structs import replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.events import CommandExecution, EngineGone, QuestionClosed
 from helmsman.model.options import TurnInput

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -20,6 +19,7 @@ from helmsman.agents.codex.wire import app_server, websocket
 from helmsman.agents.keeper import starting
 from helmsman.agents.keeper.below import left_by
 from helmsman.agents.keeper.owner import Owner
+from helmsman.base.structs import replace
 from helmsman.errors import EngineLost, EngineStartFailed
 from helmsman.model.events import CommandExecution
 from helmsman.model.questions import Choice

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.tasks.drafts import draft_task

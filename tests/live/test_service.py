@@ -6,7 +6,6 @@ import math
 import os
 import struct
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import anyio
 import pytest
 
 from helmsman import ClientTool, Helmsman
+from helmsman.base.structs import replace
 from helmsman.errors import (
     AnswerInvalid,
     CodexNotFound,

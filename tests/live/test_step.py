@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -11,6 +10,7 @@ import pytest
 
 import helmsman
 from helmsman import Helmsman, load_settings, run_step
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
 from helmsman.model.events import Event, ItemDelta
 from helmsman.model.own_words import CONTINUE

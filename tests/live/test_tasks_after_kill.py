@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import sys
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.storage.rollout_end import turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.structs import replace
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import leaks, run, say
 

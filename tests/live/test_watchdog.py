@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.model.options import TurnLimits
 from helmsman.testing import hang, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine

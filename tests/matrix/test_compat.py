@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say
 from mcp import Client

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +11,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.configured import ConfigEdit
+from helmsman.base.structs import replace
 from helmsman.capabilities.configuration import value_at
 from helmsman.errors import EngineRefused, RateLimitLow, Unsupported
 from helmsman.model.events import ContextCompaction, UserMessage

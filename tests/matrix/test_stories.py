@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -10,6 +9,7 @@ import pytest
 
 from helmsman import ClientTool, Helmsman, run_step
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, Unsupported
 from helmsman.model.events import CommandExecution
 from helmsman.model.question_text import question_as_dict

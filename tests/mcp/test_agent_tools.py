@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.base.structs import replace
 from helmsman.mcp.agent_tools import AGENT_TOOLS
 from helmsman.mcp.server import build_server
 from helmsman.mcp.session_tools import SESSION_TOOLS

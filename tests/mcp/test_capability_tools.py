@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import jobs
 from helmsman.capabilities.outcomes.work import Found
 from helmsman.mcp.capability_tools import capability_tools

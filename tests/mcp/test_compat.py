@@ -5,7 +5,6 @@ What it has in common with the removed server, and where it is better, is tested
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,6 +12,7 @@ import mcp_types as types
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.testing import ask_user, hang, question, run, say
 from mcp import Client

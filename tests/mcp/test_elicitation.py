@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,6 +12,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.approvals.deadline import LEASE_SECONDS
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.testing import ask_user, call_tool, question, run, say
 from mcp import Client

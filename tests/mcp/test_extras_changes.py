@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.testing import hang, run, say, usage
 from helmsman.testing.repository import git

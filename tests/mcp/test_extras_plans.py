@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say
 from mcp import Client

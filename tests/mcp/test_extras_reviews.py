@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.testing import always, run, say
 from mcp import Client

@@ -6,7 +6,6 @@ Those of the cloud are in `test_router_cloud.py`; how all are listed is in `test
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.mcp.primitives import PRIMITIVES
 from helmsman.mcp.server import build_server
 from helmsman.model.events import CommandExecution

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.mcp.router_tool import remembered_as
 from helmsman.mcp.server import build_server
 from helmsman.model.options import ASKS, WRITES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.base.structs import replace
 from helmsman.errors import Unsupported
 from helmsman.mcp.server import build_server
 from helmsman.settings import ConfigFile

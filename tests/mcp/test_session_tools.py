@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.base.processes import running_process
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
 from helmsman.tasks.model import TaskDraft

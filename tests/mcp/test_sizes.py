@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helmsman import Helmsman
 from helmsman.base.shortening import ANSWER_CHARS, KEPT_CHARS, TEXT_CHARS
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.model.events import CommandExecution
 from helmsman.testing import run, say

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -13,6 +12,7 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.mcp.tasks import EXTENSION
 from helmsman.testing import hang, run, say

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,6 +13,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.base.clients import HANDED, HTTP, McpClient
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say

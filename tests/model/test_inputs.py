@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.inputs import MAX_PROMPT_CHARS, changed_options, session_options, turn_input
 from helmsman.model.options import SessionOptions

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from helmsman.base.shown_text import exact
+from helmsman.base.structs import replace
 from helmsman.model.question_text import GUTTER, Line, describe, in_a_line, part_texts, question_as_dict
 from helmsman.model.questions import Prompt, Question, QuestionType
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.hub.notifier import death_of
 from helmsman.model.answered_by import AnsweredBy

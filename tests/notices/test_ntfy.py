@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from msgspec import structs
 
+from helmsman.base.structs import replace
 from helmsman.model.answered_by import in_words
 from helmsman.model.questions import Prompt, Question
 from helmsman.notices.news import question_news
@@ -201,7 +200,7 @@ async def test_nothing_is_granted_by_a_button_that_was_not_shown_whole(
 ) -> None:
     async with opened(state_dir, by_ntfy(ntfy)) as house:
         session = await house.start(project)
-        asked = structs.replace(question(details=details), session_id=session.id)
+        asked = replace(question(details=details), session_id=session.id)
         house.notifier.notify(question_news(asked, directory=str(project), agent="played"))
         await house.settled()
         (delivery,) = await house.delivered("dropped")  # it is not open in this session

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from helmsman.base.structs import replace
 from helmsman.tasks.model import Task, TaskStatus
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 

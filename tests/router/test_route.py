@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.base.structs import replace
 from helmsman.router.intent import Hints, PlainAnswer, parse
 from helmsman.router.route import MOST_CHOICES, Offer, Place, Route, route
 from tests.router.shelf import NOW, SHELF, shelf_task

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 import unicodedata
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.base.structs import replace
 from helmsman.router.intent import Hints, parse
 from helmsman.router.route import Place, Route, route
 from tests.router.shelf import ASKING, NOW, SHELF

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.testing import run, say
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from helmsman.agents.codex import binary as codex_binary_module
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.private_copy import COPIES, private_copy
 from helmsman.base.programs import remember_writable, with_interpreter
+from helmsman.base.structs import replace
 from helmsman.errors import ProgramRefused
 from helmsman.model.options import TurnInput
 from helmsman.testing import say

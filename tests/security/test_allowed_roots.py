@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.detached.engines import is_shared
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.model.options import ReviewTarget

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +12,7 @@ from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Poli
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.approvals.policy import beyond_roots
+from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid, InvalidInput
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.model.questions import Question

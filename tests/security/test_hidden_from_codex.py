@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +16,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.codex.bubblewrap import hiding_directories
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.sandbox_view import HiddenPlaces, hidden_from_commands
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ReviewTarget
 from helmsman.testing import run, say

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,6 +16,7 @@ import pytest
 from helmsman import Helmsman, load_settings, run_step
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.approvals.rule_book import RuleBook
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say

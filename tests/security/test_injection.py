@@ -6,7 +6,6 @@ import json
 import sys
 import tomllib
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -21,6 +20,7 @@ from helmsman.agents.codex.cloud.client import CloudClient
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import always, git, make_repository, say

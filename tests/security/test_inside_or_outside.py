@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.engine import open_questions
 from helmsman.agents.codex.engine.sandbox_proof import prove
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.base.structs import replace
 from helmsman.model.events import QuestionAsked
 from helmsman.settings import load_settings
 from helmsman.testing import add, call, call_tool, patch, run, say, spawn_agent, wait_agents

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import pytest
 
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.places import private_directory, socket_path
+from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.httpd.listening import TOKEN_NAME, http_token
 from helmsman.settings import ensure_state_dir

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.inputs import session_options, turn_input
 from helmsman.testing import git, make_repository, say

@@ -11,7 +11,6 @@ import signal
 import sqlite3
 import subprocess
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -23,6 +22,7 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.peers import can_tell_sandboxed
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say

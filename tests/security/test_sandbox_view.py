@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from helmsman.agents.sandbox import Confined, find_sandbox, scratch_of
 from helmsman.agents.sandbox_environment import sandbox_environment
 from helmsman.agents.sandbox_view import CODEX_HOME_NAME, LOGINS, SECRETS, named_files
 from helmsman.base.concurrency import OnceEach
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidSetting, Unsupported
 from tests import seen_inside
 

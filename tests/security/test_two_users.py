@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
@@ -28,6 +27,7 @@ import pytest
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.wire.websocket import listeners_uids, open_remote
+from helmsman.base.structs import replace
 from helmsman.cli.browser import reads_files, write_redirect
 from helmsman.errors import EngineLost
 from helmsman.httpd.listening import http_token

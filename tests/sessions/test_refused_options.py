@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, InvalidInput, SessionBusy, Unsupported
 from helmsman.model.inputs import turn_input
 from tests.played import PlayedAgent, PlayedEngine

@@ -7,7 +7,6 @@ says, when it asks, when it dies.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,9 +15,9 @@ import anyio.lowlevel
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from msgspec import structs
 
 from helmsman import Helmsman, load_settings
+from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, HelmsmanError
 from helmsman.model.events import (
     AgentMessage,
@@ -109,9 +108,7 @@ async def make(move: str, helm: Helmsman, session: Any, engine: PlayedEngine) ->
             item = AgentMessage(id="m", text="hi", status="started")
             engine.emit(ItemStarted(session_id=engine.session_id, turn_id=engine.turn_id, item=item))
             engine.emit(
-                ItemEnded(
-                    session_id=engine.session_id, turn_id=engine.turn_id, item=structs.replace(item, status="completed")
-                )
+                ItemEnded(session_id=engine.session_id, turn_id=engine.turn_id, item=replace(item, status="completed"))
             )
         case "note":
             engine.emit(Notice(session_id=engine.session_id, kind="retry", message="again"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from helmsman.agents.protocol import SessionInfo
 from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.model import events
 from helmsman.model.events import (
     CommandExecution,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.registry import fingerprint, usable
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import AnswerInvalid, InvalidInput, TooManySessions
 from helmsman.model.answered_by import AnsweredBy

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.hub import launch
 from helmsman.testing import codex_versions
 from tests import warm

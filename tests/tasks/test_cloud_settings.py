@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidSetting
 from helmsman.settings import ConfigFile, load_settings
 from helmsman.tasks.cloud_settings import CloudSettings

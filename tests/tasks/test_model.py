@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.model.events import Usage
 from helmsman.sessions.state import SessionStatus
 from helmsman.store.upkeep import RETENTION

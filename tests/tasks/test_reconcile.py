@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any, get_args
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from helmsman.agents.protocol import RecordedTurn
 from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.model.events import Failure, Usage
 from helmsman.tasks.model import INPUT_POSITION, Task, TaskChanges, TaskStatus, changed
 from helmsman.tasks.reconcile import GRACE, WAITING, WAITS, reconcile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -10,6 +9,7 @@ import httpx2
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.base.structs import replace
 from helmsman.httpd.listening import HttpOptions
 from helmsman.httpd.server import build_app
 from helmsman.testing import fail, hang, patch, run, say, update, usage

@@ -9,13 +9,13 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman import worktrees
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.testing.repository import git
 from helmsman.worktrees.records import release

@@ -7,13 +7,13 @@ import io
 import os
 import subprocess
 import tarfile
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman import worktrees
+from helmsman.base.structs import replace
 from helmsman.errors import (
     ApplyConflict,
     DirtyTree,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(Value, frozen=True, kw_only=True):
     """A model the agent can use; `efforts` are how hard it can think."""
 
     id: str
@@ -17,8 +16,7 @@ class Model:
     default_effort: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(Value, frozen=True, kw_only=True):
     """Who is logged in, if anyone: `kind` is for example `chatgpt` or `apiKey`."""
 
     kind: str | None
@@ -27,8 +25,7 @@ class Account:
     requires_login: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class Login(Value, frozen=True, kw_only=True):
     """A login that has begun: the page to open, and the code to enter there, if there is one."""
 
     id: str
@@ -36,8 +33,7 @@ class Login:
     code: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
+class Skill(Value, frozen=True, kw_only=True):
     """Something the agent has been taught. `scope` is whose it is (`user`, `repo`, `system`, …), `path` its file."""
 
     name: str
@@ -47,8 +43,7 @@ class Skill:
     enabled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillList:
+class SkillList(Value, frozen=True, kw_only=True):
     """The skills there are, and in sentences which could not be read."""
 
     skills: tuple[Skill, ...]

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from helmsman.base.lazy_dataclass import dataclass
+import msgspec
+
 from helmsman.base.process_ending import end_processes, namespace_init
 from helmsman.base.processes import (
     KEPT_MARK,
@@ -26,6 +27,7 @@ from helmsman.base.processes import (
     started_now,
     with_variable,
 )
+from helmsman.base.structs import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +38,7 @@ if TYPE_CHECKING:
 _BASELINE: Final = "baseline"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessBaseline:
+class ProcessBaseline(Value, frozen=True):
     """The processes that were there at a moment: all that are older than `since`, or those `seen` if age cannot be told."""
 
     since: str | None = None
@@ -53,21 +54,6 @@ class ProcessBaseline:
         if self.since is None:
             return process in self.seen
         return started_before(process, self.since)
-
-    def to_json(self) -> str | list[Process]:
-        return sorted(self.seen) if self.since is None else self.since
-
-    @classmethod
-    def from_json(cls, noted: Any) -> ProcessBaseline:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError, TypeError: It is something else.
-        """
-        if isinstance(noted, str):
-            int(noted.rpartition(":")[2])
-            return cls(noted)
-        return cls(seen=frozenset(Process(int(pid), str(started)) for pid, started in noted))
 
 
 class AgentProcesses:
@@ -86,7 +72,7 @@ class AgentProcesses:
         if self._baseline is None:
             self._baseline = ProcessBaseline.now(self._all())
             if self._record is not None:
-                self._record.note(**{_BASELINE: self._baseline.to_json()})
+                self._record.note(**{_BASELINE: msgspec.to_builtins(self._baseline)})
 
     def recall_baseline(self) -> None:
         """Take over the baseline of an earlier owner.
@@ -96,8 +82,8 @@ class AgentProcesses:
         """
         assert self._record is not None
         try:
-            self._baseline = ProcessBaseline.from_json(self._record.notes()[_BASELINE])
-        except (LookupError, ValueError, TypeError):
+            self._baseline = msgspec.convert(self._record.notes()[_BASELINE], ProcessBaseline)
+        except (LookupError, msgspec.ValidationError):
             self._baseline = ProcessBaseline(seen=frozenset({self._record.child}))
 
     def started_by_turns(self) -> frozenset[Process]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from helmsman.base.lazy_dataclass import dataclass
+from msgspec import field
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from helmsman.base.structs import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigLayer:
+class ConfigLayer(Value, frozen=True, kw_only=True):
     """One source of a configuration. `kind` is for example `user` or `project`; `version` changes with its content."""
 
     kind: str
@@ -21,16 +19,14 @@ class ConfigLayer:
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
+class AgentConfig(Value, frozen=True, kw_only=True):
     """A configuration as it holds, and what it is made of; of the layers, the first that says something decides."""
 
     values: Mapping[str, Any]
     layers: tuple[ConfigLayer, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
+class InForce(Value, frozen=True, kw_only=True):
     """What a session is started with whose caller leaves it all to the configuration; None of what only the agent knows."""
 
     model: str | None = None
@@ -39,8 +35,7 @@ class InForce:
     approval_policy: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEdit:
+class ConfigEdit(Value, frozen=True, kw_only=True):
     """A change of the user's configuration: a key, dotted, and its value; None takes the key out."""
 
     key: str

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.json_values import json_object_in, optional_text
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.programs import check_program
+from helmsman.base.structs import Value
 from helmsman.base.surroundings import expand_home
 from helmsman.errors import ProgramRefused
 
@@ -30,8 +30,7 @@ _LEVELS: Final = 4
 """How far above its program the description of a package is looked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
+class Installed(Value, frozen=True, kw_only=True):
     """The program of an agent, as it was found. `version` is None where only the program itself could tell.
 
     `login` is the file or the variable in which a login was found; there may be others, which are not looked for.

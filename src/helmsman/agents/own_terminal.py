@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from helmsman.base.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from helmsman.base.structs import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnTerminal:
+class OwnTerminal(Value, frozen=True, kw_only=True):
     """What to run, with which variables besides one's own.
 
     `engine` is the engine that has it and has to go on while the program runs; None where that is not ours to keep.

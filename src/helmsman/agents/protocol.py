@@ -9,20 +9,23 @@ A sink must not block. Events that come before a sink is attached are kept for i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import field
+from collections.abc import Mapping
+from datetime import datetime
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from helmsman.base.lazy_dataclass import dataclass
+from msgspec import field
+
+from helmsman.base.structs import Value
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
+from helmsman.model.events import Failure, Item, TurnOutcome, Usage
 from helmsman.model.handover_text import own_words
 from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
-    from datetime import datetime
-    from pathlib import Path
 
     from helmsman.agents.account import Account, Login, Model, SkillList
     from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from helmsman.agents.spending import SpendingFiles
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.client_tools import ToolResult
-    from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
+    from helmsman.model.events import Event, RateLimitsReported, ToolCalled
     from helmsman.model.questions import Choice, Question
     from helmsman.settings import Settings
 
@@ -86,8 +89,7 @@ class Capability(Enum):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(Value, frozen=True):
     """What an engine can do.
 
     Attributes:
@@ -127,8 +129,7 @@ class Capabilities:
         return Unsupported(message.rstrip(), agent=self.agent, capability=capability.word)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Opened(Value, frozen=True, kw_only=True):
     """A session as the engine opened it: what is really in force, and remarks for the caller.
 
     `enforced` is whether something holds the agent to its sandbox, where that is not the agent's own.
@@ -149,8 +150,7 @@ class Opened:
     raw: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Begun(Value, frozen=True, kw_only=True):
     """A turn that is under way. `session_id` is the session's, which some agents name only with its first turn."""
 
     session_id: str
@@ -158,8 +158,7 @@ class Begun:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastTurn:
+class PastTurn(Value, frozen=True, kw_only=True):
     """A turn as the agent's own storage has it."""
 
     id: str
@@ -167,8 +166,7 @@ class PastTurn:
     items: tuple[Item, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedTurn:
+class RecordedTurn(Value, frozen=True, kw_only=True):
     """A turn as the agent's files have it, whoever was listening. `open` is one whose end is not recorded.
 
     `turn_id` is None where the agent names no turns; `forgotten` is one that the session was taken back from.
@@ -188,8 +186,7 @@ class RecordedTurn:
     forgotten: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionInfo:
+class SessionInfo(Value, frozen=True, kw_only=True):
     """A session as listings show it. `open_elsewhere` is one that a person has open in the agent's own program."""
 
     session_id: str
@@ -214,8 +211,7 @@ class SessionInfo:
         return own_words(self.name or self.first_prompt)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class Goal(Value, frozen=True, kw_only=True):
     """What a session is to reach; `status` is for example `active`, `paused` or `complete`."""
 
     objective: str
@@ -224,8 +220,7 @@ class Goal:
     seconds_used: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Value, frozen=True, kw_only=True):
     """One thing a review found. `priority` is 0 (drop everything) to 3 (nice to have), `confidence` 0 to 1."""
 
     title: str
@@ -237,8 +232,7 @@ class Finding:
     end_line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewReport:
+class ReviewReport(Value, frozen=True, kw_only=True):
     """What a review came to: its findings, and the whole as text. `verdict` is the reviewer's own, in its words.
 
     `note` says what of it was left out, and why.

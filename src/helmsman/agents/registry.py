@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import copy
-from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
@@ -23,6 +22,7 @@ from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.protocol import Capability, NothingBegun
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import environment
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import ClientAway, EngineLost, EngineTimeout, HelmsmanError, InvalidInput, SessionLocked

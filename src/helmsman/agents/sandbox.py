@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from helmsman.agents.sandbox_environment import sandbox_environment
 from helmsman.agents.sandbox_view import LISTS, TEMPORARY, SandboxView
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.mount_points import MountPoints
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import environment
 from helmsman.errors import CodexNotFound, HelmsmanError, InvalidInput, Unsupported
 

@@ -13,14 +13,14 @@ import re
 import secrets
 import shutil
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import CannotMove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from pathlib import Path
 
 PART_BYTES: Final = 256 * 1024
 """How large a part is, unless one line is larger."""
@@ -40,16 +40,14 @@ class TranscriptPart(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedTranscript:
+class PlacedTranscript(Value, frozen=True):
     """What became of a transcript: the `name` to give the session again, and where the copies are that had to go."""
 
     name: str | None = None
     moved_away: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptFile:
+class TranscriptFile(Value, frozen=True):
     """A file that is needed to go on with a session, by the name under which it is carried.
 
     `is_own` is one of the session itself. Of another, which it goes on from, only what comes before `end` is needed.

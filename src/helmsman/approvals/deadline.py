@@ -14,17 +14,17 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value, replace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
 
 LEASE_SECONDS: Final = 15.0
 LONGEST_SECONDS: Final = 24 * 3600.0
@@ -35,8 +35,7 @@ _LOOK_SECONDS: Final = 1.0
 _VIEWERS: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeLeft:
+class TimeLeft(Value, frozen=True, kw_only=True):
     """`left` seconds at the time `at`, less from the moment on at which nobody has a lease, nothing at the time `end`.
 
     All times are monotonic. Every change first comes up to date (`at_time`), so that all leases began before `at`.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -27,6 +27,7 @@ from helmsman.approvals.loose_matching import may_run, possible_commands, runs_l
 from helmsman.approvals.shell_words import SimpleCommand, innermost_script, names_program, parse_command
 from helmsman.base.files import is_inside
 from helmsman.base.shown_text import shell_script
+from helmsman.base.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shlex
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from helmsman.approvals.policy import Rule, cd_target, changed_paths, is_more_th
 from helmsman.approvals.rules_file import read_rules, rule_as_toml
 from helmsman.approvals.shell_words import parse_command, sensible_prefix
 from helmsman.base.redaction import redact
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import expand_home
 from helmsman.errors import AnswerInvalid
 

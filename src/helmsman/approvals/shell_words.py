@@ -14,9 +14,11 @@ from __future__ import annotations
 import re
 import string
 from configparser import ConfigParser
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.base.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -12,10 +12,9 @@ the user has none. What is spent, and who is asked, `helmsman.capabilities.budge
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ _MOST_USD: Final = 1_000_000.0
 _MOST_TOKENS: Final = 10**15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Value, frozen=True, kw_only=True):
     """How much may be used of each; None: as much as one likes. Days are those of the local time."""
 
     task_usd: float | None = None
@@ -75,7 +73,7 @@ class Budget:
         return {key: amount for key in KEYS if (amount := getattr(self, key)) is not None}
 
 
-KEYS: Final = tuple(field.name for field in fields(Budget))
+KEYS: Final = Budget.__struct_fields__
 
 
 def _smaller(own: float | None, asked: float | None) -> float | None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process
+from helmsman.base.structs import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +25,7 @@ HANDED: Final = "handed"
 _NAME_CHARS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class McpClient:
+class McpClient(Value, frozen=True):
     """One MCP client. `connection` is the id of its pipe, `HTTP` or `HANDED`; `process` is the one behind a pipe."""
 
     connection: str

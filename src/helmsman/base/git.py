@@ -16,16 +16,15 @@ import sys
 import tempfile
 import threading
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from helmsman.base import surroundings
 from helmsman.base.git_view import Setting, View, read_settings, repository_root, view_of
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.process_ending import end_group
 from helmsman.base.programs import environment_for, find_program, is_out_of_reach
+from helmsman.base.structs import Value, replace
 from helmsman.errors import ProgramRefused, WorktreeError
 from helmsman.settings import ensure_state_dir
 
@@ -70,8 +69,7 @@ _ANY: Final = range(256)
 _LIST_SETTINGS: Final = ("config", "-z", "--list", "--show-scope")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Git:
+class Git(Value, frozen=True, kw_only=True):
     """One working tree with its git directory. `index` and `objects`, where given, stand in for the repository's own.
 
     `place` is where views are made: the state directory. `view` is one that is made already (`viewed`). `variables` are
@@ -249,8 +247,7 @@ class Git:
         return variables | _as_variables(dict(self.settings)) | dict(self.variables)
 
 
-@dataclass(frozen=True, slots=True)
-class GitAnswer:
+class GitAnswer(Value, frozen=True):
     code: int
     output: bytes
     complaint: bytes

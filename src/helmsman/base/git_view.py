@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.repositories import is_root, upwards
+from helmsman.base.structs import Value
 from helmsman.base.temporary import temporary_directory
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ _SHOW_ALL: Final = b"\n* !diff\n"
 _NOT_LINKED: Final = frozenset({"config", "config.worktree", "HEAD", "commondir", "gitdir", "hooks", "index", "info"})
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Value, frozen=True):
     """One line of a configuration. `scope` says whose it is, in git's words; no value is how git writes a plain yes."""
 
     scope: str
@@ -73,8 +72,7 @@ class Setting:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Value, frozen=True):
     """A git directory to look through. `refused_filters` are the repository's own, which are not run.
 
     `excludes` are files that settings name and that say what is ignored; None where settings include other files.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.config_values import pair, read_value
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -20,8 +19,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Value, frozen=True):
     """A value as somebody wrote it. `name` is what that person calls the setting; relative paths begin at `base`."""
 
     key: str

@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import logging
 import math
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,7 @@ RequestId = int | str
 Message = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(Value, frozen=True):
     """A conversation that others have had before us, over the same pipe.
 
     `epoch` and the number of `requests` there may have been tell our requests from theirs; `answer` is what the handshake
@@ -81,15 +81,13 @@ class Waiter:
     on_answer: Callable[[Any], None] = lambda result: None
 
 
-@dataclass(frozen=True, slots=True)
-class _Outgoing:
+class _Outgoing(Value, frozen=True):
     text: str
     answering: RequestId | None
     on_sent: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingRequest:
+class IncomingRequest(Value, frozen=True):
     """A request of the other side, waiting for `Peer.respond` or `Peer.refuse`."""
 
     id: RequestId

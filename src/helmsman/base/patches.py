@@ -23,7 +23,7 @@ import shutil
 import stat
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,7 @@ from helmsman.base.files import file_lock, release_lock, replace_file, take_lock
 from helmsman.base.git import Git, find_git
 from helmsman.base.inside_tree import put_file, remove_file
 from helmsman.base.snapshot import index_files, nul_separated, scratch
+from helmsman.base.structs import replace
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
 from helmsman.settings import ensure_state_dir
 

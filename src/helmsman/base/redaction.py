@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 
 REDACTED: Final = "[redacted]"
 
@@ -390,8 +390,7 @@ _Part = Literal["all", "after :", "after %", "after ,", "after ="]
 """What of an option's value is the secret: all of it, or what follows the user's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
+class _Program(Value, frozen=True):
     """The options of a program whose value is a secret; `attached` may stand in one word with it: `-pSECRET`.
 
     With `only_after`, only once that word has been said: `docker login -p …`, for `docker run -p …` is a port.

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 
 LINE_CHARS: Final = 2_000
 """One line of recent output."""
@@ -105,8 +105,7 @@ def _mark(missing: int, whole: str) -> str:
     return f" … {missing} characters left out{f' ({whole})' if whole else ''} … "
 
 
-@dataclass(frozen=True, slots=True)
-class _Cutter:
+class _Cutter(Value, frozen=True):
     """Cuts texts to `texts` characters and lists to `entries` entries, however deep they are."""
 
     texts: int

@@ -10,11 +10,12 @@ import os
 import shutil
 import stat
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.structs import replace
 from helmsman.base.temporary import temporary_directory
 from helmsman.errors import WorktreeError
 

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from helmsman.base.json_values import camel_case
+
+__all__ = ["SecretValue", "Tag", "Value", "fields_as_dict", "plain", "replace"]
 
 
 class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -31,11 +33,31 @@ class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return fields_as_dict(self) if tag is None else {"type": tag, **fields_as_dict(self)}
 
 
+class SecretValue(Value, frozen=True):
+    """A value with fields that `repr` leaves out, because they may hold secrets."""
+
+    secrets: ClassVar[tuple[str, ...]] = ()
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in self.secrets)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
 class Tag:
     """Class attribute with the tag of a value's class: its `type` in JSON."""
 
     def __get__(self, _: object, cls: type[msgspec.Struct]) -> str:
         return str(cls.__struct_config__.tag)
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace  # mypy checks the names of its fields, for Structs as well
+else:
+
+    def replace(value: Any, /, **changes: Any) -> Any:
+        """Return a copy of a value with other fields."""
+        copied = msgspec.structs.replace if isinstance(value, msgspec.Struct) else dataclasses.replace
+        return copied(value, **changes)
 
 
 def fields_as_dict(value: Any) -> dict[str, Any]:

@@ -7,18 +7,17 @@ for all that is done for it, on whatever task or thread; without a door it is th
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.clients import McpClient
+from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextlib import AbstractContextManager
-
-    from helmsman.base.clients import McpClient
 
 
 UMASK: Final = "HELMSMAN_UMASK"
@@ -27,8 +26,7 @@ FLEET_URL: Final = "HELMSMAN_FLEET_URL"
 """The address of a fleet's database, often with a password. It is for Helmsman alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
+class Whereabouts(Value, frozen=True):
     """What a door brought along. `repr` shows no values: they hold secrets."""
 
     environment: Mapping[str, str]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs
@@ -38,8 +37,7 @@ CANDIDATES: Final = 50
 """So many of the newest tasks may be meant by a request that names none by its id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResults(TaskOutcome):
+class TaskResults(TaskOutcome, frozen=True, kw_only=True):
     """What a task gave, beside what it did.
 
     Attributes:

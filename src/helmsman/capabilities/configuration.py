@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.configured import ConfigLayer
@@ -10,6 +10,7 @@ from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import key_path
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.inputs import PathLike
 from helmsman.model.inputs import directory as existing_directory

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio.to_thread
 
 from helmsman.base.files import is_inside
+from helmsman.base.structs import replace
 from helmsman.errors import Unsupported
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.notices.news import KINDS

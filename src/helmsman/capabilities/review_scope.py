@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.git import Git, find_git
 from helmsman.base.snapshot import scratch
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ReviewTarget
 from helmsman.worktrees.changes import compare, diff_of_directory

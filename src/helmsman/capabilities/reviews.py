@@ -9,17 +9,17 @@ the task: Helmsman itself holds the findings to it, and looks whether anything w
 from __future__ import annotations
 
 import logging
-from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
+from msgspec import structs
 
 from helmsman.agents.protocol import Capability, Finding, ReviewReport
 from helmsman.agents.review_text import review_text
 from helmsman.base.git import find_git
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value, replace
 from helmsman.base.surroundings import current
 from helmsman.capabilities.outcomes.claims import ShownDiff, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
@@ -39,11 +39,12 @@ from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import Review
 from helmsman.model.inputs import PathLike, session_options, turn_input
 from helmsman.model.options import DEFAULT_AGENT, ReviewTarget
+from helmsman.sessions.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.sessions.session import QuestionHandler
     from helmsman.steering.core import Steering
 
 
@@ -61,23 +62,20 @@ _NEEDS_DIFF: Final = (
 _TITLES_NAMED: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BegunReview:
+class BegunReview(Value, frozen=True, kw_only=True):
     """A review that runs in `session`; or the reason why there is `nothing` to review, and then no session."""
 
     session: Session | None = None
     nothing: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedFinding(Finding):
+class RejectedFinding(Finding, frozen=True, kw_only=True):
     """A finding that does not hold, and why."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedReview(ReviewReport):
+class VerifiedReview(ReviewReport, frozen=True, kw_only=True):
     """What a review came to, its findings held to what was reviewed: those that are not part of it are `rejected`.
 
     `verified` is None of a review that Helmsman did not begin.
@@ -269,7 +267,7 @@ def _look_at(directory: Path, target: ReviewTarget, state_dir: Path) -> tuple[st
 
 
 def _fields(told: ReviewReport | Finding) -> dict[str, Any]:
-    return {one.name: getattr(told, one.name) for one in fields(told)}
+    return structs.asdict(told)
 
 
 def _held(report: ReviewReport, reviewed: Reviewed, kept: bool | None) -> VerifiedReview:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from helmsman.agents.protocol import Capability
 from helmsman.base.files import refuse_outside
 from helmsman.base.git import Git
 from helmsman.base.git_view import repository_root
+from helmsman.base.structs import replace
 from helmsman.capabilities.snapshots import leave_out_of
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
 from helmsman.model.events import UserMessage

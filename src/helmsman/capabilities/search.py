@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.protocol import SessionInfo
 from helmsman.base.files import is_inside, release_lock, take_lock
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact
 from helmsman.base.shortening import cut
+from helmsman.base.structs import Value
 from helmsman.capabilities.search_index import IndexedSession, SearchIndex, has_full_text, match_of
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import CommandExecution, FileChange
@@ -32,7 +33,6 @@ from helmsman.worktrees.places import places
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.agents.protocol import SessionInfo
     from helmsman.model.events import Item
     from helmsman.steering.core import Steering
 
@@ -62,16 +62,14 @@ _PLACES: Final = 100
 _WORD: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSession:
+class FoundSession(Value, frozen=True):
     """A session that has the words. `excerpt` is a place where they are: every second part of it is one of them."""
 
     session: SessionInfo
     excerpt: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Value, frozen=True):
     """What was found, newest first. `unread` is how many sessions were not looked at yet, as far as that is known: ask
     again. None: all were.
     """

@@ -11,9 +11,9 @@ import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.patches import diff_digest
 from helmsman.base.shortening import TEXT_CHARS, cut
+from helmsman.base.structs import Value
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
 from helmsman.tasks.calls import is_repeated
 from helmsman.worktrees.patch_stat import files_of, stat_of
@@ -31,8 +31,7 @@ SHOWN_CHARS: Final = TEXT_CHARS // 2
 _PART: Final = re.compile(r"\d{1,12}-[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, slots=True)
-class DiffPage:
+class DiffPage(Value, frozen=True):
     """One part of a diff that is too long for one answer.
 
     `digest` is the diff's own only with its last part. Before, it says how much was shown, is the cursor of the next part,

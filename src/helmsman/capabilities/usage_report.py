@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from msgspec import structs
-
+from helmsman.base.structs import replace
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ class _Sum:
         return Usage(self.input, self.cached, self.output, self.reasoning)
 
     def cost(self, model: str | None, prices: Prices) -> float | None:
-        usage = structs.replace(self.usage, cached_input_tokens=self.billed_as_cached, cost_usd=self.told)
+        usage = replace(self.usage, cached_input_tokens=self.billed_as_cached, cost_usd=self.told)
         return prices.cost(model, usage)
 
 

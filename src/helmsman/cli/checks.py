@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.detached.engines import can_detach
+from helmsman.base.structs import replace
 from helmsman.base.unknown_names import nearest
 from helmsman.cli import place_checks
 from helmsman.cli.check_report import Check, Report

@@ -6,13 +6,13 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from helmsman.base.structs import replace
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, message_console, settings_of_command
 from helmsman.model.options import DEFAULT_AGENT

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from helmsman.base.structs import replace
 from helmsman.cli.command import Named
 from helmsman.cli.completing import complete_session, complete_session_or_task
 from helmsman.cli.consoles import settings_of_command

@@ -33,6 +33,6 @@ placement_options: Final = with_options(
 
 def take_placement(options: dict[str, Any]) -> dict[str, Any]:
     """What was said of it, taken out of the options of a command, as the library wants it."""
-    names = Placement.__dataclass_fields__
+    names = Placement.__struct_fields__
     placement = Placement(**{name: options.pop(name) for name in names})
     return {} if placement == Placement() else {"placement": placement}

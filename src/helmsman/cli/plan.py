@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
-from msgspec.structs import replace
 
 from helmsman.base.shown_text import one_line
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.wanted import MOST_CANDIDATES, Apply
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command

@@ -6,11 +6,11 @@ import os
 import platform
 import re
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from helmsman.base.structs import replace
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr
 from helmsman.cli.exit_codes import ExitCode

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 
@@ -22,6 +21,7 @@ from psycopg.types.json import Jsonb
 
 from helmsman.base.concurrency import background_tasks, sleep_until
 from helmsman.base.redaction import redact
+from helmsman.base.structs import replace
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
 from helmsman.fleet.database import FleetDatabase, unavailable

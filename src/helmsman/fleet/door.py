@@ -8,7 +8,6 @@ without a fleet: sessions and tasks of both are in one list.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -16,6 +15,7 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.files import refuse_outside
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import asking_client, from_here
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep

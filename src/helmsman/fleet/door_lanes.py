@@ -7,11 +7,11 @@ is known later, and is in the tasks. Doors know it by the id that is made of the
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.json_values import json_object
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.fleet.rows import task_of
 from helmsman.tasks.spec import TurnSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -11,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.base.structs import replace
 from helmsman.capabilities import Extras
 from helmsman.capabilities.all_tasks import CANDIDATES, TaskResults, Tasks
 from helmsman.capabilities.budgets import Budgets

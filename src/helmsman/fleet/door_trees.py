@@ -9,7 +9,6 @@ whoever asks, as long as that knows the commit that was checked out then. It is 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ import anyio.to_thread
 
 from helmsman.base.files import is_inside
 from helmsman.base.git import find_git
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import from_here
 from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError

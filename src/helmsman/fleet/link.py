@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from msgspec.structs import replace
 
 from helmsman.approvals.deadline import LONGEST_SECONDS, Deadline, TimeLeft
 from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
+from helmsman.base.structs import replace
 from helmsman.errors import (
     AnswerInvalid,
     FleetUnavailable,

@@ -15,16 +15,15 @@ import hashlib
 import json
 import logging
 import uuid
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
-from msgspec import structs
 
 from helmsman.base.files import create_once
+from helmsman.base.structs import replace
 from helmsman.base.values import decoded
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.fleet.door_lanes import as_doors_see
@@ -243,7 +242,7 @@ async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], 
         )
         if asked is None:
             return None
-        question = structs.replace(decoded(asked["content"]), session_id=task.session_id)
+        question = replace(decoded(asked["content"]), session_id=task.session_id)
         return replace(
             question_news(question, directory=task.directory, agent=task.agent), about=about, task_id=task.id
         )

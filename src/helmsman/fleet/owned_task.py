@@ -6,11 +6,11 @@ The epoch of a task is raised by whoever begins it, or begins it again. What an 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from psycopg.types.json import Json
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
 from helmsman.base.values import encoded
 from helmsman.fleet.rows import DOORS, clean_text, jsonb, usage_as_json

@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from msgspec.structs import replace
 
 from helmsman.base.redacted_stream import RedactedStream
+from helmsman.base.structs import replace
 from helmsman.base.values import encoded
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated, TurnEnded, UserMessage
 

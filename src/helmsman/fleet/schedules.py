@@ -8,11 +8,11 @@ on one machine (`helmsman.schedules`), by the database's clock.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from helmsman.base.structs import replace
 from helmsman.fleet.client import enter_task
 from helmsman.fleet.door_lanes import PLACE, as_doors_see
 from helmsman.fleet.lanes import notify_workers

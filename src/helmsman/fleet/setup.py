@@ -10,7 +10,7 @@ import psycopg
 import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import FleetNotReady
 from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.queueing import prepare
@@ -29,8 +29,7 @@ _ROOM: Final = 40
 CheckVerdict = Literal["ok", "warning", "wrong"]
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseCheck:
+class DatabaseCheck(Value, frozen=True):
     """One thing that was looked at, and what to do about it."""
 
     name: str

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
 
-from helmsman.base.lazy_dataclass import dataclass
+from msgspec import field
+
 from helmsman.base.redaction import redact_value
+from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
 from helmsman.fleet.rows import DEFAULT_PRIORITY, FIRST_PRIORITY, LAST_PRIORITY, checked_name, named_labels
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
-    from helmsman.model.questions import Question
+from helmsman.model.questions import Question
 
 _LONGEST_DELAY: Final = 366 * 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetDraft:
+class FleetDraft(Value, frozen=True, kw_only=True):
     """A task as a door describes it.
 
     Attributes:
@@ -86,8 +83,7 @@ def refuse_secrets(content: Any) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Value, frozen=True, kw_only=True):
     """One machine of a fleet, as it last said of itself."""
 
     name: str
@@ -116,8 +112,7 @@ class Machine:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedInFleet:
+class AskedInFleet(Value, frozen=True, kw_only=True):
     """A question that waits for an answer. `refused` says why the last answer did not do."""
 
     task: str
@@ -129,8 +124,7 @@ class AskedInFleet:
     refused: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetEvents:
+class FleetEvents(Value, frozen=True, kw_only=True):
     """What happened in a task from an offset on: `events` are `Event`s, or facts of the fleet's own as dictionaries."""
 
     events: tuple[Any, ...]

@@ -21,7 +21,7 @@ from helmsman.agents.keeper.leash import Leash, leash_time
 from helmsman.agents.registry import engine_overviews
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import FleetRefused, FleetUnavailable
 from helmsman.fleet.budgets import FleetBudgets
 from helmsman.fleet.database import FleetDatabase, unavailable
@@ -58,8 +58,7 @@ def margin_of(lease: float) -> float:
     return min(3.0, lease / 4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
+class WorkerOptions(Value, frozen=True, kw_only=True):
     """What a machine offers."""
 
     url: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import from_here
 from helmsman.base.temporary import temporary_directory
 from helmsman.capabilities.changes import AppliedSession, SessionDiff

@@ -16,7 +16,6 @@ import secrets
 import socket
 import time
 from contextlib import AsyncExitStack, closing
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -28,6 +27,7 @@ from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.shown_text import one_line
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import asking_client, current
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import (

@@ -15,6 +15,7 @@ import math
 import os
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -25,7 +26,6 @@ from helmsman._version import __version__
 from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.jsonrpc import IncomingRequest, Peer
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,6 @@ import anyio.to_thread
 
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.concurrency import sleep_until
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, RegistryUnavailable
 from helmsman.model.answered_by import PERSON_BY_NTFY
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnEnded

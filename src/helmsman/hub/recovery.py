@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.patches import settle_writes
+from helmsman.base.structs import Value, replace
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
 from helmsman.sessions.session import QueuedTurn
@@ -32,7 +31,7 @@ from helmsman.steering.core import Steering
 from helmsman.steering.shared import is_of_hub
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import known_error
-from helmsman.tasks.model import OPENED, TERMS
+from helmsman.tasks.model import OPENED, TERMS, Task
 from helmsman.tasks.reconcile import WAITING, reconcile
 from helmsman.tasks.spec import TurnSpec, forget_images, images_kept
 
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +62,7 @@ _NOT_UNDERSTOOD: Final = HelmsmanError(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(Value, frozen=True):
     """A task that waits, and what it takes to run it."""
 
     task: Task

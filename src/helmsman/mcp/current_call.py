@@ -5,19 +5,15 @@ Set for the length of a request that came through the hub's socket; elsewhere th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from helmsman.base.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from helmsman.tasks.calls import CallId, CallLog
+from helmsman.base.structs import Value
+from helmsman.tasks.calls import CallId, CallLog
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedCall:
+class NumberedCall(Value, frozen=True):
     """A request by the number that its pipe gave it: the same whenever it is asked again, of whichever hub."""
 
     id: CallId

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -22,6 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from helmsman.base.clients import HTTP, McpClient
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import current
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call, current_form

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
+from helmsman.base.structs import replace
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.mcp.primitives import primitives_of, setup_guide, wait_for_task

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import isclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_ar
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
+from helmsman.base.structs import Value, replace
 from helmsman.base.surroundings import current
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
 from helmsman.hub.links import NAMING, elsewhere
 from helmsman.mcp.current_call import NumberedCall, current_call
+from helmsman.mcp.doors import Context, Doors
 from helmsman.mcp.listed_schema import listed_schema
+from helmsman.service import Helmsman
 from helmsman.shapes.contract import Input, Output
 from helmsman.tasks.calls import is_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
-    from helmsman.mcp.doors import Context, Doors
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler
 
 log = logging.getLogger(__name__)
@@ -90,8 +90,7 @@ ARRANGES: Final = _changes(destructive=False, idempotent=True, open_world=False)
 """Changes how a session is kept, and nothing that could be lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(Value, frozen=True):
     """One call of a tool: whom to ask, and the request it came with."""
 
     helm: Helmsman

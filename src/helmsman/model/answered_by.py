@@ -7,9 +7,10 @@ is one bounded line and always behind a word of ours.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Sequence
+from typing import Final, Literal
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.model.questions import (
     ABORT,
     ACCEPT,
@@ -23,9 +24,6 @@ from helmsman.model.questions import (
     UNANSWERED,
     WAIT,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Who = Literal["person", "agent", "command line", "program", "handler", "rule", "deadline", "turn ended", "trouble"]
 Door = Literal["dashboard", "api", "terminal", "form", "tool", "ntfy"]
@@ -60,8 +58,7 @@ _PLACES: Final[dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredBy:
+class AnsweredBy(Value, frozen=True):
     """`name` is the client's (of an agent, of a form) or the rule in a line."""
 
     who: Who
@@ -80,8 +77,7 @@ class AnsweredBy:
         return f"{self.door} of {_one_line(self.name)}" if self.door == "form" and self.name else self.door
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Value, frozen=True):
     """Answers together with who gave them, for a handler that knows it: a prompt at a terminal, a form."""
 
     answers: Sequence[str]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
 
 ToolFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[str]]
@@ -15,8 +15,7 @@ ToolFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[str]]
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDefinition:
+class ToolDefinition(Value, frozen=True, kw_only=True):
     """A function as the model sees it. `input_schema` is the JSON schema of its arguments, an object."""
 
     name: str
@@ -24,8 +23,7 @@ class ToolDefinition:
     input_schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTool:
+class ClientTool(Value, frozen=True, kw_only=True):
     """A function that a program offers to a session.
 
     It runs in the program, outside any sandbox, without anybody being asked: offer only what the agent may do.
@@ -41,8 +39,7 @@ class ClientTool:
         return ToolDefinition(name=self.name, description=self.description, input_schema=self.input_schema)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(Value, frozen=True, kw_only=True):
     """What the model is told of a call."""
 
     text: str

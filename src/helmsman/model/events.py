@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from msgspec import field
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
 
 from helmsman.base.json_values import snake_case
-from helmsman.base.structs import Tag, Value
+from helmsman.base.structs import Tag, Value, replace
 from helmsman.model.questions import Question
 
 if TYPE_CHECKING:

@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from helmsman.base.lazy_dataclass import dataclass
+from msgspec import field
+
+from helmsman.base.structs import Value
+from helmsman.model.client_tools import ToolDefinition
+from helmsman.settings import OnLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable
 
-    from helmsman.model.client_tools import ToolDefinition
-    from helmsman.settings import OnLimit
 
 Writes = Literal["nothing", "workspace", "anything"]
 """What a session may write: nothing, its directory and its writable roots, or anything; the last runs in no sandbox.
@@ -58,8 +60,7 @@ OnMachineLoss = Literal["continue", "ask", "fail"]
 """What becomes of a turn that was cut off because its machine was lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Value, frozen=True, kw_only=True):
     """Where and when a fleet does something: `helm.start(…, placement=Placement(machine="build-1"))`.
 
     Attributes:
@@ -81,8 +82,7 @@ class Placement:
     in_place: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
+class SessionOptions(Value, frozen=True, kw_only=True):
     """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides.
 
     `agent` is who runs it, for as long as the session lives. `tools` are functions of the program that starts it.
@@ -115,8 +115,7 @@ def approval_word(asks: Asks | None) -> ApprovalPolicy | None:
     return next((word for word in get_args(ApprovalPolicy) if ASKS[word] == asks), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewTarget:
+class ReviewTarget(Value, frozen=True, kw_only=True):
     """What is to be reviewed. `value` is the branch, the commit or the instructions; nothing for `uncommitted`."""
 
     kind: ReviewKind = "uncommitted"
@@ -126,8 +125,7 @@ class ReviewTarget:
 TurnKind: TypeAlias = ReviewTarget | Literal["plan", "work"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnInput:
+class TurnInput(Value, frozen=True, kw_only=True):
     """One prompt with what belongs to this turn alone (`effort` stays for later turns, as in Codex).
 
     A turn of a `kind` is no plain message: with a review target it is the agent's own review, and the text only says so;
@@ -149,8 +147,7 @@ class TurnInput:
         return self.kind == "plan"
 
 
-@dataclass(frozen=True, slots=True)
-class TurnLimits:
+class TurnLimits(Value, frozen=True):
     """Seconds of silence a turn may have, at its beginning and later; infinite where there is no limit. False: no limits.
 
     `on_limit` is what becomes of it when the account's usage limit is reached; None is what the settings say.

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shortening import TEXT_CHARS
 from helmsman.base.shown_text import exact, in_sight, named, shell_script
+from helmsman.base.structs import Value
 from helmsman.model.permission_words import permission_words
 from helmsman.model.unified_diff import read_diff
 
@@ -43,16 +43,14 @@ _CUT: Final = "    (cut here:"
 _LINE_CHARS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Value, frozen=True):
     """One line of a question. `text` is safe to show, on one line; without a label it goes on with the value before."""
 
     label: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionText:
+class QuestionText(Value, frozen=True):
     """A question in words. `diff` is that of a patch, as it is: a door parses it (`unified_diff`) or says that it has it.
 
     `rule` is what "always" would add. Where that answer is asked back, with the rule, it need not stand in the question.

@@ -9,10 +9,10 @@ outside of any hunk by itself, a file whose hunks do not add up as a whole.
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +31,7 @@ _PLAIN_FILE: Final = "100644"
 _MOVES: Final[dict[str, FileKind]] = {"rename": "renamed", "copy": "copied"}
 
 
-@dataclass(frozen=True, slots=True)
-class DiffLine:
+class DiffLine(Value, frozen=True):
     """One line with its sign. `before` and `after` are its numbers in the old and the new file, where it is in them."""
 
     kind: LineKind
@@ -41,8 +40,7 @@ class DiffLine:
     after: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDiff:
+class FileDiff(Value, frozen=True, kw_only=True):
     """One file of a diff; of what stands before the first file, and of hunks without a file, `path` is empty.
 
     `added` and `removed` count lines; None for a binary file, and where the hunks do not add up.
@@ -328,8 +326,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
     return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else _CONTROLS.get(code, code)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileStat:
+class FileStat(Value, frozen=True, kw_only=True):
     """One changed file. `old_path` is where it was, when renamed or copied; `mode` is a change of its mode alone.
 
     `added` and `removed` count lines; None for a binary file.

@@ -20,15 +20,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import field
 from datetime import datetime, time, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.files import is_inside
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import SecretValue, Value
 from helmsman.base.surroundings import Whereabouts, expand_home
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
@@ -67,8 +66,7 @@ _OWN: Final[Mapping[str, tuple[str, ...]]] = {
 """The keys that each way has beside the common ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuietHours:
+class QuietHours(Value, frozen=True):
     """From one time of the day to another, by the clocks of this machine."""
 
     begin: time
@@ -85,10 +83,10 @@ class QuietHours:
         return datetime.combine(day, self.end).astimezone()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipient:
+class Recipient(SecretValue, frozen=True, kw_only=True):
     """One `[[notify.to]]`. Which of the fields below `is_full` have a meaning is a matter of its `way`."""
 
+    secrets: ClassVar[tuple[str, ...]] = ("secret", "reply_token")
     name: str
     way: WayKind
     events: frozenset[NewsKind] = frozenset(KINDS)
@@ -101,11 +99,11 @@ class Recipient:
     url: str = ""
     """Of the webhook, or of the ntfy server."""
     topic: str = ""
-    secret: str | None = field(default=None, repr=False)
+    secret: str | None = None
     """What a webhook is signed with, or the token for ntfy."""
     answers: bool = False
     reply_topic: str = ""
-    reply_token: str | None = field(default=None, repr=False)
+    reply_token: str | None = None
 
     def wants(self, news: News) -> bool:
         """Whether it is told of this. What concerns no project or agent passes every filter by them."""
@@ -116,8 +114,7 @@ class Recipient:
         return not self.projects or news.directory is None or is_inside(news.directory, self.projects)
 
 
-@dataclass(frozen=True, slots=True)
-class NotifySettings:
+class NotifySettings(Value, frozen=True):
     """Who is told. `unanswered` are the seconds after which a question without an answer is told of."""
 
     to: tuple[Recipient, ...] = ()

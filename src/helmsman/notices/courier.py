@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -11,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.concurrency import sleep_until
+from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError
 from helmsman.notices.store import NOT_NEEDED
 from helmsman.notices.ways import MaybeSent, NotSent, WayError

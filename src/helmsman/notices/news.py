@@ -7,13 +7,14 @@ a model. The full one is what every door shows, without secrets. Which of the tw
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
-from helmsman.base.lazy_dataclass import dataclass
+from msgspec import structs
+
 from helmsman.base.redaction import redact
 from helmsman.base.shown_text import named, visible
+from helmsman.base.structs import Value
 from helmsman.model.question_text import describe
 from helmsman.model.questions import APPROVE_ALWAYS, APPROVE_SESSION
 
@@ -36,8 +37,7 @@ _MOST_BUTTONS: Final = 3
 _INSTRUCTION_CHARS: Final = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class News(Value, frozen=True, kw_only=True):
     """Something to be told of.
 
     Attributes:
@@ -92,7 +92,7 @@ class News:
 
     def kept(self) -> dict[str, Any]:
         """As it is written down."""
-        return asdict(self)
+        return structs.asdict(self)
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Self:
@@ -101,7 +101,7 @@ class News:
         Raises:
             TypeError: This version makes no sense of it.
         """
-        known = {one.name: content[one.name] for one in fields(cls) if one.name in content}
+        known = {name: content[name] for name in cls.__struct_fields__ if name in content}
         return cls(**{**known, "choices": tuple(known.get("choices", ()))})
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import anyio
 import anyio.to_thread
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact
+from helmsman.base.structs import Value
 from helmsman.notices.news import News
 from helmsman.store.database import Database, from_microseconds, microseconds
 
@@ -42,8 +42,7 @@ NOT_NEEDED: Final = "It did not matter any more."
 _TOO_MANY: Final = "Too many were waiting."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(Value, frozen=True, kw_only=True):
     """A piece of news on its way to one recipient."""
 
     id: str
@@ -58,8 +57,7 @@ class Delivery:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Value, frozen=True):
     """Something that has ended or was left out, and may be news. `owner_pid` and `engine` are what its task had."""
 
     about: str
@@ -67,8 +65,7 @@ class Due:
     engine: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyCode:
+class ReplyCode(Value, frozen=True):
     """What a one-time code is good for: one answer to one question."""
 
     news: News

@@ -13,9 +13,10 @@ and not one word more. A question about tasks never starts work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.router import forms
 from helmsman.router import vocabulary as v

@@ -7,10 +7,11 @@ could have been. An answer goes to the one task that asks something; where sever
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.structs import replace
 from helmsman.router.intent import Reference
 from helmsman.router.markers import may_take_long
 from helmsman.router.words import is_session_id, is_task_id

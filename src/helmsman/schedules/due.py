@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import HelmsmanError
 from helmsman.schedules.store import ScheduleRun
 from helmsman.tasks.drafts import draft_task
+from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from helmsman.schedules.store import Schedule
-    from helmsman.tasks.model import TaskDraft
 
 _LATE: Final = timedelta(minutes=5)
 """A time that is further back was missed."""
@@ -24,8 +22,7 @@ _MISSED: Final = "Nobody was there when it was due."
 _NO_SENSE: Final = "This version makes no sense of it. Add it again."
 
 
-@dataclass(frozen=True, slots=True)
-class DueRun:
+class DueRun(Value, frozen=True):
     """A run, with the task that it is or a note that says why there is none, and when the schedule is due next."""
 
     run: ScheduleRun

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput
 from helmsman.schedules.when import When
 from helmsman.store.database import Database, from_microseconds, microseconds
@@ -24,7 +24,7 @@ from helmsman.tasks.model import RUNNING
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from helmsman.tasks.model import Task, TaskDraft
     from helmsman.tasks.registry import Registry
@@ -36,8 +36,7 @@ RUNS_KEPT: Final = 200
 """So many runs of a schedule are remembered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(Value, frozen=True, kw_only=True):
     """Work that begins by itself.
 
     Attributes:
@@ -110,8 +109,7 @@ class Schedule:
             return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRun:
+class ScheduleRun(Value, frozen=True, kw_only=True):
     """One time that a schedule was due, or was told to run: its task, or why there is none."""
 
     due_at: datetime

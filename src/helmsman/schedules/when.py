@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput
 
@@ -32,8 +32,7 @@ _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "sat
 _ZONES: Final = "zoneinfo/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class When:
+class When(Value, frozen=True, kw_only=True):
     """One of `cron`, `every` and `at`. `since` is what intervals count from."""
 
     timezone: str

@@ -8,10 +8,11 @@ become different meanwhile is then told as events, so that whoever reads them mi
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
     AgentMessage,
@@ -30,7 +31,7 @@ from helmsman.sessions.session import QueuedTurn
 from helmsman.sessions.state import SessionState, StateView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from helmsman.model.events import TurnOutcome
     from helmsman.sessions.session import Session
@@ -39,8 +40,7 @@ _MESSAGES: Final = (AgentMessage, UserMessage)
 """A Codex that is asked again what was said gives these other ids; whoever has read them is not told them twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCopy:
+class SessionCopy(Value, frozen=True):
     """What is true of a session; its kept events from some cursor on, and the cursor behind the last of them."""
 
     facts: Mapping[str, Any]

@@ -11,7 +11,7 @@ import logging
 import math
 import shlex
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
-from msgspec import structs
 
 from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.approvals.policy import (
@@ -35,6 +34,7 @@ from helmsman.approvals.policy import (
 from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
 from helmsman.base.shortening import QUESTION_CHARS
+from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy, in_words
 from helmsman.model.events import QuestionAsked, QuestionClosed
@@ -473,7 +473,7 @@ def _with_offers(question: Question, workspace: Workspace) -> tuple[Question, _R
         details["alwaysRule"] = rule_as_toml(rules.always)
         if prefixes := prefixes_for(question, workspace):
             details["prefixes"] = prefixes
-    return structs.replace(question, prompts=(structs.replace(prompt, options=tuple(options)),), details=details), rules
+    return replace(question, prompts=(replace(prompt, options=tuple(options)),), details=details), rules
 
 
 def _chosen(rule: Rule, question: Question, workspace: Workspace, prefix: str | None) -> Rule:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 import anyio.lowlevel
-from msgspec.structs import replace
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value, replace
 from helmsman.model.events import (
     CommandExecution,
     DiffUpdated,
@@ -95,8 +94,7 @@ class _Queue:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Value, frozen=True):
     """Events since a cursor, the cursor to ask with next time, and how many were lost in between."""
 
     events: tuple[Event, ...]

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.shown_text import exact, shell_script
+from helmsman.base.structs import Value, replace
 from helmsman.model.events import (
     AgentMessage,
     CollabToolCall,
@@ -39,8 +38,7 @@ _MOST_STEPS: Final = 50
 _NOW_CHARS: Final = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Now:
+class Now(Value, frozen=True, kw_only=True):
     """What is being done at the moment: the command that runs, the file that is changed, the tool that is called, and which
     step of the plan that belongs to.
     """
@@ -56,8 +54,7 @@ class Now:
         return ", ".join(f"{doing} {what}" for doing, what in named if what)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStep:
+class PlannedStep(Value, frozen=True, kw_only=True):
     """A step of the plan, by its number."""
 
     key: str
@@ -65,8 +62,7 @@ class PlannedStep:
     done: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Value, frozen=True, kw_only=True):
     """`done` of `total` (None where nothing says how many), counted in `unit`; `text` is that in words."""
 
     done: int
@@ -83,8 +79,7 @@ class Progress:
         return self.done * 100 // self.total if self.total else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class Tally(Value, frozen=True, kw_only=True):
     """What a test runner says of itself. `failed` and `skipped` are among those `done`."""
 
     done: int

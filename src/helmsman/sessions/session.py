@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import (
+    Awaitable,
+    Callable,
+)
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anyio
 
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import AnswerInvalid, EngineLost, SessionBusy, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import Notice, SettingsApplied, TurnEnded, TurnRequested
-from helmsman.model.options import TurnLimits
+from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.model.questions import BUDGET_ASKED
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
         AsyncIterator,
-        Awaitable,
-        Callable,
         Iterable,
         Iterator,
         Mapping,
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, ToolCalled, Usage
     from helmsman.model.inputs import PathLike
-    from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.state import SessionState, SessionStatus, StateView
@@ -74,8 +75,7 @@ class QuestionHandler(Protocol):
     def __call__(self, session: Session, question: Question, /) -> Awaitable[Reply]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedTurn:
+class QueuedTurn(Value, frozen=True):
     """A message that waits for its turn, the task it is, the options it was sent with, and how it is run."""
 
     turn: TurnInput

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from msgspec.structs import replace
-
 from helmsman.base.shortening import KEPT_CHARS
+from helmsman.base.structs import replace
 from helmsman.model.answered_by import DEADLINE, in_words
 from helmsman.model.events import (
     AgentMessage,

@@ -5,11 +5,11 @@ What they take is the same for all, and each kind has a little of its own. `capa
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, SkipValidation
 
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import from_here
 from helmsman.capabilities.outcomes import reports
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Kind, Wanted

@@ -7,7 +7,6 @@ How turns run is below (`helmsman.steering.turns`). What can be done beyond that
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack, get_args
 
@@ -19,6 +18,7 @@ from helmsman.agents.registry import usable
 from helmsman.base.clients import HANDED, McpClient
 from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import asking_client
 from helmsman.errors import HelmsmanError, InvalidInput, NotYours, OutcomeUnknown, QuestionNotOpen, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy

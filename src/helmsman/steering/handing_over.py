@@ -8,13 +8,13 @@ worktree, and may do what the caller says or else what the first one might, neve
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.redaction import redact
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, ProposedPlan, Review, UserMessage
 from helmsman.model.handover_text import handover_prompt

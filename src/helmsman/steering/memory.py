@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from helmsman.base.clients import McpClient
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.pinned_directory import DirectoryIdentity
+from helmsman.base.structs import Value, replace
 from helmsman.errors import RegistryUnavailable, SessionBusy
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (
     AgentMessage,
+    Event,
     Failure,
     FileChange,
     ItemEnded,
@@ -32,18 +35,16 @@ from helmsman.model.events import (
     added_up,
 )
 from helmsman.model.inputs import session_options
+from helmsman.model.options import SessionOptions
 from helmsman.model.questions import DENY
 from helmsman.sessions.state import SessionState, SessionStatus
 from helmsman.tasks.model import PLACE, Task, kept_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Awaitable, Callable, Mapping
 
     from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
-    from helmsman.base.clients import McpClient
-    from helmsman.model.events import ChangeKind, Event, ModelUsage
-    from helmsman.model.options import SessionOptions
+    from helmsman.model.events import ChangeKind, ModelUsage
     from helmsman.sessions.session import Session
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.truth import TaskTruth
@@ -54,8 +55,7 @@ _CHANGES: Final[dict[str, ChangeKind]] = {"added": "add", "deleted": "delete"}
 _NO_END: Final = "Nothing is known of how the last turn ended. Send the session a message to go on."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class Remembered(Value, frozen=True, kw_only=True):
     """A session as others left it. `running` is its running task, where some process or engine is still at it.
 
     `earlier_turns` are those before the one that runs or that `past` tells of.

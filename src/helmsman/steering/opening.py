@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
+from msgspec import field
 
 from helmsman import worktrees
 from helmsman.agents.protocol import Capability, Engine, NothingBegun, Opened
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.pinned_directory import refuse_moved
 from helmsman.base.programs import reason_of_sessions, replaceable_entry
+from helmsman.base.structs import Value, replace
 from helmsman.errors import EngineLost, InvalidInput
+from helmsman.model.options import SessionOptions
+from helmsman.sessions.session import QuestionHandler, ToolRunner
+from helmsman.worktrees import Worktree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.sessions.session import QuestionHandler, Session, ToolRunner
+    from helmsman.model.options import TurnInput
+    from helmsman.sessions.session import Session
     from helmsman.settings import Settings
-    from helmsman.worktrees import Worktree
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(Value, frozen=True):
     """A session that has just been opened, and what it is to have before it hears of anything. `made` is the worktree that
     was made for it here, and goes if it comes to nothing.
     """
@@ -39,8 +40,7 @@ class Fresh:
     tools: Mapping[str, ToolRunner] = field(default_factory=dict["str", "ToolRunner"])
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Value, frozen=True):
     """What a session is opened with that another machine began: the one that it goes on with, if it is known, and the
     worktree that was made for it.
     """

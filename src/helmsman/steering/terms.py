@@ -7,12 +7,11 @@ files, which that process reads too.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from helmsman.base.clients import McpClient
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value, replace
 from helmsman.base.surroundings import asking_client
 from helmsman.model.options import TurnLimits
 from helmsman.settings import OnLimit
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Value, frozen=True):
     """What holds for a turn beside its options."""
 
     approval_timeout: float | None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, SessionBusy
 from helmsman.model.events import Failure, TurnEnded
 

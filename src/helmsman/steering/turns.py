@@ -10,7 +10,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -22,6 +21,7 @@ from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import asking_client, current
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import (

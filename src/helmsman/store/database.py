@@ -13,18 +13,19 @@ import random
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from helmsman.base.files import file_identity, file_lock
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import RegistryUnavailable
 from helmsman.settings import ensure_state_dir
 from helmsman.store.schema import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,7 @@ COMPANIONS: Final = ("", "-wal", "-shm")
 """A database in WAL mode is up to three files."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Value, frozen=True):
     """Keeps a hub that was replaced from writing: the file knows the newest epoch there was, and takes nothing of an older.
 
     `on_refused` is called, on whichever thread writes, when that happens; it need not return.

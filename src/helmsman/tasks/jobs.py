@@ -5,9 +5,9 @@ The job's task holds the request. Each finished step is stored (`Registry.keep_s
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from helmsman.base.structs import replace
 from helmsman.tasks.running_task import RunningJob
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,6 +17,7 @@ import anyio.to_thread
 from msgspec import structs
 
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, RegistryUnavailable
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (

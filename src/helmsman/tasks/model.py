@@ -9,24 +9,26 @@ from __future__ import annotations
 import re
 import unicodedata
 import uuid
-from dataclasses import field, replace
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from helmsman.base.lazy_dataclass import dataclass
+from msgspec import field
+
+from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, approval_word, sandbox_word
 from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import timedelta
 
-    from helmsman.base.processes import Process
 
 TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
 TaskOrigin = Literal["local", "cloud", "fleet"]
@@ -75,8 +77,7 @@ def new_task_id(origin: TaskOrigin) -> str:
     return f"T-{origin}-{uuid.uuid4().hex[:12]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskDraft:
+class TaskDraft(Value, frozen=True, kw_only=True):
     """A task as its caller describes it; alias, times and the rest are the registry's."""
 
     origin: TaskOrigin = "local"
@@ -98,8 +99,7 @@ class TaskDraft:
     spec: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Value, frozen=True, kw_only=True):
     """One row of the registry. All times are aware.
 
     Attributes:

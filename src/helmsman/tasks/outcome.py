@@ -6,23 +6,23 @@ restart, too. Everything here is pure.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
+from helmsman.base.structs import Value, replace
 from helmsman.model.events import AgentMessage, ChangeKind, CommandExecution, FileChange, Item, PathChange
 from helmsman.model.unified_diff import FileKind, FileStat, read_change
 from helmsman.sessions.progress import read_tally
 from helmsman.worktrees.patch_stat import files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 TEXT_LIMIT: Final = 1_000_000
@@ -32,8 +32,7 @@ _COMMAND_CHARS: Final = 2000
 _KINDS: Final[dict[ChangeKind, FileKind]] = {"add": "added", "delete": "deleted", "update": "modified"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanCommand:
+class RanCommand(Value, frozen=True, kw_only=True):
     """A command; without an exit code it was declined, or did not come to its end."""
 
     command: str
@@ -41,8 +40,7 @@ class RanCommand:
     declined: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestCount:
+class TestCount(Value, frozen=True, kw_only=True):
     """What the last test run of a turn said of itself."""
 
     __test__ = False
@@ -51,8 +49,7 @@ class TestCount:
     skipped: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOutcome:
+class TaskOutcome(Value, frozen=True, kw_only=True):
     """What a turn did. `output` is all that its agent said in it. `report` is what became of a job, as data."""
 
     output: str | None = None
@@ -159,12 +156,12 @@ def to_keep(outcome: TaskOutcome) -> dict[str, Any]:
     long = {"output": outcome.output, "diff": outcome.diff}
     return {
         **{name: None if text is None else cut(redact(text), TEXT_LIMIT) for name, text in long.items()},
-        "files": redact_value([asdict(file) for file in outcome.files]),
+        "files": redact_value([structs.asdict(file) for file in outcome.files]),
         "commands": [
             {"command": redact(one.command), "exit_code": one.exit_code, "declined": one.declined}
             for one in outcome.commands
         ],
-        "tests": None if outcome.tests is None else asdict(outcome.tests),
+        "tests": None if outcome.tests is None else structs.asdict(outcome.tests),
         "report": None if outcome.report is None else redact_value(dict(outcome.report)),
     }
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import field, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
+from msgspec import field, structs
+
 from helmsman.base.clients import McpClient
 from helmsman.base.json_values import json_object
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.redaction import redact_value
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
@@ -74,8 +75,7 @@ def set_owner(connection: sqlite3.Connection, session_id: str, client: McpClient
 _Tasks: TypeAlias = "tuple[Task, ...]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnUsage:
+class TurnUsage(Value, frozen=True, kw_only=True):
     """What one task spent, and where it belongs. `before` is what it had spent before the turn that it names."""
 
     agent: str = DEFAULT_AGENT
@@ -150,7 +150,7 @@ class Registry:
         if change is not None and "spec" in change:
             draft = replace(draft, spec=None)
         cleaned: Any = clean(change or {})
-        values = clean({field.name: getattr(draft, field.name) for field in fields(draft)})
+        values = clean(structs.asdict(draft))
         values["id"] = values["id"] or new_task_id(draft.origin)
         key = None if draft.idempotency_key is None else clean_key(draft.idempotency_key)
 
@@ -163,7 +163,7 @@ class Registry:
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name), self._last_numbers)
             new = Task(**values, alias=alias, created_at=now, updated_at=now)
             task = changed(new, cleaned, now, self._retention)
-            columns = columns_of({field.name: getattr(task, field.name) for field in fields(task)})
+            columns = columns_of(structs.asdict(task))
             connection.execute(
                 f"INSERT INTO tasks ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
                 tuple(columns.values()),
@@ -243,11 +243,7 @@ class Registry:
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
             new = changed(task, cleaned, now, self._retention)
-            different = {
-                field.name: value
-                for field in fields(new)
-                if (value := getattr(new, field.name)) != getattr(task, field.name)
-            }
+            different = {name: value for name, value in structs.asdict(new).items() if value != getattr(task, name)}
             if different:
                 columns = columns_of(different)
                 connection.execute(

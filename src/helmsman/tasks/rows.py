@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, get_args
-
-from msgspec import structs
 
 from helmsman.base.json_values import json_object
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import TEXT_CHARS, within
+from helmsman.base.structs import replace
 from helmsman.model.events import Usage
 from helmsman.store.database import encodable, from_microseconds, microseconds
 from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
@@ -38,7 +36,7 @@ _LONGEST_SECRET: Final = 8192
 _JSON: Final = ("progress", "error", "metadata", "spec")
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
 _USAGE: Final = Usage.__struct_fields__
-_PLAIN: Final = tuple(field.name for field in fields(Task) if field.name not in ("owner", "usage"))
+_PLAIN: Final = tuple(name for name in Task.__struct_fields__ if name not in ("owner", "usage"))
 """The fields of a task that are one column of the same name."""
 
 
@@ -115,7 +113,7 @@ def task_of(row: sqlite3.Row) -> Task:
     pid, (*tokens, cost) = row["owner_pid"], (row[name] for name in _USAGE)
     values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")
     is_known = cost is not None or any(count is not None for count in tokens)
-    values["usage"] = structs.replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
+    values["usage"] = replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
     for name in _TIMES:
         values[name] = None if values[name] is None else from_microseconds(values[name])
     for name in _JSON:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from msgspec import structs
 
 from helmsman.base.json_values import present
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.model.events import Usage
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
 
@@ -61,8 +61,8 @@ class RunningTask:
             "unit": progress.unit,
             "percent": progress.percent,
             "etaSeconds": progress.eta_seconds,
-            "now": {name: value for name, value in asdict(progress.now).items() if value} or None,
-            "steps": [asdict(step) for step in progress.steps] or None,
+            "now": {name: value for name, value in structs.asdict(progress.now).items() if value} or None,
+            "steps": [structs.asdict(step) for step in progress.steps] or None,
         }
         return present(shown)
 
@@ -93,8 +93,7 @@ class RunningTask:
         return ending
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnGate:
+class TurnGate(Value, frozen=True, kw_only=True):
     """What a job does before one of its turns begins (`helmsman.capabilities.held_turns`); `note` says so while it lasts.
 
     With `only_asks` the turn is none of its agent's: Helmsman itself asks something in the session, and that is all.

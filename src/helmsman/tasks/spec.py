@@ -10,12 +10,11 @@ import logging
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.pinned_directory import DirectoryIdentity
+from helmsman.base.structs import Value, replace
 from helmsman.model.options import (
     ReviewKind,
     ReviewTarget,
@@ -37,15 +36,14 @@ IMAGES: Final = "images"
 """Where in the state directory the images of tasks that have not begun are: the caller may remove its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSpec:
+class TurnSpec(Value, frozen=True, kw_only=True):
     """A turn, the session it belongs to by its options, and the detached engine that was there for it."""
 
     turn: TurnInput
     options: SessionOptions
     worktree: bool = False
     engine: str | None = None
-    place: DirectoryIdentity | None = field(default=None, compare=False)
+    place: DirectoryIdentity | None = None
     """Which directory it was written down for."""
 
     def written_down(self, state_dir: Path, task_id: str) -> dict[str, Any] | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, defaultdict
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
+from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, Unsupported
 from helmsman.model.events import Decision, EngineGone, ErrorItem, Event, Item, TurnEnded, UserMessage
 from helmsman.shapes.rendering import json_line

@@ -9,13 +9,14 @@ import shutil
 import stat
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.git import Git, find_git, is_bare
 from helmsman.base.patches import one_at_a_time
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.settings import WORKSPACES, WORKTREES, ensure_state_dir
 from helmsman.worktrees.included_files import include

@@ -19,7 +19,7 @@ import re
 import stat
 import uuid
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from helmsman.base.git import Git, find_git, is_bare
 from helmsman.base.patches import SUBMODULE, named, shown
 from helmsman.base.snapshot import take_snapshot
+from helmsman.base.structs import replace
 from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceTooLarge
 from helmsman.settings import ensure_state_dir

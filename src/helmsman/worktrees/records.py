@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from helmsman.base.files import release_lock, replace_file, take_lock
 from helmsman.base.git import Git
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import WorktreeError
 from helmsman.settings import WORKTREES, ensure_state_dir
 
@@ -28,8 +29,7 @@ RECORDS: Final = "worktree-records"
 BRANCH_PREFIX: Final = "helmsman/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worktree:
+class Worktree(Value, frozen=True, kw_only=True):
     """A worktree of a repository, on a branch of its own, in the state directory.
 
     `repository` is the main tree: the working tree that the work was asked for and that changes are brought back to.
@@ -85,7 +85,7 @@ def write_record(tree: Worktree) -> None:
     """
     try:
         records_directory(tree.state_dir)
-        replace_file(_record_of(tree), json.dumps(asdict(tree), indent=2, default=str))
+        replace_file(_record_of(tree), json.dumps(structs.asdict(tree), indent=2, default=str))
     except OSError as error:
         raise WorktreeError(
             f"The record of a worktree cannot be written: {error}. Make room or set HELMSMAN_STATE_DIR."

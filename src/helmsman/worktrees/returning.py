@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import replace_file
@@ -26,6 +26,7 @@ from helmsman.base.patches import (
     shown,
 )
 from helmsman.base.snapshot import index_files, scratch
+from helmsman.base.structs import replace
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import DirtyTree, WorktreeError
 from helmsman.settings import ensure_state_dir

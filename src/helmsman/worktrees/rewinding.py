@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from helmsman.base.patches import SUBMODULE, exchange_trees, is_file, left_out_by_sparse_checkout, one_at_a_time, shown
 from helmsman.base.snapshot import index_files, scratch
+from helmsman.base.structs import replace
 from helmsman.worktrees.changes import TreeDiff, compare
 from helmsman.worktrees.turn_snapshots import LARGEST_FILE, TreeState, state_now
 

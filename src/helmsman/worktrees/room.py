@@ -22,13 +22,13 @@ import stat
 import time
 import uuid
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.git import Git
 from helmsman.base.patches import one_at_a_time
 from helmsman.base.snapshot import scratch, take_snapshot
+from helmsman.base.structs import replace
 from helmsman.base.temporary import clear_abandoned, temporary_directory
 from helmsman.worktrees.changes import TreeDiff, check_present, compare
 from helmsman.worktrees.included_files import include

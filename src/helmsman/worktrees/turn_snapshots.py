@@ -25,7 +25,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +35,7 @@ from helmsman.base.git import Git, find_git
 from helmsman.base.git_view import repository_root
 from helmsman.base.json_values import json_object_in
 from helmsman.base.snapshot import index_files, nul_separated
+from helmsman.base.structs import replace
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import WorktreeError
 from helmsman.settings import ensure_state_dir

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helmsman.base.patches import is_file, same_file
+from helmsman.base.structs import replace
 from helmsman.errors import WorktreeError
 from helmsman.model.unified_diff import FileStat
 from helmsman.worktrees.changes import diff

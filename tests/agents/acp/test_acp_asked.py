@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, InvalidInput, InvalidSetting, SessionIdle
 from helmsman.model.events import ItemUpdated, QuestionAsked
 from helmsman.model.options import TurnInput

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,6 +15,7 @@ from helmsman.agents.acp.confined import clear_away
 from helmsman.agents.acp.engine import open_acp_engine
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.base.processes import with_variable
+from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, InvalidInput, InvalidSetting, QuestionNotOpen
 from helmsman.model.events import (
     AgentMessage,

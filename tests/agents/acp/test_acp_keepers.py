@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -23,6 +23,7 @@ from helmsman.agents.kept_records import read_records
 from helmsman.agents.registry import Agents, EngineHolder
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import with_variable
+from helmsman.base.structs import replace
 from helmsman.errors import ClientAway, QuestionNotOpen
 from helmsman.model.events import (
     AgentMessage,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helmsman.agents.acp.permissions import Asking, read_question, refusing, write_answer
 from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, QuestionNotOpen, SessionIdle
 from helmsman.model.events import EngineGone, Notice, QuestionAsked
 from helmsman.model.options import TurnInput

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,6 +17,7 @@ from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.kept_records import read_records
 from helmsman.base.processes import with_variable
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import AgentMessage, EngineGone, QuestionAsked, TurnEnded, Usage, UsageReported
 from helmsman.model.options import SessionOptions, TurnInput

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -20,6 +20,7 @@ from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.kept_records import read_records
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.processes import with_variable
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import CommandExecution, Event, FileChange, ItemEnded, Notice, QuestionAsked, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput

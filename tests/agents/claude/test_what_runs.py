@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, with_variable
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.testing import always, call, run, say
 from tests.agents.claude.test_story import SECONDS, ended, next_question, opened, place

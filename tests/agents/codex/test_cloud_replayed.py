@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import pytest
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.cloud.client import CloudClient, poll_delays
 from helmsman.agents.codex.features import Version
+from helmsman.base.structs import replace
 from helmsman.errors import (
     ApplyConflict,
     CloudEnvironmentMissing,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 import pytest
+from msgspec import structs
 
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached.activity import read_activity
@@ -108,7 +108,7 @@ def test_an_engine_within_its_idle_time_is_not_asked_unless_it_is_drained(tmp_pa
         idle=1000,
         started_at=0,
     )
-    write_content(record.directory, asdict(record))
+    write_content(record.directory, structs.asdict(record) | {"binary": structs.asdict(record.binary)})
     assert not idleness(tmp_path, idle=1000).may_end(nobody_attached=True)
     assert not (tmp_path / "stderr.log").exists()  # where the failure to reach it would stand
     mark_draining(record.directory)

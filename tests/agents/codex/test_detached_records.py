@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bound
@@ -32,6 +32,7 @@ from helmsman.agents.keeper.places import (
     write_content,
 )
 from helmsman.base.processes import Process, running_process
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import UMASK
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
@@ -56,7 +57,7 @@ def record(tmp_path: Path) -> EngineRecord:
         idle=60.0,
         started_at=1_800_000_000.0,
     )
-    write_content(directory, asdict(made))
+    write_content(directory, structs.asdict(made) | {"binary": structs.asdict(made.binary)})
     return made
 
 
@@ -86,7 +87,10 @@ def test_a_process_is_the_one_that_began_then(record: EngineRecord) -> None:
 
 
 def test_an_engine_of_which_nothing_runs_is_not_listed(record: EngineRecord, tmp_path: Path) -> None:
-    write_content(record.directory, asdict(replace(record, keeper=record.codex)))
+    write_content(
+        record.directory,
+        structs.asdict(replace(record, keeper=record.codex)) | {"binary": structs.asdict(record.binary)},
+    )
     assert read_records(tmp_path) == []
     assert read_records(tmp_path / "elsewhere") == []
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, from_exec, sub_agents, turn_failure
 from helmsman.agents.codex.normalise.failures import failure_from_sentence, resets_at
+from helmsman.base.structs import replace
 from helmsman.model.events import (
     USAGE_LIMIT,
     AgentMessage,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.capabilities.outcomes.wanted import Wanted
 from helmsman.errors import AgentNotFound

@@ -6,13 +6,13 @@ import py_compile
 import shlex
 import socket
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman import worktrees
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.claims import CitedLines
 from helmsman.capabilities.outcomes.reproduction import fixed, reproduced

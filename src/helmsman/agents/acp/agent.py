@@ -37,8 +37,8 @@ from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capability
 from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.json_values import mapping
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.programs import check_program, find_program, with_interpreter
+from helmsman.base.structs import Value
 from helmsman.base.surroundings import environment, expand_home
 from helmsman.errors import AgentNotFound, InvalidSetting, ProgramRefused
 from helmsman.settings import ensure_state_dir
@@ -63,8 +63,7 @@ _PREFIXES: Final = ("ANTHROPIC_", "COPILOT_", "GEMINI_", "GH_", "GITHUB_", "OPEN
 """Of the environment, what only agents read."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnWords:
+class OwnWords(Value, frozen=True):
     """What `[agents.NAME]` says."""
 
     command: tuple[str, ...]

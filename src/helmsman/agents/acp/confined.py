@@ -14,12 +14,12 @@ import secrets
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.sandbox import Confined, clear_up
 from helmsman.base.files import replace_file
 from helmsman.base.processes import Process
+from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections import defaultdict
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -50,6 +50,7 @@ from helmsman.agents.prompt_words import note_on
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text
+from helmsman.base.structs import replace
 from helmsman.errors import (
     EngineLost,
     EngineRefused,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
-from msgspec.structs import replace
 
 from helmsman.agents.acp import permissions
 from helmsman.agents.acp.asked import text_block
@@ -22,6 +21,7 @@ from helmsman.agents.acp.updates import TurnItems
 from helmsman.agents.prompt_words import as_words
 from helmsman.agents.protocol import Opened
 from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, texts
+from helmsman.base.structs import replace
 from helmsman.errors import EngineLost, EngineRefused, EngineStartFailed, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (

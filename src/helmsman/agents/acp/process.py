@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +36,7 @@ from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.processes import running_process
+from helmsman.base.structs import replace
 from helmsman.errors import EngineLost, EngineStartFailed, HelmsmanError
 
 if TYPE_CHECKING:

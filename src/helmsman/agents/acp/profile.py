@@ -7,17 +7,17 @@ of a command is, or whether its token counts are of one call or of the whole ses
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.agents.sandbox import NETWORK
 from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from helmsman.agents.acp.storage.reader import SessionReader
     from helmsman.agents.transcripts import CarriedTranscripts
@@ -35,8 +35,7 @@ MODE: Final = "mode"
 _OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME})
 
 
-@dataclass(frozen=True, slots=True)
-class AgentAccess:
+class AgentAccess(Value, frozen=True):
     """What a session may do, in this agent's way.
 
     `mode` is what it is set to before every first prompt. With `answers` Helmsman answers what the agent asks itself: `no`
@@ -48,8 +47,7 @@ class AgentAccess:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentHome:
+class AgentHome(Value, frozen=True, kw_only=True):
     """Where an agent keeps what it keeps, and what of it a sandbox lets through.
 
     `variable` names the directory that has its home, as `below` there (nothing: the directory is its home). `shared` are

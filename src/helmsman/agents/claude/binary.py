@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import Capabilities, Capability
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.programs import check_program, environment_for, find_program, with_interpreter
+from helmsman.base.structs import Value
 from helmsman.base.surroundings import environment
 from helmsman.errors import AgentNotFound, ProgramRefused
 
@@ -48,8 +48,7 @@ def spelled(directory: str) -> str:
     return re.sub(r"[^a-zA-Z0-9]", "-", directory)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaudeBinary:
+class ClaudeBinary(Value, frozen=True, kw_only=True):
     """One Claude Code. `home` is where it keeps its settings and its sessions."""
 
     path: Path

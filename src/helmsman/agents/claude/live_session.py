@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
-from msgspec.structs import replace
 
 from helmsman.agents.claude.normalise import (
     SYNTHETIC,
@@ -20,6 +19,7 @@ from helmsman.agents.claude.normalise import (
 )
 from helmsman.agents.claude.questions import EXIT_PLAN, NOBODY_ASKED, allowed, not_answered, read_question, refused
 from helmsman.base.json_values import integer, mapping, optional_text, text
+from helmsman.base.structs import replace
 from helmsman.errors import SessionBusy
 from helmsman.model.events import (
     Failure,

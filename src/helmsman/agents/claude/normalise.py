@@ -12,11 +12,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
 from helmsman.agents.change_diff import diff_lines
 from helmsman.base.json_values import amount, count, integer, mapping, optional_text, sequence, text
 from helmsman.base.redaction import redact
+from helmsman.base.structs import replace
 from helmsman.model.events import (
     USAGE_LIMIT,
     AgentMessage,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -15,6 +14,7 @@ from helmsman.agents.sandbox import find_sandbox, refuse_planted
 from helmsman.agents.sandbox_environment import cloud_logins, cloud_variables
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.mount_points import MountPoints
+from helmsman.base.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,7 @@ from helmsman.agents.protocol import (
     RecordedTurn,
     SessionInfo,
 )
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import Settings, ensure_state_dir

@@ -20,21 +20,21 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.private_copy import private_copy
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.files import replace_file
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.process_ending import end_group
 from helmsman.base.programs import Places, find_program
 from helmsman.base.redaction import redact
+from helmsman.base.structs import Value
 from helmsman.base.surroundings import environment
 from helmsman.errors import CodexNotFound, ProgramRefused, Unsupported
 
@@ -51,8 +51,7 @@ _ANSWER_SECONDS: Final = 20.0
 _ANSWER_LIMIT: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodexBinary:
+class CodexBinary(Value, frozen=True, kw_only=True):
     """One Codex and what it can do.
 
     `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec
@@ -422,8 +421,7 @@ _CACHE_FORMAT: Final = 1
 _CACHE_ENTRIES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(Value, frozen=True):
     path: str
     size: int
     changed_ns: int
@@ -448,13 +446,13 @@ class _Cache:
 
     def read(self, key: _Key) -> CodexBinary | None:
         for entry in self._entries():
-            if entry["key"] == asdict(key):
+            if entry["key"] == structs.asdict(key):
                 return _from_json(entry["binary"], Path(key.path))
         return None
 
     def write(self, key: _Key, binary: CodexBinary) -> None:
         others = [entry for entry in self._entries() if entry["key"].get("path") != key.path]
-        entries = [{"key": asdict(key), "binary": _to_json(binary)}, *others][:_CACHE_ENTRIES]
+        entries = [{"key": structs.asdict(key), "binary": _to_json(binary)}, *others][:_CACHE_ENTRIES]
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self._file, json.dumps({"format": _CACHE_FORMAT, "entries": entries}))

@@ -9,16 +9,15 @@ their behaviour). Ask `CodexBinary.can`, which lets what a binary says about its
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import Enum
 from functools import total_ordering
 from typing import Final, Self
 
-from helmsman.base.lazy_dataclass import dataclass
-
 _VERSION: Final = re.compile(r"(?<![\w.])v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?")
 
 
-@total_ordering
+@total_ordering  # which a Struct would not let define the other comparisons
 @dataclass(frozen=True, slots=True)
 class Version:
     """A version of Codex. 0.0.0 is a development build, which counts as newer than every release."""

@@ -6,10 +6,11 @@ the same words in it. A check runs in a clean room, in the sandbox of the sessio
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import environment
 from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, missing_program, not_checked
 from helmsman.capabilities.repository_commands import CommandResult, run_command

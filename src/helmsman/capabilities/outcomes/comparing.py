@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.agent_reports import ReportUnreadable, asked_for, quoted, read_report, text_of
 from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.errors import HelmsmanError

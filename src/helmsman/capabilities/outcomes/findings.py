@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.claims import CitedLines, ShownDiff, inside, places_exist
 from helmsman.capabilities.outcomes.evidence import Evidence
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 
 from helmsman.base.git import find_git
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import environment
 from helmsman.capabilities.outcomes.check_discovery import find_check
 from helmsman.capabilities.outcomes.checks import CheckRunner

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -11,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.git import find_git
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import current
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose

@@ -7,14 +7,15 @@ The urgent ones (P0, P1) are put to somebody who tries to refute them: another a
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from helmsman.agents.protocol import Capability, Finding
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.agent_reports import (
     ReportUnreadable,
     asked_for,
@@ -165,7 +166,7 @@ class _Reviewing:
         report = await self._read(number, agent, turn, own=kind is not None)
 
         async def keep() -> list[dict[str, Any]]:
-            return [asdict(one) for one in report.findings]
+            return [structs.asdict(one) for one in report.findings]
 
         await work.once(f"findings of {agent}", keep)
         return {"sessionId": turn.session.id, "verdict": report.verdict or report.explanation or None}

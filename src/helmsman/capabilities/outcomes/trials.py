@@ -13,7 +13,7 @@ import re
 import shlex
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.patches import named
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.check_files import (
     ChangedFiles,
     OwnFile,

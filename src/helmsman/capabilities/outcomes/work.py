@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import anyio
 
+from helmsman.base.structs import replace
 from helmsman.capabilities.changes import Changes
 from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.capabilities.repository_commands import consent_of, end_stopped

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.files import size_and_time
 from helmsman.base.json_values import json_object
+from helmsman.base.structs import replace
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,

@@ -18,12 +18,13 @@ import os
 import secrets
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.detached.records import (
@@ -372,7 +373,7 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
         "pipe": {"greeting": _greeting(), "answer": _GREETING_ID, "epoch": wanted.owner.epoch},
         "successor": wanted.owner.successor,
         "about": {
-            "binary": asdict(wanted.identity),
+            "binary": structs.asdict(wanted.identity),
             "codex_home": wanted.codex_home,
             "env_digest": wanted.env_digest,
             "search_path": path_without_tools(wanted.binary, wanted.env["PATH"]),

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.keeper.places import is_draining, read_content
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.base.processes import Process
+from helmsman.base.structs import Value
 from helmsman.base.surroundings import UMASK
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 ENGINES: Final = "engines"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BinaryIdentity:
+class BinaryIdentity(Value, frozen=True, kw_only=True):
     """Which Codex an engine is. Another size or time of change at the same path is another Codex."""
 
     path: str
@@ -37,8 +36,7 @@ class BinaryIdentity:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRecord:
+class EngineRecord(Value, frozen=True, kw_only=True):
     """One detached engine. `keeper` is the process that started and will end `codex`; `env_digest` see `digest_of`;
     `search_path` is the PATH of Codex itself.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,6 +54,7 @@ from helmsman.agents.transports import StdioTransport, open_stdio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import can_tell_sandboxed
+from helmsman.base.structs import replace
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,

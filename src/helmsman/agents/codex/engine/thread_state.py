@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -11,6 +11,7 @@ from helmsman.agents.codex.access.confinement import Policy, read_policy
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.wire.app_server import AppServer, Thread, ThreadSettings
 from helmsman.agents.protocol import Opened
+from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, InvalidInput
 
 if TYPE_CHECKING:

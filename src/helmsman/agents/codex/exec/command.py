@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.access.configuration import check_config, merge_config, profile_config
@@ -27,6 +27,7 @@ from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import as_toml
 from helmsman.base.git_view import repository_root
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.options import WRITES, SessionOptions, TurnInput
 

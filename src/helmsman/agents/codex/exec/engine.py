@@ -17,7 +17,7 @@ import signal
 import sys
 import uuid
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,6 +42,7 @@ from helmsman.base.line_framer import LineFramer
 from helmsman.base.process_ending import end_processes
 from helmsman.base.processes import descendants, still_running
 from helmsman.base.redaction import redact
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import environment
 from helmsman.errors import (
     EngineLost,

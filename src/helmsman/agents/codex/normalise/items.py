@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
 from helmsman.base.json_values import integer, mapping, optional_text, sequence, snake_case, text, texts
 from helmsman.base.shortening import KEPT_CHARS, cut
+from helmsman.base.structs import replace
 from helmsman.model.events import (
     AgentMessage,
     AgentState,

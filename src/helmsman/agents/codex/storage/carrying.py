@@ -17,7 +17,7 @@ from helmsman.agents.codex.storage.rollout_head import readable
 from helmsman.agents.codex.storage.rollouts import ARCHIVED, NAMES, SESSIONS, SessionNames, open_rollout
 from helmsman.agents.transcripts import CarriedTranscripts, TranscriptFile
 from helmsman.base.json_values import integer, json_object, mapping
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import CannotMove
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ _KEEPS_PAGINATED: Final = Version.parse("0.145.0")
 """An older Codex goes on with such a thread without the numbers its lines have, and then no Codex can load it any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Beginning:
+class _Beginning(Value, frozen=True):
     """What the first line of a file says: whose it is, which Codex wrote it, and where it parted from which other file."""
 
     thread_id: str | None

@@ -22,7 +22,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from dataclasses import field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from helmsman.agents.codex.normalise.failures import turn_failure
@@ -31,7 +31,7 @@ from helmsman.agents.codex.storage.rollout_head import readable
 from helmsman.agents.codex.storage.rollouts import read_rollout
 from helmsman.agents.protocol import RecordedTurn
 from helmsman.base.json_values import integer, json_object, mapping, optional_text, timestamp
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import replace
 from helmsman.model.events import Failure, Usage
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ Nothing in a file raises: a line that is damaged or unknown is passed over.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from helmsman.base.json_values import json_object, mapping, sequence, timestamp
-from helmsman.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -27,7 +28,6 @@ from helmsman.agents.codex.storage.rollout_head import OWN_ID, read_head
 from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.base.json_values import json_object, mapping
-from helmsman.base.lazy_dataclass import dataclass
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT
 

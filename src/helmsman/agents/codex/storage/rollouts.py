@@ -14,6 +14,7 @@ import re
 import stat
 import sys
 import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from helmsman.agents.codex.storage.rollout_head import Head, read_head, readable
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.files import is_one_of
 from helmsman.base.json_values import json_object
-from helmsman.base.lazy_dataclass import dataclass
+from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -372,8 +373,7 @@ class _Filter:
 # --- what is known of them -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownHead:
+class _KnownHead(Value, frozen=True):
     """A head as it was read; None for a file that does not begin as a session does (yet)."""
 
     seen: tuple[int, int, int]
