@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.cli import hub_process
+from helmsman.settings import LONGEST_RETENTION_DAYS
 from helmsman.store import upkeep
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, due
 from helmsman.tasks.model import TaskDraft
@@ -154,3 +156,17 @@ def test_nothing_of_a_deleted_transcript_is_left_in_the_file(registry: Registry,
     registry.compact()
     registry.close()
     assert b"private-words" not in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "days"),
+    [("retention_days = 7", 7), ("", 30), ("retention_days = 'a year'", LONGEST_RETENTION_DAYS)],
+    ids=["set", "not set", "wrong"],
+)
+def test_a_hub_deletes_by_the_users_own_file_and_nothing_where_that_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, days: int
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "helmsman").mkdir()
+    (tmp_path / "helmsman" / "helmsman.toml").write_text(content)
+    assert hub_process._own_settings(tmp_path)[1] == days

@@ -71,13 +71,13 @@ def _show_store(*, as_json: bool) -> None:
         return
     oldest = "none" if found.oldest_at is None else f"{found.oldest_at.astimezone():%Y-%m-%d %H:%M}"
     largest = (
-        f"{one.session_id}: {counted(one.events, 'event')}, {_megabytes(one.bytes)}, last used {ago(one.changed_at)}"
+        f"{one.session_id}: {counted(one.events, 'event')}, {_size(one.bytes)}, last used {ago(one.changed_at)}"
         for one in found.largest
     )
     print_details(
         {
             "file": one_line(str(path)),
-            "size": f"{_megabytes(found.bytes)}, of which {_megabytes(found.free_bytes)} are free",
+            "size": f"{_size(found.bytes)}, of which {_size(found.free_bytes)} are free",
             "contents": f"{counted(found.sessions, 'session')}, {counted(found.events, 'event')}, "
             f"{counted(found.tasks, 'task')}",
             "oldest": oldest,
@@ -155,7 +155,7 @@ def _compact(agreed: bool, as_json: bool) -> None:
         done = registry.compact() if any(planned) else planned
         reclaim(registry.database)
         after = size_on_disk(path)
-    said = f"Deleted {_amount(done)}. The store had {_megabytes(before)}, and has {_megabytes(after)} now."
+    said = f"Deleted {_amount(done)}. The store had {_size(before)}, and has {_size(after)} now."
     print_result(said, {**done._asdict(), "bytesBefore": before, "bytes": after}, as_json=as_json)
 
 
@@ -274,5 +274,5 @@ def _as_json(found: Summary) -> dict[str, Any]:
     }
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
