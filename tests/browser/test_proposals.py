@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.base.clients import McpClient
+from helmsman.base.clients import HANDED, McpClient
 from helmsman.base.surroundings import current
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.testing import run, say
 from tests.browser.chromium import SECONDS
 from tests.browser.test_no_accident import a_moment, ask, done
+from tests.browser.test_overview import act
 from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
@@ -86,6 +87,27 @@ async def test_a_proposed_rule_is_confirmed_in_a_dialog_that_shows_it(
     assert helm.rules.explain("touch made.txt", folder).effect == "allow"
 
 
+async def test_a_session_is_handed_to_a_client_and_taken_back(
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+) -> None:
+    asking = await ask(helm, model, folder, "one")
+    await page.click(".row")
+    await page.until_text(".facts", "1 turn")
+    await act(page, "hand")
+    await page.write("cursor")
+    await a_moment(page, "document.querySelector('dialog')")
+    await page.click("dialog [data-yes]")
+    await page.until_text(".facts", "answered by cursor")
+    assert asking.opened_by == McpClient(HANDED, "cursor")
+    await act(page, "hand")
+    await page.until_text("dialog h2", "take it back from cursor")
+    await a_moment(page, "document.querySelector('dialog')")
+    await page.click("dialog [data-yes]")
+    await page.until("!document.querySelector('.facts').textContent.includes('cursor')")
+    assert (await helm.session(asking.id)).opened_by is None
+    assert asking.status == "awaiting_approval"
+
+
 async def test_of_two_tabs_the_second_learns_that_the_question_was_answered(
     page: Page,
     helm: Helmsman,
@@ -112,3 +134,51 @@ async def test_of_two_tabs_the_second_learns_that_the_question_was_answered(
         await other.until_text(".toast", "answered already: denied by")
         assert later.status == "awaiting_approval"
     assert not (folder / "one").exists()
+
+
+@pytest.mark.parametrize("since", ["replaced", "interrupted", "answered by the client it was handed to"])
+async def test_a_stale_tab_is_told_and_grants_nothing(
+    page: Page,
+    helm: Helmsman,
+    model: ScriptedModel,
+    folder: Path,
+    chromium: Chromium,
+    server: str,
+    logins: Logins,
+    since: str,
+) -> None:
+    first = run("touch one", escalate="it is needed")
+    model.on("make two", first, run("touch two", escalate="it is needed, too"), say("All said."))
+    session = await helm.start("make two", cwd=folder, full_auto=True)
+    with anyio.fail_after(SECONDS):
+        await session.wait()
+    (stale,) = session.questions
+    await page.until("document.querySelectorAll('.question').length === 1")
+    async with chromium.page() as other:
+        await other.goto(server + logins.new_code().path)
+        await other.until("document.querySelectorAll('.question').length === 1")
+        await other.get("import('/live.js').then(({live}) => live.stop())")  # it does not hear of what follows
+        with anyio.fail_after(SECONDS):
+            if since == "replaced":
+                await helm.respond(session.id, stale.id, ["deny"])
+                while not session.questions or session.questions[0].id == stale.id:
+                    await session.feed.changed()
+            elif since == "interrupted":
+                await helm.interrupt(session.id)
+            else:
+                await helm.hand(session.id, "cursor")
+                by = AnsweredBy("agent", "cursor", "tool")
+                with current().on_behalf_of(McpClient("pipe", "cursor")).entered():
+                    await helm.respond(session.id, stale.id, ["deny"], by=by)
+                while not session.questions or session.questions[0].id == stale.id:
+                    await session.feed.changed()
+        await a_moment(other)
+        await other.click(".question [data-answer=approve]")
+        await other.until_text(
+            ".toast", "not open any more: withdrawn" if since == "interrupted" else "answered already: denied by"
+        )
+        if since != "interrupted":
+            assert session.status == "awaiting_approval"  # what replaced it is still open
+            await other.until_text(".question", "touch two")
+    assert not (folder / "one").exists()
+    assert not (folder / "two").exists()

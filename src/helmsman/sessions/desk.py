@@ -417,7 +417,8 @@ def _not_open(session: Session, question_id: str) -> QuestionNotOpen:
     for event in reversed(session.feed.since(0).events):
         if isinstance(event, QuestionClosed) and event.question_id == question_id:
             outcome = in_words(event.answer, event.by, event.door, event.reason)
-            told = f"This question was answered already: {outcome}. Nothing was sent; go on."
+            how = "is not open any more" if event.answer is None else "was answered already"
+            told = f"This question {how}: {outcome}. Nothing was sent; go on."
             return QuestionNotOpen(told, answer=event.answer, by=event.by)
     still = ", ".join(session.state.questions) or "none"
     return QuestionNotOpen(

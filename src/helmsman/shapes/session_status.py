@@ -114,6 +114,7 @@ async def session_in_full(helm: Helmsman, session: Session, *, output_lines: int
         "sandbox": state.sandbox,
         "approvalPolicy": state.approval_policy,
         "can": None if session.engine is None else session.engine.capabilities.as_dict()["can"],
+        "client": None if session.opened_by is None else session.opened_by.title,
         "elsewhere": session.elsewhere if state.is_running else None,
         "archived": info is not None and info.archived,
         "queued": len(session.queue) - (session.resumes_at is not None),

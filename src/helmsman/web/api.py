@@ -56,6 +56,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         deadline denied), cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, agentTitle, sandbox?, enforced? (whether something holds it to that), costUsd? (of `usage`; none
         where nobody knows), approvalPolicy?, can? [str] (what its engine can do, such as steer),
+        client? (the MCP client whose model may act on it: it opened the session, or was handed it),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
         archived?, questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff}.
 
@@ -180,6 +181,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         A directory in another session's worktree is refused.
     POST /api/images {data*: base64 of a PNG, JPEG, GIF or WebP of at most 8 MiB} → 201 {path}: for `images`, for a week
     POST /api/sessions/{id}/rename {name*} → {sessionId, name}
+    POST /api/sessions/{id}/hand {to: the name of an MCP client; without one it is taken back} → {sessionId, client?}
     POST /api/sessions/{id}/archive {} → {sessionId}
     POST /api/sessions/{id}/unarchive {} → {sessionId, status}
     POST /api/sessions/{id}/fork {message, fromTurn: the last turn it shares} → 201 {sessionId, status}
@@ -278,7 +280,7 @@ class Dashboard:
         reading = Reading(helm, transcripts)
         acting = Acting(helm, transcripts)
         new_sessions = NewSessions(helm)
-        upkeep = UpkeepRoutes(helm)
+        upkeep = UpkeepRoutes(helm, self.live)
         rules = Rules(helm)
         schedules = ScheduleRoutes(helm)
         jobs = JobRoutes(helm)
@@ -320,6 +322,7 @@ class Dashboard:
             "/api/sessions/{session_id}/apply": review.apply,
             "/api/sessions/{session_id}/discard": review.discard,
             "/api/sessions/{session_id}/rename": upkeep.rename,
+            "/api/sessions/{session_id}/hand": upkeep.hand,
             "/api/sessions/{session_id}/archive": upkeep.archive,
             "/api/sessions/{session_id}/unarchive": upkeep.unarchive,
             "/api/sessions/{session_id}/rollback": upkeep.roll_back,

@@ -162,7 +162,7 @@ class Live:
             self._readers -= 1
 
     def mark(self, session_id: str, kinds: Iterable[str]) -> None:
-        """Something has changed on another machine: in `NAME:ID`, a session there, or in `NAME:`, none of them alone."""
+        """Note what no event tells: a change of a session, also on another machine (`NAME:ID`), or of that one (`NAME:`)."""
         for kind in kinds:
             self._mark(session_id, kind)
 

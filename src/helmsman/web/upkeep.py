@@ -1,4 +1,4 @@
-"""The routes for what a session menu offers: rename, archive, fork, forget turns, review, compact."""
+"""The routes for what a session menu offers: rename, hand, archive, fork, forget turns, review, compact."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from helmsman.base.json_values import present
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.acting import state_of
 from helmsman.web.json_http import body, session_id
@@ -14,10 +15,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from helmsman.service import Helmsman
+    from helmsman.web.live import Live
 
 
 class NameBody(Input):
     name: str
+
+
+class HandBody(Input):
+    to: str | None = None
 
 
 class ForkBody(Input):
@@ -36,13 +42,21 @@ class ReviewBody(Input):
 class UpkeepRoutes:
     """Answers them. What an agent cannot do is refused with who can (409 unsupported)."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: Helmsman, live: Live) -> None:
         self._helm = helm
+        self._live = live
 
     async def rename(self, request: Request) -> dict[str, Any]:
         given = await body(request, NameBody)
         session = await self._helm.extras.upkeep.rename(session_id(request), given.name)
         return {"sessionId": session.id, "name": session.state.name}
+
+    async def hand(self, request: Request) -> dict[str, Any]:
+        given = await body(request, HandBody)
+        session = await self._helm.hand(session_id(request), given.to)
+        self._live.mark(session.id, ["details"])
+        owner = session.opened_by
+        return present({"sessionId": session.id, "client": None if owner is None else owner.title})
 
     async def archive(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)

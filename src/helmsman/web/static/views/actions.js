@@ -12,6 +12,7 @@ import { field } from "/views/new-session.js";
 const ACTIONS = [
   { name: "interrupt", label: "Interrupt…", meaning: "The running turn is stopped where it is.", running: true, ask: ({ sessionId }) => interrupt(sessionId).catch((error) => toast(error.message, "error")) },
   { name: "rename", label: "Rename…", meaning: "Lists show the name.", needs: "rename", ask: rename },
+  { name: "hand", label: "Hand to a client…", meaning: "The model of an MCP client may answer for it, or no longer.", ask: hand },
   { name: "review", label: "Review…", meaning: "A review of what it changed; its findings become part of the session.", ask: review },
   { name: "fork", label: "Fork…", meaning: "A new session that knows all this, up to now or to an earlier turn.", needs: "fork", ask: fork },
   { name: "compact", label: "Compact…", meaning: "The history becomes a summary, which makes room.", needs: "compact", idle: true, ask: compact },
@@ -74,6 +75,21 @@ function rename({ sessionId, name }) {
     act: async () => {
       await post(sessionPath(sessionId, "rename"), { name: input.value });
       store.refreshFor(sessionId);
+    },
+  });
+}
+
+function hand({ sessionId, client }) {
+  const input = h("input", { name: "to", maxlength: "200", value: "", autocomplete: "off", placeholder: client ? "nobody" : "claude-code", required: !client });
+  askAndDo({
+    title: client ? `Hand this session on, or take it back from ${client}?` : "Hand this session to a client?",
+    about: h("p", {}, "The model of every MCP client of this name may then answer its questions, apply its changes and rewind it, without asking you. Questions of your own sessions are otherwise answered by people."),
+    fields: field(client ? "Name of the client (empty: take it back)" : "Name of the client", input),
+    yes: client ? "Change" : "Hand over",
+    danger: true,
+    act: async () => {
+      const to = input.value.trim();
+      await post(sessionPath(sessionId, "hand"), to ? { to } : {});
     },
   });
 }

@@ -266,6 +266,7 @@ function facts(session) {
   if (session.model) add(session.model);
   if (session.sandbox) add(session.sandbox);
   if (session.enforced === false) add(unenforcedPill(session));
+  if (session.client) add(`answered by ${session.client}`);
   if (session.worktree) add(`worktree ${session.worktree.branch}`);
   add(count(session.turnCount, "turn"));
   if (session.usage) {
