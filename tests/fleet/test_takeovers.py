@@ -18,7 +18,7 @@ import pytest
 
 import helmsman
 from helmsman import Helmsman
-from helmsman.base.values import encoded
+from helmsman.base.structs import pack
 from helmsman.errors import FleetNotReady, QuestionNotOpen, WorkspaceIncomplete
 from helmsman.fleet import schema
 from helmsman.fleet.client import FleetClient
@@ -307,7 +307,7 @@ async def test_a_bundle_whose_base_a_machine_has_not_is_refused_in_words_and_not
     (fleet.directory / "unfinished").write_text("not committed\n", encoding="utf-8")
     with packing(fleet.directory, tmp_path / "door", Limits(total=16 * MB, file=MB)) as packer:
         tree, parts = packer.pack(packer.candidates())  # as if the machine had all that was committed
-        bundles = {WORKSPACE: ({"tree": encoded(tree)}, Pieces(parts.bundle))}
+        bundles = {WORKSPACE: ({"tree": pack(tree)}, Pieces(parts.bundle))}
         task = await fleet.start("work", options=FULL, bundles=bundles)
     await fleet.worker("one")
     ended = await fleet.ended(task)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
@@ -46,7 +46,7 @@ def leave(settings: Settings, directory: Path, *, spec: Any = None, session_id: 
     """A task that a hub has acknowledged, and has not come to run."""
     options = SessionOptions(cwd=directory)
     known = TurnSpec(turn=TurnInput(text="work"), options=options).as_dict()
-    terms = Terms.of(settings, TurnLimits(), "of somebody who is away").as_dict()
+    terms = pack(Terms.of(settings, TurnLimits(), "of somebody who is away"))
     _, draft = draft_task("work", options, session_id=session_id, terms=terms, spec=known if spec is None else spec)
     with closing(Registry(settings.state_dir / REGISTRY_NAME)) as registry:
         task, _ = registry.add(replace(draft, metadata={**draft.metadata, **more}))

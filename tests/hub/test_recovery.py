@@ -21,7 +21,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.places import is_needed
 from helmsman.base.processes import Process
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace, unpack, unpack_if_valid
 from helmsman.hub import recovery
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import Way
@@ -204,7 +204,7 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
     """By a hub that could not read its store when it began."""
     monkeypatch.setattr(recovery, "_RETRY_SECONDS", 0.02)
     options, limits = SessionOptions(cwd=tmp_path), TurnLimits()
-    terms = Terms(3.0, (), limits, surroundings="of somebody who is away").as_dict()
+    terms = pack(Terms(3.0, (), limits, surroundings="of somebody who is away"))
     path, long_ago = tmp_path / "state" / REGISTRY_NAME, datetime.now(UTC) - timedelta(days=8)
     with closing(Registry(path, clock=lambda: long_ago)) as registry:
         _, old = draft_task("old", options, terms=terms)
@@ -235,11 +235,9 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
 
 def test_terms_are_read_as_they_were_written() -> None:
     terms = Terms(3.5, (Path("/work"),), TurnLimits(first_event=2.0), "/home/me/.codex", "a fingerprint", 7)
-    assert Terms.kept(terms.as_dict()) == terms
-    of_an_earlier_version = {"approvalTimeoutSec": 3.5, "allowedRoots": ["/work"], "silenceSec": [2.0, None]}
-    assert Terms.kept(of_an_earlier_version) == Terms(3.5, (Path("/work"),), TurnLimits(first_event=2.0))
-    for nonsense in (None, {}, {"silenceSec": 3}, {**terms.as_dict(), "allowedRoots": None}):
-        assert Terms.kept(nonsense) is None
+    assert unpack(json.loads(json.dumps(pack(terms))), Terms) == terms
+    for nonsense in (None, {}, {"limits": 3}, {**pack(terms), "allowedRoots": None}):
+        assert unpack_if_valid(nonsense, Terms) is None
 
 
 def test_a_turn_goes_on_with_the_agents_it_was_begun_with(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.base.clients import HANDED, HTTP, McpClient
 from helmsman.base.processes import Process
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace, unpack
 from helmsman.mcp.server import build_server
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
@@ -236,7 +236,7 @@ def test_a_name_alone_makes_no_client_another() -> None:
     assert not McpClient(HTTP, "cursor").is_same_as(McpClient(HTTP, "claude-code"))
     assert McpClient(HTTP, "claude-code").is_same_as(McpClient(HTTP, "claude-code"))
     assert McpClient(HTTP, "claude-code").is_same_as(McpClient(HANDED, "claude-code"))
-    assert McpClient.kept(owner.as_dict()) == owner
+    assert unpack(pack(owner), McpClient) == owner
 
 
 async def test_a_fork_does_not_make_a_persons_worktree_the_clients(

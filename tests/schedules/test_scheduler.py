@@ -239,7 +239,7 @@ async def test_a_question_that_is_not_answered_in_the_configured_time_fails_the_
 
 async def test_questions_of_runs_wait_until_they_are_answered(house: House, tmp_path: Path) -> None:
     added = await house.schedules.add("work", every="1h", cwd=tmp_path)
-    assert added.terms["approvalTimeoutSec"] is None
+    assert added.terms["approvalTimeout"] is None
 
 
 async def test_what_was_due_and_what_was_entered_is_found_by_the_next_hub_and_run_once(

@@ -10,13 +10,10 @@ that tells clients apart: clients of one name are one client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from helmsman.base.processes import Process
 from helmsman.base.structs import Value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HTTP: Final = "http"
 """The connection of every client that comes over HTTP."""
@@ -48,26 +45,3 @@ class McpClient(Value, frozen=True):
             return True
         is_alike = (self.name, self.directory) == (owner.name, owner.directory)
         return is_alike and (owner.process is None or not owner.process.is_alive())
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return what is stored."""
-        process = None if self.process is None else [self.process.pid, self.process.started]
-        return {
-            "connection": self.connection,
-            "name": self.name,
-            "directory": self.directory,
-            "process": process,
-        }
-
-    @classmethod
-    def kept(cls, content: object) -> McpClient | None:
-        """Read what was stored; None where there is no client."""
-        if not isinstance(content, dict):
-            return None
-        kept: Mapping[str, Any] = content
-        try:
-            pid, started = kept["process"] or (None, "")
-            process = None if pid is None else Process(int(pid), str(started))
-            return cls(str(kept["connection"]), str(kept["name"]), str(kept["directory"]), process)
-        except (LookupError, TypeError, ValueError):
-            return None

@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
 from helmsman.base.json_values import camel_case
 
-__all__ = ["SecretValue", "Tag", "Value", "fields_as_dict", "plain", "replace"]
+__all__ = ["SecretValue", "Tag", "Value", "fields_as_dict", "pack", "plain", "replace", "unpack", "unpack_if_valid"]
+
+T = TypeVar("T")
 
 
 class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -58,6 +60,43 @@ else:
         """Return a copy of a value with other fields."""
         copied = msgspec.structs.replace if isinstance(value, msgspec.Struct) else dataclasses.replace
         return copied(value, **changes)
+
+
+def pack(value: Any) -> Any:
+    """Return a value as plain JSON, for storage and for other processes. `unpack` reads it."""
+    return msgspec.to_builtins(value, enc_hook=_pack_path)
+
+
+def unpack(content: Any, kind: type[T]) -> T:
+    """Return the value of this type that was packed.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    try:
+        return msgspec.convert(content, kind, dec_hook=_unpack_path)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def unpack_if_valid(content: Any, kind: type[T]) -> T | None:
+    """Return the value of this type that was packed; None if it is something else."""
+    try:
+        return unpack(content, kind)
+    except ValueError:
+        return None
+
+
+def _pack_path(value: Any) -> str:
+    if not isinstance(value, PurePath):
+        raise TypeError(f"{type(value).__name__} is no value that can be stored or sent")
+    return str(value)
+
+
+def _unpack_path(kind: type[Any], content: Any) -> Any:
+    if not issubclass(kind, PurePath) or not isinstance(content, str):
+        raise TypeError(f"{kind.__name__} cannot be read from {type(content).__name__}")
+    return kind(content)
 
 
 def fields_as_dict(value: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Unpack, get_args
 
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace
 from helmsman.base.surroundings import asking_client
 from helmsman.errors import ConfirmationNeeded, InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
@@ -128,7 +128,7 @@ class Schedules:
         settings = self._helm.settings
         limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
         terms = Terms.of(settings, limits, surroundings_of_hub(settings))
-        return replace(terms, client=None).as_dict()  # what its runs ask is for people
+        return dict(pack(replace(terms, client=None)))  # what its runs ask is for people
 
     async def list(self) -> tuple[Schedule, ...]:
         """Those there are, oldest first."""

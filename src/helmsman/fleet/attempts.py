@@ -7,6 +7,7 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
+from helmsman.base.structs import pack, replace, unpack_if_valid
 from helmsman.model.options import OnMachineLoss, TurnLimits
 from helmsman.model.questions import Prompt, Question
 
@@ -52,13 +53,13 @@ def moved_words(prompt: str) -> str:
 
 def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
     """For the metadata of a task: how long its turns may be silent. Nothing where that is for its machine to say."""
-    return {} if limits is None else {_SILENCE: limits.silence}
+    return {} if limits is None else {_SILENCE: pack(replace(limits, on_limit=None))}
 
 
 def silence_of(metadata: Mapping[str, Any]) -> TurnLimits | None:
     """The limits that were kept."""
     kept = metadata.get(_SILENCE)
-    return None if kept is None else TurnLimits.kept(kept)
+    return unpack_if_valid(kept, TurnLimits)
 
 
 def was_cut(row: DictRow) -> bool:

@@ -21,8 +21,7 @@ from psycopg.types.json import Jsonb
 
 from helmsman.base.concurrency import background_tasks, sleep_until
 from helmsman.base.redaction import redact
-from helmsman.base.structs import replace
-from helmsman.base.values import decoded, encoded
+from helmsman.base.structs import pack, replace, unpack
 from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
 from helmsman.fleet.database import FleetDatabase, unavailable
 from helmsman.fleet.lanes import is_busy, lock_lane, queue_next
@@ -42,7 +41,8 @@ from helmsman.fleet.rows import (
 )
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.values import AskedInFleet, FleetDraft, FleetEvents, Machine, refuse_secrets
-from helmsman.model.questions import read_answers
+from helmsman.model.codec import decode
+from helmsman.model.questions import Question, read_answers
 from helmsman.tasks.model import of_agents
 from helmsman.tasks.outcome import kept
 
@@ -367,7 +367,7 @@ class FleetClient:
                 machine=machine_of(row["worker"]),
                 asked_at=row["asked_at"],
                 expires_at=row["expires_at"],
-                question=decoded(row["content"]),
+                question=unpack(row["content"], Question),
                 refused=row["refused"],
             )
             for row in rows
@@ -390,7 +390,7 @@ class FleetClient:
         if any(clean_text(answer) != answer for answer in answers):
             raise AnswerInvalid("The answer has characters that are no valid text. Remove them.")
         refuse_secrets(list(answers))
-        values = {"task": task_id, "question": question_id, "answer": Jsonb(list(answers)), "by": Jsonb(encoded(by))}
+        values = {"task": task_id, "question": question_id, "answer": Jsonb(list(answers)), "by": Jsonb(pack(by))}
         row = await self.one(_ANSWER, values)
         if row is None:
             raise QuestionNotOpen(f"Question {question_id} of task {task_id} was answered by somebody else just now.")
@@ -538,8 +538,5 @@ def _dumped(value: Mapping[str, Any]) -> str:
 
 
 def _event(content: Any) -> Any:
-    """An event, or a fact of the fleet's own."""
-    try:
-        return decoded(content)
-    except (LookupError, TypeError, ValueError, AttributeError, ImportError):
-        return {"fleet": "unreadable"}  # of a worker with a newer version
+    """Return an event, or a fact of the fleet's own."""
+    return content if "fleet" in content else decode(str(content.get("type")), json.dumps(content))

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import PastTurn
 from helmsman.base.files import refuse_outside
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace
 from helmsman.base.surroundings import asking_client, from_here
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
@@ -284,7 +284,7 @@ class FleetDoor:
             metadata={
                 "options": options_to_keep(options),
                 PLACE: place,
-                **({} if (client := asking_client()) is None else {CLIENT: client.as_dict()}),
+                **({} if (client := asking_client()) is None else {CLIENT: pack(client)}),
                 **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             },
             idempotency_key=key,

@@ -17,7 +17,7 @@ import anyio
 from helmsman.approvals.deadline import LONGEST_SECONDS, Deadline, TimeLeft
 from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
-from helmsman.base.structs import replace
+from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.errors import (
     AnswerInvalid,
     FleetUnavailable,
@@ -173,7 +173,7 @@ class FleetLink:
         )
         session = Session(state, Feed(self._settings.event_buffer_size), self, options, self.listeners)
         session.is_copy, session.created_at = True, tasks[0].created_at
-        session.opened_by = McpClient.kept(tasks[0].metadata.get(CLIENT))
+        session.opened_by = unpack_if_valid(tasks[0].metadata.get(CLIENT), McpClient)
         known = _Followed(session, lane)
         known.task = begun[-1] if begun else None
         self._known[lane], self.sessions[session.id] = known, session

@@ -23,11 +23,11 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.files import create_once
-from helmsman.base.structs import replace
-from helmsman.base.values import decoded
+from helmsman.base.structs import replace, unpack
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.fleet.door_lanes import as_doors_see
 from helmsman.fleet.schedules import schedule_of
+from helmsman.model.questions import Question
 from helmsman.notices.config import ON_THE_MACHINE, NotifySettings
 from helmsman.notices.courier import Courier
 from helmsman.notices.news import KINDS, News, left_out_news, limit_news, question_news, task_news
@@ -242,7 +242,7 @@ async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], 
         )
         if asked is None:
             return None
-        question = replace(decoded(asked["content"]), session_id=task.session_id)
+        question = replace(unpack(asked["content"], Question), session_id=task.session_id or "")
         return replace(
             question_news(question, directory=task.directory, agent=task.agent), about=about, task_id=task.id
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from psycopg.types.json import Json
 
 from helmsman.base.redaction import redact_value
-from helmsman.base.values import encoded
+from helmsman.base.structs import pack
 from helmsman.fleet.rows import DOORS, clean_text, jsonb, usage_as_json
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.outcome import to_keep
@@ -249,7 +249,7 @@ class OwnedTask:
             )
             select (select count(*) from owned) as owned, (select count(*) from told) as told
         """
-        await self._write(sql, question=question.id, content=Json(redact_value(encoded(question))), seconds=seconds)
+        await self._write(sql, question=question.id, content=Json(redact_value(pack(question))), seconds=seconds)
 
     async def close_question(self, question_id: str) -> None:
         """It waits for no answer any more, whoever gave one."""

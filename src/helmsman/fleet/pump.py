@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman.base.redacted_stream import RedactedStream
-from helmsman.base.structs import replace
-from helmsman.base.values import encoded
+from helmsman.base.structs import pack, replace
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated, TurnEnded, UserMessage
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class EventPump:
         if isinstance(event, ItemDelta):
             text = self._being_written.setdefault(event.item_id, RedactedStream()).feed(event.text)
             if text:
-                self._append(encoded(replace(event, text=text)), True)
+                self._append(pack(replace(event, text=text)), True)
             return
         if isinstance(event, ItemStarted | ItemUpdated):
             event = replace(event, item=_without_unfinished(event.item))
@@ -59,7 +58,7 @@ class EventPump:
             self._being_written.pop(event.item.id, None)
         elif isinstance(event, TurnEnded):
             self._being_written.clear()
-        self._append(encoded(event), False)
+        self._append(pack(event), False)
 
     def note(self, fact: str, **more: Any) -> None:
         """Take in a fact of the fleet's own."""

@@ -18,7 +18,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.approvals.deadline import LONGEST_SECONDS
 from helmsman.base.concurrency import sleep_until
-from helmsman.base.values import decoded
+from helmsman.base.structs import unpack
 from helmsman.capabilities.local_tasks import cancelled
 from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
@@ -545,8 +545,10 @@ class TaskRun:
         if self._session is None or question_id in self._given:
             return
         try:
-            by = decoded(given["by"])
-            by = by if isinstance(by, AnsweredBy) else AnsweredBy("program")
+            try:
+                by = unpack(given["by"], AnsweredBy)
+            except ValueError:
+                by = AnsweredBy("program")
             self._given.add(question_id)
             await self._helm.respond(self._session.id, question_id, given["answer"], by=by)
         except QuestionNotOpen:

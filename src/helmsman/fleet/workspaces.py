@@ -23,8 +23,8 @@ import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.base.structs import pack, unpack
 from helmsman.base.temporary import temporary_directory
-from helmsman.base.values import decoded, encoded
 from helmsman.errors import WorkspaceIncomplete, WorktreeError
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.bundles import digest_of
@@ -106,7 +106,7 @@ def packed_for_fleet(
     with packing(directory, state_dir, limits) as packer:
         try:
             tree, parts = packer.pack(from_remote=from_remote)
-            bundles = {WORKSPACE: ({"tree": encoded(tree)}, Pieces(parts.bundle))}
+            bundles = {WORKSPACE: ({"tree": pack(tree)}, Pieces(parts.bundle))}
             if parts.included is not None:
                 bundles[INCLUDED] = ({}, Pieces(parts.included))
             yield packer, tree, bundles
@@ -146,9 +146,10 @@ class StoredTree:
         row = await self._row(WORKSPACE)
         if row is None:
             return None
-        tree = decoded(row["about"]["tree"])
-        if not isinstance(tree, PackedTree):
-            raise WorktreeError("What this task brought is not understood here. Upgrade this machine.")
+        try:
+            tree = unpack(row["about"]["tree"], PackedTree)
+        except ValueError as error:
+            raise WorktreeError("This machine cannot read the files of the task. Upgrade it.") from error
         check_packed(tree)
         return tree
 
@@ -158,9 +159,10 @@ class StoredTree:
         if row is None:
             return None
         about = row["about"]
-        result = decoded(about["result"])
-        if not isinstance(result, Result):
-            raise WorktreeError("What became of this tree is not understood here. Upgrade this machine.")
+        try:
+            result = unpack(about["result"], Result)
+        except ValueError as error:
+            raise WorktreeError("This machine cannot read the result of the task. Upgrade it.") from error
         result.check()
         return KeptTree(row["task"], result, about["data"], about["session"], about["rollouts"], row["at"])
 
@@ -351,7 +353,7 @@ class SharedTree:
                 return
             pieces = Pieces(None if result.digest is None else into)
             data = f"{RESULT}-{secrets.token_hex(6)}"
-            about = {"result": encoded(result), "data": data, "session": session_id, "rollouts": dict(rollouts)}
+            about = {"result": pack(result), "data": data, "session": session_id, "rollouts": dict(rollouts)}
             keep_trying = self._owned.database.keep_trying
             for number, piece in enumerate(pieces):
                 await keep_trying(partial(self._owned.put_piece, data, number, piece), "a tree")

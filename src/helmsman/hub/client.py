@@ -27,7 +27,7 @@ from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.shown_text import one_line
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace
 from helmsman.base.surroundings import asking_client, current
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import (
@@ -426,7 +426,7 @@ class HubClient:
         if once is not None:
             request["once"] = list(once)
         if (client := asking_client()) is not None:
-            request["client"] = client.as_dict()
+            request["client"] = pack(client)
         looks_elsewhere = isinstance(self._way, HostWay) and verb in _LOOKS
         try:
             result = await peer.request("call", request, timeout=_LOOK_SECONDS if looks_elsewhere else math.inf)

@@ -27,6 +27,7 @@ from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.jsonrpc import IncomingRequest, Peer
 from helmsman.base.processes import Process, running_process
+from helmsman.base.structs import unpack_if_valid
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError
@@ -414,7 +415,7 @@ class _Program:
             target = getattr(target, name)
         arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
         directory = text_in(params["directory"]) if "directory" in params else self._hello["directory"]
-        client = McpClient.kept(params.get("client"))
+        client = unpack_if_valid(params.get("client"), McpClient)
         with Whereabouts(self._hello["environment"], Path(directory), client).entered():
             return await target(*arguments, **named)
 

@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.patches import settle_writes
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value, replace, unpack_if_valid
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
 from helmsman.sessions.session import QueuedTurn
@@ -71,7 +71,7 @@ class _Waiting(Value, frozen=True):
 
     @classmethod
     def of(cls, task: Task) -> _Waiting | None:
-        spec, terms = TurnSpec.of(task), Terms.kept(task.metadata.get(TERMS))
+        spec, terms = TurnSpec.of(task), unpack_if_valid(task.metadata.get(TERMS), Terms)
         return None if spec is None or terms is None else cls(task, spec, terms)
 
 
@@ -170,7 +170,7 @@ class Recovery:
 
     async def _follow_now(self, task: Task) -> None:
         try:
-            async with self._in_place_of(Terms.kept(task.metadata.get(TERMS))) as helm:
+            async with self._in_place_of(unpack_if_valid(task.metadata.get(TERMS), Terms)) as helm:
                 if (unsent := await helm.take_back(task)) is not None:
                     self._unsent.append(unsent)
                     return
@@ -290,7 +290,7 @@ class Recovery:
 
     def _run_starts(self) -> None:
         for task_id, task in list(self._jobs.items()):
-            terms = Terms.kept(task.metadata.get(TERMS))
+            terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
             door = None if terms is None else self._door(terms)
             if door is not None:
                 del self._jobs[task_id]

@@ -8,17 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import field
 
 from helmsman.base.structs import Value
 from helmsman.model.client_tools import ToolDefinition
 from helmsman.settings import OnLimit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 Writes = Literal["nothing", "workspace", "anything"]
 """What a session may write: nothing, its directory and its writable roots, or anything; the last runs in no sandbox.
@@ -161,16 +157,6 @@ class TurnLimits(Value, frozen=True):
     def of(cls, first_event: float, inactivity: float) -> TurnLimits:
         """The limits as settings have them, where 0 is none."""
         return cls(first_event or math.inf, inactivity or math.inf)
-
-    @classmethod
-    def kept(cls, silence: Iterable[float | None]) -> TurnLimits:
-        """The limits whose `silence` was kept."""
-        return cls.of(*(float(seconds or 0) for seconds in silence))
-
-    @property
-    def silence(self) -> list[float | None]:
-        """How long it may be silent, as it is kept: None where there is no limit."""
-        return [None if math.isinf(seconds) else seconds for seconds in (self.first_event, self.inactivity)]
 
     def __bool__(self) -> bool:
         return not (math.isinf(self.first_event) and math.isinf(self.inactivity))

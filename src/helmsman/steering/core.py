@@ -18,7 +18,7 @@ from helmsman.agents.registry import usable
 from helmsman.base.clients import HANDED, McpClient
 from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
-from helmsman.base.structs import replace
+from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.base.surroundings import asking_client
 from helmsman.errors import HelmsmanError, InvalidInput, NotYours, OutcomeUnknown, QuestionNotOpen, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
@@ -271,7 +271,7 @@ class Steering(Turns):
         return await self.needs_session_first(task_id, options.cwd)
 
     async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
-        options, terms = spec.options, Terms.kept(task.metadata.get(TERMS))
+        options, terms = spec.options, unpack_if_valid(task.metadata.get(TERMS), Terms)
         try:
             require_place("of this task", task.directory)
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)

@@ -8,17 +8,14 @@ files, which that process reads too.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
 from helmsman.base.clients import McpClient
 from helmsman.base.structs import Value, replace
 from helmsman.base.surroundings import asking_client
 from helmsman.model.options import TurnLimits
-from helmsman.settings import OnLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from helmsman.settings import Settings
 
 
@@ -59,44 +56,6 @@ class Terms(Value, frozen=True):
             *claude,
             asking_client(),
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the registry."""
-        return {
-            "approvalTimeoutSec": self.approval_timeout,
-            "allowedRoots": [str(root) for root in self.allowed_roots],
-            "onLimit": self.limits.on_limit,
-            "silenceSec": self.limits.silence,
-            "home": self.home,
-            "surroundings": self.surroundings,
-            "maxSessions": self.max_sessions,
-            "path": self.path,
-            "claudeHome": self.claude_home,
-            "claudePath": self.claude_path,
-            "client": None if self.client is None else self.client.as_dict(),
-        }
-
-    @classmethod
-    def kept(cls, content: object) -> Terms | None:
-        """As the registry has them; None of a task that was begun without."""
-        if not isinstance(content, dict):
-            return None
-        kept: Mapping[str, Any] = content
-        try:
-            roots = tuple(Path(root) for root in kept["allowedRoots"])
-            on_limit = kept.get("onLimit")
-            limits = replace(
-                TurnLimits.kept(kept["silenceSec"]), on_limit=on_limit if on_limit in get_args(OnLimit) else None
-            )
-            home, surroundings = str(kept.get("home", "")), str(kept.get("surroundings", ""))
-            most = None if kept.get("maxSessions") is None else int(kept["maxSessions"])
-            path = str(kept.get("path", ""))
-            claude = str(kept.get("claudeHome", "")), str(kept.get("claudePath", ""))
-            client = McpClient.kept(kept.get("client"))
-            timeout = None if kept["approvalTimeoutSec"] is None else float(kept["approvalTimeoutSec"])
-            return cls(timeout, roots, limits, home, surroundings, most, path, *claude, client)
-        except (LookupError, TypeError, ValueError):
-            return None
 
     def settings(self, ours: Settings) -> Settings:
         """Our settings with what holds for the turn in place of ours."""

@@ -21,7 +21,7 @@ from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace, unpack_if_valid
 from helmsman.base.surroundings import asking_client, current
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import (
@@ -514,7 +514,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """What holds for a turn that is begun here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
         held = usual if limits is None else limits
-        return Terms.of(self.settings, held, self.surroundings, goes_on=is_message).as_dict()
+        return dict(pack(Terms.of(self.settings, held, self.surroundings, goes_on=is_message)))
 
     async def _spec(
         self,
@@ -548,7 +548,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         if spec is None:
             return
         self._check_room()
-        terms = Terms.kept(task.metadata.get(TERMS))
+        terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
         if await self._ledger.take(task):
             with self._surroundings.on_behalf_of(None if terms is None else terms.client).entered():
                 await self.start_waiting(task, spec)
@@ -576,7 +576,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         session.verbs = self
         session.planning, session.is_message = task.metadata.get(TURN) == PLAN, task.metadata.get(TURN) != OTHER
         session.asked_at = task.questions_asked_at
-        terms = Terms.kept(task.metadata.get(TERMS))
+        terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
         if terms is not None:
             session.limits, session.is_message = terms.limits, terms.limits.on_limit is not None
             session.verbs = self.under(terms)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from msgspec import field
 
+from helmsman.base.json_values import mapping, optional_text
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.structs import Value, replace
@@ -242,8 +243,7 @@ class Task(Value, frozen=True, kw_only=True):
     @property
     def on_limit(self) -> str | None:
         """What its caller wants when a usage limit ends its turn; None of a turn that cannot go on."""
-        terms = self.metadata.get(TERMS)
-        return terms.get("onLimit") if isinstance(terms, dict) else None
+        return optional_text(mapping(mapping(self.metadata.get(TERMS)).get("limits")).get("onLimit"))
 
     @property
     def asked_at(self) -> datetime | None:

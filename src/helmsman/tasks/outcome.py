@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
-
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.model.events import AgentMessage, ChangeKind, CommandExecution, FileChange, Item, PathChange
 from helmsman.model.unified_diff import FileKind, FileStat, read_change
 from helmsman.sessions.progress import read_tally
@@ -151,32 +149,12 @@ def _tests(commands: Sequence[CommandExecution]) -> TestCount | None:
 # --- as it is kept ---------------------------------------------------------------------------------------------------
 
 
-def to_keep(outcome: TaskOutcome) -> dict[str, Any]:
-    """As JSON, bounded, without secrets."""
-    long = {"output": outcome.output, "diff": outcome.diff}
-    return {
-        **{name: None if text is None else cut(redact(text), TEXT_LIMIT) for name, text in long.items()},
-        "files": redact_value([structs.asdict(file) for file in outcome.files]),
-        "commands": [
-            {"command": redact(one.command), "exit_code": one.exit_code, "declined": one.declined}
-            for one in outcome.commands
-        ],
-        "tests": None if outcome.tests is None else structs.asdict(outcome.tests),
-        "report": None if outcome.report is None else redact_value(dict(outcome.report)),
-    }
+def to_keep(outcome: TaskOutcome) -> Any:
+    """Return the outcome as JSON, bounded and without secrets."""
+    output, diff = (None if text is None else cut(redact(text), TEXT_LIMIT) for text in (outcome.output, outcome.diff))
+    return redact_value(pack(replace(outcome, output=output, diff=diff)))
 
 
 def kept(content: Mapping[str, Any]) -> TaskOutcome:
-    """As it was kept; what makes no sense counts as absent."""
-    try:
-        tests = content.get("tests")
-        return TaskOutcome(
-            output=content.get("output"),
-            diff=content.get("diff"),
-            files=tuple(FileStat(**file) for file in content.get("files", ())),
-            commands=tuple(RanCommand(**command) for command in content.get("commands", ())),
-            tests=None if tests is None else TestCount(**tests),
-            report=content.get("report"),
-        )
-    except (AttributeError, TypeError):
-        return TaskOutcome()
+    """Read what `to_keep` returned; an empty outcome if it is something else."""
+    return unpack_if_valid(content, TaskOutcome) or TaskOutcome()

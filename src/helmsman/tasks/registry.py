@@ -21,7 +21,7 @@ from msgspec import field, structs
 from helmsman.base.clients import McpClient
 from helmsman.base.json_values import json_object
 from helmsman.base.redaction import redact_value
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 def set_owner(connection: sqlite3.Connection, session_id: str, client: McpClient | None) -> None:
     """Store the MCP client that owns a session; None makes it a person's."""
-    content = None if client is None else json.dumps(client.as_dict())
+    content = None if client is None else json.dumps(pack(client))
     sql = "INSERT INTO sessions (id, client) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET client = excluded.client"
     connection.execute(sql, (session_id, content))
 
@@ -418,7 +418,7 @@ class Registry:
         """Return the MCP client that owns a session; None for a person's."""
         sql = "SELECT client FROM sessions WHERE id = ?"
         row = self.read(lambda connection: connection.execute(sql, (session_id,)).fetchone())
-        return None if row is None or row["client"] is None else McpClient.kept(json_object(row["client"]))
+        return None if row is None or row["client"] is None else unpack_if_valid(json_object(row["client"]), McpClient)
 
     def tasks_of_session(self, session_id: str) -> _Tasks:
         """The turns of a session, newest first, with one that was to begin when its process died."""

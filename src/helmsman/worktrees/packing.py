@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from helmsman.base.git import Git, find_git, is_bare
 from helmsman.base.patches import SUBMODULE, named, shown
 from helmsman.base.snapshot import take_snapshot
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceTooLarge
 from helmsman.settings import ensure_state_dir
@@ -84,8 +84,7 @@ class Limits:
         return _too_large(sizes, self.total, "in all", "workspace_limit_mb")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedTree:
+class PackedTree(Value, frozen=True, kw_only=True):
     """A working tree on its way. `commit` is its content; `repository` tells the repositories of all machines apart, so
     that what was sent once is not sent again. `directory` is where in the tree the work was asked for.
 

@@ -14,7 +14,6 @@ import json
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -23,7 +22,7 @@ from helmsman.base.files import replace_file
 from helmsman.base.git import Git, init_bare
 from helmsman.base.patches import one_at_a_time
 from helmsman.base.snapshot import scratch, take_snapshot
-from helmsman.base.values import decoded, encoded
+from helmsman.base.structs import Value, pack, unpack
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
 from helmsman.settings import WORKSPACE_STORES, WORKSPACES, ensure_state_dir
 from helmsman.worktrees.bundles import check_whole, digest_of, take_bundle, write_bundle
@@ -51,8 +50,7 @@ _BRANCH: Final = re.compile(r"[^-\s][^\s]{0,200}")
 _MOST_ASKED: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(Value, frozen=True, kw_only=True):
     """A workspace that is here. `directory` is where to work in it."""
 
     workspace: PackedTree
@@ -60,8 +58,7 @@ class Placed:
     directory: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Value, frozen=True, kw_only=True):
     """What became of a workspace: a commit on top of what it was, with the agent's own below it. `base` is what it was.
 
     Without a `digest` nothing was changed. `head` is the last commit that was made there. `notes` say what is not in it.
@@ -128,7 +125,7 @@ def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
             if parts.included is not None:
                 unpack_included(parts.included, path, state_dir)
             found = Placed(workspace=workspace, path=path, directory=made_inside(path / workspace.directory, path))
-            replace_file(_record(state_dir, workspace.id), json.dumps(encoded(found)))
+            replace_file(_record(state_dir, workspace.id), json.dumps(pack(found)))
         except BaseException:
             _remove(own)
             raise
@@ -138,10 +135,10 @@ def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
 def placed(state_dir: Path, workspace_id: str) -> Placed | None:
     """A workspace that is here."""
     try:
-        found = decoded(json.loads(_record(state_dir, workspace_id).read_bytes()))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError):
+        found = unpack(json.loads(_record(state_dir, workspace_id).read_bytes()), Placed)
+    except (OSError, ValueError):
         return None
-    return found if isinstance(found, Placed) and found.path.is_dir() else None
+    return found if found.path.is_dir() else None
 
 
 def came_from_elsewhere(tree: Worktree) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import replace_file
@@ -26,8 +27,7 @@ from helmsman.base.patches import (
     shown,
 )
 from helmsman.base.snapshot import index_files, scratch
-from helmsman.base.structs import replace
-from helmsman.base.values import decoded, encoded
+from helmsman.base.structs import Value, pack, replace, unpack
 from helmsman.errors import DirtyTree, WorktreeError
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.applying import Applied, merged
@@ -37,16 +37,13 @@ from helmsman.worktrees.packing import AWAY, REFERENCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from datetime import datetime
-    from pathlib import Path
 
 _FOLDER: Final = "away"
 _SHORTEST: Final = 8
 """Less than that of an id may mean a session of this machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Away:
+class Away(Value, frozen=True, kw_only=True):
     """Work on another machine with a tree of this one. `base` is what was sent, `result` what came back last, if anything.
 
     `session_id` and `task_id` are those of the other machine, once they are known.
@@ -80,7 +77,7 @@ def write_away(away: Away) -> None:
     try:
         folder = ensure_state_dir(away.state_dir) / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        replace_file(folder / f"{away.id}.json", json.dumps(encoded(away)))
+        replace_file(folder / f"{away.id}.json", json.dumps(pack(away)))
     except OSError as error:
         raise WorktreeError(f"What is done elsewhere cannot be written down: {error}. Make room.") from error
 
@@ -88,9 +85,9 @@ def write_away(away: Away) -> None:
 def all_away(state_dir: Path) -> Iterator[Away]:
     """All work that is done elsewhere with trees of this machine; what cannot be understood is left out."""
     for file in sorted((state_dir / _FOLDER).glob("*.json")):
-        with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, ImportError):
-            found = decoded(json.loads(file.read_bytes()))
-            if isinstance(found, Away) and found.id == file.stem:
+        with suppress(OSError, ValueError):
+            found = unpack(json.loads(file.read_bytes()), Away)
+            if found.id == file.stem:
                 yield replace(found, state_dir=state_dir)
 
 

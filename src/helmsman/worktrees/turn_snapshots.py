@@ -25,25 +25,22 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.git import Git, find_git
 from helmsman.base.git_view import repository_root
 from helmsman.base.json_values import json_object_in
 from helmsman.base.snapshot import index_files, nul_separated
-from helmsman.base.structs import replace
-from helmsman.base.values import decoded, encoded
+from helmsman.base.structs import Value, pack, replace, unpack
 from helmsman.errors import WorktreeError
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.unchanged_tree import mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
 
 LARGEST_FILE: Final = 16 * 1024 * 1024
 MOST_TURNS: Final = 50
@@ -63,8 +60,7 @@ _SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeState:
+class TreeState(Value, frozen=True, kw_only=True):
     """What was in a working tree. `left_out` are files that were too large, `nested` repositories inside."""
 
     tree: str
@@ -72,8 +68,7 @@ class TreeState:
     nested: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSnapshot:
+class TurnSnapshot(Value, frozen=True, kw_only=True):
     """The tree before a turn, and after it where that is known. `head` is the commit that was checked out."""
 
     task_id: str
@@ -83,8 +78,7 @@ class TurnSnapshot:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undo:
+class Undo(Value, frozen=True, kw_only=True):
     """How a rewind is taken back: what was in the tree, and the session that has the conversation, as far as it is known.
 
     `wanted` is what the tree was made; `is_done` tells a rewind that was carried out from one that was cut off.
@@ -97,8 +91,7 @@ class Undo:
     is_done: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSnapshots:
+class SessionSnapshots(Value, frozen=True, kw_only=True):
     """What is known of a session's snapshots: where they are, and of which turns, oldest first."""
 
     session_id: str
@@ -372,10 +365,8 @@ def forget_snapshots(state_dir: Path, session_id: str) -> None:
 def _keep(git: Git, known: SessionSnapshots | None, wanted: SessionSnapshots) -> None:
     before = known.trees if known is not None else set[str]()
     _change_references(git, wanted.session_id, "update", wanted.trees - before)
-    content = encoded(replace(wanted, turns=()))
-    content["is"]["turns"]["is"] = [_encoded(turn) for turn in wanted.turns]
     path = _record(git.place, wanted.session_id)
-    replace_file(path, json.dumps(content), durable=False)
+    replace_file(path, json.dumps(pack(wanted)), durable=False)
     _remember(path, wanted)
     _change_references(git, wanted.session_id, "delete", before - wanted.trees)
 
@@ -432,10 +423,9 @@ def _read_record(path: Path) -> SessionSnapshots | None:
     if known is not None and known[0] == _version(path):
         return known[1]
     try:
-        found = decoded(json_object_in(path))
-    except (ValueError, TypeError, LookupError, AttributeError, ImportError):
+        return unpack(json_object_in(path), SessionSnapshots)
+    except ValueError:
         return None
-    return found if isinstance(found, SessionSnapshots) else None
 
 
 def _remember(path: Path, content: SessionSnapshots) -> None:
@@ -455,8 +445,3 @@ def _version(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino
-
-
-@lru_cache(_MOST_RECORDS * MOST_TURNS)
-def _encoded(turn: TurnSnapshot) -> Any:
-    return encoded(turn)

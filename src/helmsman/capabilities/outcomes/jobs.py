@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.git import find_git
-from helmsman.base.structs import replace
+from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.base.surroundings import current
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
@@ -139,7 +139,7 @@ class Outcomes:
             await end_job(self._helm.ledger, task.id, {"status": "failed", "error": error.as_dict()})
             return
         self._helm.ledger.update(task.id, {"note": None})
-        terms = Terms.kept(task.metadata.get(TERMS))
+        terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
         with current().on_behalf_of(None if terms is None else terms.client).entered():
             await self._run(task, wanted)
 
