@@ -233,7 +233,8 @@ class Story:
             prompts.remove(STEERED)
         same("prompts that the model saw", said, prompts)
         same("requests to the model", len(requests), len(prompts) + 3)
-        turns = await helm.history(session_id)
+        # A turn of which nothing is known stays in the history as one that failed, beside the one that was sent again.
+        turns = [turn for turn in await helm.history(session_id) if turn.status != "failed"]
         told = [item.text for turn in turns for item in turn.items if isinstance(item, UserMessage)]
         same("prompts in the history", told, prompts)
         session = await helm.session(session_id)

@@ -19,7 +19,7 @@ from msgspec import field
 
 from helmsman.base.structs import Value
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
-from helmsman.model.events import Failure, Item, TurnOutcome, Usage
+from helmsman.model.events import Failure, TurnOutcome, Usage
 from helmsman.model.handover_text import own_words
 from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from helmsman.agents.spending import SpendingFiles
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.client_tools import ToolResult
-    from helmsman.model.events import Event, RateLimitsReported, ToolCalled
+    from helmsman.model.events import Event, PastTurn, RateLimitsReported, ToolCalled
     from helmsman.model.questions import Choice, Question
     from helmsman.settings import Settings
 
@@ -156,14 +156,6 @@ class Begun(Value, frozen=True, kw_only=True):
     session_id: str
     turn_id: str | None = None
     notes: tuple[str, ...] = ()
-
-
-class PastTurn(Value, frozen=True, kw_only=True):
-    """A turn as the agent's own storage has it."""
-
-    id: str
-    status: str
-    items: tuple[Item, ...]
 
 
 class RecordedTurn(Value, frozen=True, kw_only=True):

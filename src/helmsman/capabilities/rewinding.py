@@ -33,9 +33,9 @@ from helmsman.worktrees.turn_snapshots import Undo, change_undo, keep_undo, read
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from helmsman.agents.protocol import PastTurn
     from helmsman.capabilities.snapshots import Snapshots
     from helmsman.capabilities.upkeep import Upkeep
+    from helmsman.model.events import PastTurn
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.protocol import Begun, Capability, Engine, Goal, PastTurn
+from helmsman.agents.protocol import Begun, Capability, Engine, Goal
 from helmsman.agents.registry import usable
 from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
-from helmsman.model.events import AgentMessage, SessionRenamed, TurnsForgotten
+from helmsman.model.events import AgentMessage, PastTurn, SessionRenamed, TurnsForgotten
 from helmsman.model.inputs import turn_input
 from helmsman.steering.others_turns import towards
 from helmsman.steering.turn_errors import busy

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.protocol import PastTurn
 from helmsman.base.files import refuse_outside
 from helmsman.base.structs import pack, replace
 from helmsman.base.surroundings import asking_client, from_here
@@ -27,7 +26,7 @@ from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.pictures import read_images
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated
+from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, PastTurn
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, searched_directory, session_options, turn_input
 from helmsman.model.options import LIST_LIMIT, Placement

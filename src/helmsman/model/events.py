@@ -342,6 +342,14 @@ Item: TypeAlias = (
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
+class PastTurn(Value, frozen=True, kw_only=True):
+    """A turn and what was done in it. `status` is `completed`, `failed`, `interrupted` or `inProgress`."""
+
+    id: str
+    status: str
+    items: tuple[Item, ...]
+
+
 class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, forbid_unknown_fields=True, dict=True):
     """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent.
 
@@ -494,6 +502,19 @@ class TurnsForgotten(Event, frozen=True, kw_only=True):
 
     count: int
     final_message: str | None = None
+
+
+class TurnAdopted(Event, frozen=True, kw_only=True):
+    """A process took over the turn of one that was killed. What the agent said in between may be missing."""
+
+
+class HistoryImported(Event, frozen=True, kw_only=True):
+    """Turns that are not in the session's log: its agent's own program ran them, or the session that it was forked from.
+
+    They come before the turn that runs, or the next one.
+    """
+
+    turns: tuple[PastTurn, ...]
 
 
 class Notice(Event, frozen=True, kw_only=True):

@@ -15,12 +15,14 @@ import anyio
 import anyio.lowlevel
 
 from helmsman.base.structs import Value, replace
+from helmsman.model.codec import encode
 from helmsman.model.events import (
     CommandExecution,
     DiffUpdated,
     DynamicToolCall,
     Event,
     FileChange,
+    HistoryImported,
     ItemDelta,
     ItemEnded,
     ItemStarted,
@@ -45,6 +47,8 @@ def _size(event: Event) -> int:
             return len(event.text)
         case DiffUpdated():
             return len(event.diff)
+        case HistoryImported():
+            return len(encode(event))
         case ItemStarted() | ItemUpdated() | ItemEnded():
             match event.item:
                 case CommandExecution() as command:
@@ -128,6 +132,10 @@ class Feed:
         for reader in self._readers:
             reader.put(event, size)
         self.wake()
+
+    def start_at(self, cursor: int) -> None:
+        """Number the next event `cursor` + 1."""
+        self.miss(cursor - self._cursor)
 
     def miss(self, count: int) -> None:
         """So many events never came here; nothing if it is not more than none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import (
     Awaitable,
     Callable,
@@ -21,7 +22,19 @@ import anyio
 from helmsman.base.structs import Value
 from helmsman.errors import AnswerInvalid, EngineLost, SessionBusy, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import Notice, SettingsApplied, TurnEnded, TurnRequested
+from helmsman.model.codec import encode
+from helmsman.model.events import (
+    AgentMessage,
+    ItemEnded,
+    ItemStarted,
+    Notice,
+    QuestionAsked,
+    QuestionClosed,
+    SettingsApplied,
+    TurnEnded,
+    TurnRequested,
+    UserMessage,
+)
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.model.questions import BUDGET_ASKED
 
@@ -186,6 +199,9 @@ class Session:
         """The service by which its current (or last) turn was begun."""
         self._listeners = listeners
         self._untold: list[Event] = []
+        self._may_repeat = Counter[object]()
+        self.lacks_history = False
+        """Its agent's own program ran turns that are not in its log (`HistoryImported`)."""
         self._turn_cursor = 0
         self.waited_for: tuple[str | None, datetime | None] = None, None
         """What `waiting` was of the original, of a copy."""
@@ -345,6 +361,7 @@ class Session:
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
             event = event.changed(session_id=self.id)  # an id is for good once somebody knows it
         if isinstance(event, TurnRequested):
+            self._may_repeat.clear()
             self._turn_cursor = self.feed.cursor
             self.turn_began_at = time.monotonic()
         self.changed_at = datetime.now(UTC)
@@ -354,6 +371,37 @@ class Session:
             self._untold.append(event)
         else:
             self._notify(self._listeners, event)
+
+    def replay(self, events: Sequence[Event], cursor: int) -> None:
+        """Fold events of the log, the last of which has the number `cursor`. Listeners heard them when they happened.
+
+        A question that is open is left out: the agent asks it again. Events of a running turn may be repeated by its agent
+        as well (`is_repeated`).
+        """
+        self.feed.start_at(cursor - len(events))
+        closed = {event.question_id for event in events if isinstance(event, QuestionClosed)}
+        for event in events:
+            if isinstance(event, TurnRequested):
+                self._turn_cursor = self.feed.cursor
+                self._may_repeat.clear()
+            self.feed.publish(event)
+            if not isinstance(event, QuestionAsked):
+                self._state.apply(event)
+                self._may_repeat[_repeat_key(event)] += 1
+            elif event.question.id in closed:
+                self._state.apply(event)
+
+    def is_repeated(self, event: Event) -> bool:
+        """Return whether an agent repeats what the log of the running turn holds, after its hub was replaced."""
+        if not self._may_repeat or self._may_repeat[key := _repeat_key(event)] == 0:
+            return False
+        self._may_repeat[key] -= 1
+        return True
+
+    def fold(self, event: Event) -> None:
+        """Change the state by something that is not part of the log: a sum, or what another process is known to do."""
+        self._state.apply(event)
+        self.feed.wake()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Be in the state of the original, of a copy."""
@@ -543,3 +591,10 @@ class Session:
     async def respond(self, question_id: str, *answers: str, by: AnsweredBy = PROGRAM) -> None:
         """Answer a question: one answer for each of its parts. `by` is written down as who gave them."""
         await self.verbs.respond(self.id, question_id, answers, by=by)
+
+
+def _repeat_key(event: Event) -> object:
+    """Return what an event is recognised by when an agent repeats it. A Codex gives messages other ids then."""
+    if isinstance(event, ItemStarted | ItemEnded) and isinstance(event.item, AgentMessage | UserMessage):
+        return type(event), type(event.item), event.item.text
+    return type(event), encode(event)

@@ -23,8 +23,7 @@ from helmsman.model.unified_diff import read_change
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from helmsman.agents.protocol import PastTurn
-    from helmsman.model.events import Item, PathChange
+    from helmsman.model.events import Item, PastTurn, PathChange
     from helmsman.sessions.session import Session
 
 _OUTPUT_LINES: Final = 40

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from helmsman.agents.found_programs import Installed
-    from helmsman.agents.protocol import Engine, PastTurn, SessionInfo
+    from helmsman.agents.protocol import Engine, SessionInfo
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import Placement, SessionOptions, TurnInput, TurnKind
@@ -608,7 +608,9 @@ class Steering(Turns):
         checked = session_options(narrowed.cwd, changed, self.allowed_roots) if options else narrowed
 
         await self.engine(Capability.FORK if from_turn is None else Capability.FORK_AT_TURN, agent=checked.agent)
-        opener = fork_session(source, checked, from_turn, on_question or source.on_question)
+        opener = fork_session(
+            source, checked, from_turn, on_question or source.on_question, await self.known_turns(source.id)
+        )
 
         async def begin() -> Session:
             forked = await self._new_session(checked, turn, opener)
@@ -616,11 +618,6 @@ class Steering(Turns):
             return forked
 
         return await self._begin_shielded(begin)
-
-    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        """All turns of a session, oldest first, as Codex has stored them."""
-        session = await self.session(session_id)
-        return await (await self.engine(Capability.HISTORY, agent=session.options.agent)).history(session.id)
 
     async def list(
         self,

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.protocol import PastTurn
 from helmsman.base.redaction import redact
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.model.events import AgentMessage, CommandExecution, FileChange, ProposedPlan, Review, UserMessage
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    FileChange,
+    PastTurn,
+    ProposedPlan,
+    Review,
+    UserMessage,
+)
 from helmsman.model.handover_text import handover_prompt
 from helmsman.model.inputs import changed_options, require_place
 from helmsman.model.options import ASKS, WRITES, SessionOptions
@@ -79,7 +86,7 @@ async def hand_over(
         raise busy(source.id)
     require_place(source.id, source.directory)
     policy, remark = _policy(source, known, given)
-    told = _told(await _turns(helm, source))
+    told = _told(await helm.known_turns(source.id))
 
     # With the task, not after it: a hub that takes over from a dead one goes on with what is there.
     noted = {} if (outer := next_turn.get()) is None else outer.take()
@@ -125,32 +132,6 @@ def _policy(source: Session, known: SessionOptions, given: StartOptions) -> tupl
         remarks.append("What the first session might write is not known here: the new one only reads.")
     policy = SessionOptions(asks=asks or "unless_harmless", writes=writes or "nothing", writable_roots=roots)
     return policy, " ".join(remarks) or None
-
-
-async def _turns(helm: Turns, source: Session) -> list[PastTurn]:
-    """What was said and done: by the agent's files, else by its tasks; of the last turn, by what is known of it here."""
-    turns = list(await helm.truth.history(source.id))
-    if not turns:
-        turns = await _of_tasks(helm, source)
-    prompt = source.state.prompt
-    if not prompt or not any(isinstance(item, AgentMessage) for item in source.items):
-        return turns
-    work = (item for item in source.items if not isinstance(item, UserMessage))
-    here = PastTurn(id="", status=source.status, items=(UserMessage(id="u", text=prompt), *work))
-    is_last = bool(turns) and any(isinstance(item, UserMessage) and item.text == prompt for item in turns[-1].items)
-    return [*(turns[:-1] if is_last else turns), here]  # a file may be a moment behind
-
-
-async def _of_tasks(helm: Turns, source: Session) -> list[PastTurn]:
-    tasks = await helm.ledger.registry(lambda registry: registry.tasks_of_session(source.id))
-    return [
-        PastTurn(
-            id=task.id,
-            status=task.status,
-            items=(UserMessage(id="u", text=task.instruction), AgentMessage(id="m", text=task.result or "")),
-        )
-        for task in reversed(tasks)
-    ]
 
 
 def _told(turns: Sequence[PastTurn]) -> str:

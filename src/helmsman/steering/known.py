@@ -12,12 +12,12 @@ from helmsman import worktrees
 from helmsman.agents.registry import usable
 from helmsman.base.concurrency import OnceEach
 from helmsman.errors import SessionNotFound
-from helmsman.model.events import Failure, Notice, TurnEnded, TurnRequested
+from helmsman.model.events import Failure, Notice, TurnAdopted, TurnEnded, TurnRequested, TurnStarted
 from helmsman.model.options import TurnLimits
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
-from helmsman.steering.memory import spent_so_far, timed_out_questions
+from helmsman.steering.memory import spent_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -133,13 +133,20 @@ class KnownSessions:
     async def _bring_up_to_date(self, session: Session, now: Remembered, *, again: bool = True) -> None:
         session.task_ids[:] = now.task_ids
         self._roster.elsewhere.pop(session.id, None)
-        task = now.running
+        task, logged = now.running, now.logged.after(session.feed.cursor)
+        session.replay(logged.events, logged.cursor)
         if task is None:
-            for event in now.past:
-                session.apply(event)
+            if session.state.has_turn:  # also one that was only shown here: its readers hear how it ended
+                session.apply(TurnAdopted(session_id=session.id, turn_id=session.state.turn_id))
+                for event in now.ending or now.outside:
+                    if not isinstance(event, TurnRequested | TurnStarted):
+                        session.apply(event)
+            elif now.outside:
+                session.lacks_history = True
+                session.replay(now.outside, session.feed.cursor + len(now.outside))
             if session.state.is_running:
                 session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=_UNTOLD))
-            session.apply(spent_so_far(session.id, now.spent))
+            session.fold(spent_so_far(session.id, now.spent))
             session.changed_at = now.changed_at
             return
         if not await self._take_over(session, task, now.spent):
@@ -150,13 +157,11 @@ class KnownSessions:
                 return
             session.elsewhere = self._ledger.who_runs(task)
             if is_news:
-                session.apply(TurnRequested(session_id=session.id, text=task.instruction))
-                session.apply(Notice(session_id=session.id, kind="engine", message=session.elsewhere))
-            session.apply(spent_so_far(session.id, now.spent))
+                session.fold(TurnRequested(session_id=session.id, text=task.instruction))
+            session.fold(Notice(session_id=session.id, kind="engine", message=session.elsewhere))
+            session.fold(spent_so_far(session.id, now.spent))
             self._roster.elsewhere[session.id] = partial(self._catch_up, session)
             self._roster.has_elsewhere.set()
-        for event in () if session.state.timed_out else timed_out_questions(session.id, task):
-            session.apply(event)
 
     def _runs_here(self, session: Session) -> bool:
         if session.state.is_running and usable(session.engine):
@@ -188,7 +193,6 @@ class KnownSessions:
             directory=known.directory,
             model=known.model,
             name=known.name,
-            earlier_turns=known.earlier_turns,
         )
         session = self._make(state, known.options, self._roster.listeners)
         session.worktree, session.handed_over_from = tree, known.handed_over_from

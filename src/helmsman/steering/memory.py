@@ -18,15 +18,11 @@ from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import Value, replace
 from helmsman.errors import RegistryUnavailable, SessionBusy
-from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (
     AgentMessage,
     Event,
     Failure,
-    FileChange,
     ItemEnded,
-    PathChange,
-    QuestionClosed,
     TurnEnded,
     TurnRequested,
     TurnStarted,
@@ -36,29 +32,30 @@ from helmsman.model.events import (
 )
 from helmsman.model.inputs import session_options
 from helmsman.model.options import SessionOptions
-from helmsman.model.questions import DENY
 from helmsman.sessions.state import SessionState, SessionStatus
+from helmsman.store.log import StoredEvents
 from helmsman.tasks.model import PLACE, Task, kept_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
-    from helmsman.model.events import ChangeKind, ModelUsage
+    from helmsman.model.events import ModelUsage
     from helmsman.sessions.session import Session
+    from helmsman.sessions.state import StateView
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
 
-_CHANGES: Final[dict[str, ChangeKind]] = {"added": "add", "deleted": "delete"}
 _NO_END: Final = "Nothing is known of how the last turn ended. Send the session a message to go on."
 
 
 class Remembered(Value, frozen=True, kw_only=True):
     """A session as others left it. `running` is its running task, where some process or engine is still at it.
 
-    `earlier_turns` are those before the one that runs or that `past` tells of.
+    `logged` is its log. By its agent's record and its last task, `ending` is how the turn ended that the log leaves open,
+    and `outside` a later turn, which the log knows nothing of.
     """
 
     options: SessionOptions
@@ -67,8 +64,9 @@ class Remembered(Value, frozen=True, kw_only=True):
     name: str | None
     task_ids: tuple[str, ...]
     running: Task | None
-    past: tuple[Event, ...]
-    earlier_turns: int
+    logged: StoredEvents
+    ending: tuple[Event, ...]
+    outside: tuple[Event, ...]
     handed_over_from: str | None
     place: DirectoryIdentity | None
     opened_by: McpClient | None
@@ -142,12 +140,8 @@ class Memory:
             last = await self._ledger.now(last)
         running = last if last is not None and last.is_running else None
         turn = await self._truth.turn(session_id) if running is None else None
-        past = _past(session_id, last if running is None else None, turn)
-        if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
-            past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
-        if past and last is not None and last.has_ended:
-            past = (*past[:-1], *await self._changes_of(session_id, last), past[-1])
-        newest = tasks[0].id if running is not None else last.id if past and last is not None else None
+        logged = await self.log_of(session_id)
+        ending, outside = ((), ()) if running is not None else _unlogged(session_id, logged, last, turn)
         return Remembered(
             options=self._options(directory, tasks, info),
             directory=directory,
@@ -155,8 +149,9 @@ class Memory:
             name=info.name if info is not None else None,
             task_ids=tuple(task.id for task in reversed(tasks)),
             running=running,
-            past=past,
-            earlier_turns=sum(task.turn_id is not None and task.id != newest for task in tasks),
+            logged=logged,
+            ending=ending,
+            outside=outside,
             handed_over_from=tasks[-1].handed_over_from if tasks else None,
             place=DirectoryIdentity.from_json(tasks[0].metadata.get(PLACE)) if tasks else None,
             created_at=_created_at(info, tasks),
@@ -178,19 +173,13 @@ class Memory:
             ended[info.session_id] = state.status
         return ended
 
-    async def _changes_of(self, session_id: str, task: Task) -> tuple[Event, ...]:
-        """The files that a task changed, as far as that was kept, as what happened in its turn."""
+    async def log_of(self, session_id: str) -> StoredEvents:
+        """Return the log of a session, as far as it can be read."""
         try:
-            kept = await self._ledger.registry(lambda registry: registry.outcome(task.id))
-        except RegistryUnavailable:
-            return ()
-        if kept is None or not kept.files:
-            return ()
-        changes = tuple(
-            PathChange(path=file.path, kind=_CHANGES.get(file.kind, "update"), added=file.added, removed=file.removed)
-            for file in kept.files
-        )
-        return (ItemEnded(session_id=session_id, turn_id=task.turn_id, item=FileChange(id="changes", changes=changes)),)
+            return await self._ledger.registry(lambda registry: registry.events(session_id))
+        except RegistryUnavailable as error:
+            log.warning("the log of session %s cannot be read: %s", session_id, error)
+            return StoredEvents()
 
     def refuse_outside(self, session: Session) -> None:
         """Make sure that this door may look at a session.
@@ -293,19 +282,28 @@ def _was_a_turn(task: Task) -> bool:
     return task.turn_id is not None or not (task.status == "canceled" or was_refused)
 
 
-def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
-    """What the deadline denied in a task, as it happened: whoever looks at the session later is told, too."""
-    return tuple(
-        QuestionClosed(
-            session_id=session_id,
-            turn_id=task.turn_id,
-            question_id=f"{task.id}-{number}",
-            answer=DENY,
-            by=str(DEADLINE),
-            about=about,
-        )
-        for number, about in enumerate(task.timed_out, 1)
-    )
+def _unlogged(
+    session_id: str, logged: StoredEvents, task: Task | None, turn: RecordedTurn | None
+) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
+    """Return how the last turn of a log ended, if the log does not say so, and the turn that another program ran since."""
+    past = _past(session_id, task, turn)
+    state = SessionState(session_id)
+    for event in logged.events:
+        state.apply(event)
+    if state.turn_count == 0:
+        return (), past
+    if state.has_turn:
+        return tuple(event for event in past if not _is_known(event, state)), ()
+    known = {event.turn_id for event in logged.events}
+    began = None if turn is None or turn.turn_id in known else turn.began_at
+    is_later = began is not None and logged.changed_at is not None and began > logged.changed_at
+    return (), past if is_later else ()
+
+
+def _is_known(event: Event, state: StateView) -> bool:
+    if isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage):
+        return any(isinstance(item, AgentMessage) and item.text == event.item.text for item in state.items)
+    return isinstance(event, TurnRequested | TurnStarted)
 
 
 def _past(session_id: str, task: Task | None, turn: RecordedTurn | None) -> tuple[Event, ...]:

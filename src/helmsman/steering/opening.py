@@ -14,6 +14,7 @@ from helmsman.base.pinned_directory import refuse_moved
 from helmsman.base.programs import reason_of_sessions, replaceable_entry
 from helmsman.base.structs import Value, replace
 from helmsman.errors import EngineLost, InvalidInput
+from helmsman.model.events import PastTurn
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.session import QuestionHandler, ToolRunner
 from helmsman.worktrees import Worktree
@@ -38,6 +39,8 @@ class Fresh(Value, frozen=True):
     worktree: Worktree | None = None
     made: Worktree | None = None
     tools: Mapping[str, ToolRunner] = field(default_factory=dict["str", "ToolRunner"])
+    history: tuple[PastTurn, ...] = ()
+    """Turns of the session that it was forked from."""
 
 
 class Carried(Value, frozen=True):
@@ -152,15 +155,23 @@ def _refuse_replaceable(engine: Engine) -> None:
 
 
 def fork_session(
-    source: Session, options: SessionOptions, from_turn: int | str | None, on_question: QuestionHandler | None
+    source: Session,
+    options: SessionOptions,
+    from_turn: int | str | None,
+    on_question: QuestionHandler | None,
+    turns: Sequence[PastTurn] = (),
 ) -> SessionOpener:
-    """Fork one from another, at its end or from one of its turns."""
+    """Fork one from another, at its end or from one of its turns. `turns` are those of the other that are known."""
 
     async def fork(engine: Engine) -> Fresh:
         last = None if from_turn is None else await _past_turn_id(engine, source.id, from_turn)
         await anyio.to_thread.run_sync(refuse_moved, f"session {source.id}", writable_places(options))
         opened = await engine.fork(source.id, options, last_turn_id=last)
-        return Fresh(opened, options, source.directory, on_question)
+        shared = [turn for turn in turns if turn.status != "inProgress"]
+        if last is not None:
+            ids = [turn.id for turn in shared]
+            shared = shared[: ids.index(last) + 1] if last in ids else []
+        return Fresh(opened, options, source.directory, on_question, history=tuple(shared))
 
     return fork
 

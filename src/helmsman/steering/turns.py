@@ -26,17 +26,20 @@ from helmsman.base.surroundings import asking_client, current
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import (
     EngineGone,
+    HistoryImported,
     ItemDelta,
     ItemStarted,
     QuestionAsked,
     SettingsApplied,
     ToolCalled,
+    TurnAdopted,
     TurnEnded,
     TurnRequested,
     TurnStarted,
     UsageReported,
 )
 from helmsman.model.options import DEFAULT_AGENT, TurnLimits
+from helmsman.sessions.history import completed, turns_of, unknown_turns
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
@@ -64,7 +67,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
     from helmsman.agents.registry import EngineHolder
-    from helmsman.model.events import Event
+    from helmsman.model.events import Event, PastTurn
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import QuestionHandler, QueuedTurn
     from helmsman.steering.memory import SpentTurn
@@ -218,6 +221,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         session.offer(fresh.tools)
         session.limits = session.limits if limits is None else limits
         begun, runs = Begun(session_id=session.id), False
+        if fresh.history:
+            session.apply(HistoryImported(session_id=session.id, turns=fresh.history))
         try:
             if turn is not None:
                 self._request_turn(session, turn, task_id)
@@ -291,6 +296,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 self._ledger.hold_to_cost(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
+            if session.lacks_history:
+                await self._import_history(session)
             is_held = await self.holds(session, task_id, begin_turn)
             if is_held:
                 await self._ledger.write()
@@ -302,6 +309,36 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         else:
             await begin_turn(ready)
         return session
+
+    async def known_turns(self, session_id: str) -> tuple[PastTurn, ...]:
+        """Return the turns of a session, none where its agent tells of none."""
+        try:
+            return await self.history(session_id)
+        except HelmsmanError as error:
+            log.info("the turns of session %s are not known: %s", session_id, error)
+            return ()
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        """All turns of a session, oldest first. Its agent's own files are read only for turns that the log does not have."""
+        session = await self.session(session_id)
+        await self._ledger.write()
+        events = (await self._memory.log_of(session.id)).events
+        turns = turns_of(session.id, events)
+        if any(isinstance(event, TurnAdopted) for event in events):
+            turns = completed(turns, events, await self.truth.history(session.id))
+        if turns and not session.lacks_history:
+            return turns
+        engine = await self.engine(Capability.HISTORY, agent=session.options.agent)
+        return (*turns, *unknown_turns(await engine.history(session.id), turns))
+
+    async def _import_history(self, session: Session) -> None:
+        """Append the turns that another program ran in a session to its log, before the first one that is run here."""
+        session.lacks_history = False
+        recorded = await self.truth.history(session.id)
+        logged = turns_of(session.id, (await self._memory.log_of(session.id)).events)
+        new = unknown_turns(recorded, [turn for turn in logged if turn.status != "inProgress"])
+        if new:
+            session.apply(HistoryImported(session_id=session.id, turns=new))
 
     async def continue_work(
         self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str | None = None
@@ -480,7 +517,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         engine = await self._engines.reach(task.agent, task.engine)
         ended = await self.truth.turn(session.id, task.turn_id)
         if ended is not None and may_go_on(task, ended):
-            session.apply(spent_so_far(session.id, spent))
+            session.fold(spent_so_far(session.id, spent))
             self._apply_recorded_limit(session, task, ended)
             return True
         try:
@@ -494,13 +531,14 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         recorded = None if turn_id is None else await self.truth.turn(session.id, turn_id)
         self._ledger.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
         self._hold_to_terms(session, task)
+        session.apply(TurnAdopted(session_id=session.id, turn_id=turn_id))
         self._note_opened(session, opened)
         if not session.state.has_turn:  # or the agent's own news of it would begin to count anew
             session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
         if recorded is not None and recorded.usage is not None:
-            session.apply(spent_in_turn(session.id, spent, recorded))
+            session.fold(spent_in_turn(session.id, spent, recorded))
         else:
-            session.apply(spent_so_far(session.id, spent))
+            session.fold(spent_so_far(session.id, spent))
         self._attach(session, engine)
         self._ledger.hold_to_cost(task.id, task.max_cost_usd)
         self.check_spending(session)
@@ -649,7 +687,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             if isinstance(event, ToolCalled):
                 self._shared.tasks.start_soon(answer_call, session, event)
                 return
-            if self.holds_back(session, event):
+            if session.is_repeated(event) or self.holds_back(session, event):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:

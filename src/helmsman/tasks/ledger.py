@@ -30,6 +30,7 @@ from helmsman.model.events import (
     TurnEnded,
     Usage,
 )
+from helmsman.store.log import NewEvent
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import (
     ANSWERED,
@@ -81,6 +82,8 @@ _AGAIN_SECONDS: Final = 5.0
 _STOPPED: Final = "It was stopped when its server ended."
 _MOST_KEPT: Final = 1000
 """So many tasks' changes are kept for a registry that cannot be written, besides those of what runs."""
+_MOST_EVENTS_KEPT: Final = 20_000
+"""So many events wait for a store that cannot be written."""
 _CLOSE_SECONDS: Final = 5.0
 _START_SECONDS: Final = 60.0
 _START_POLL: Final = 0.05
@@ -120,6 +123,8 @@ class Ledger:
         self._changes: dict[str, TaskChanges] = {}
         self._outcomes: dict[str, TaskOutcome] = {}
         """What tasks that have ended did, until that is written."""
+        self._events: dict[str, list[NewEvent]] = {}
+        """What happened in sessions, by session id, until that is written."""
         self._clients: dict[str, McpClient] = {}
         """MCP clients that opened sessions, by session id, until that is written."""
         self.seen: set[str] = set()
@@ -453,6 +458,9 @@ class Ledger:
 
     def on_event(self, session: Session, event: Event) -> None:
         """Take in what happened in a session."""
+        if not isinstance(event, ItemDelta):
+            self._events.setdefault(session.id, []).append(NewEvent.of(event, session.changed_at))
+            self._wake.set()
         running = self._running.get(session.id)
         if running is None or isinstance(event, ItemDelta):
             if isinstance(event, ItemEnded) and event.agent_id is None:
@@ -540,17 +548,20 @@ class Ledger:
                 self._wake = anyio.Event()
             if self._urgent.is_set():
                 self._urgent = anyio.Event()
-            if not changes and not outcomes and not self._clients and also is None:
+            if not (changes or outcomes or self._events or self._clients) and also is None:
                 return
             fresh, self._drafts, seen, self.seen = self._drafts, {}, self.seen, set()
             clients, self._clients = self._clients, {}
+            events, self._events = self._events, {}
             for running in self._running.values():
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()
             try:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
-                    write = partial(Registry.update_all, fresh=fresh, seen=seen, clients=clients, also=also)
+                    write = partial(
+                        Registry.update_all, fresh=fresh, seen=seen, clients=clients, events=events, also=also
+                    )
                     await self.registry(lambda registry: write(registry, changes, outcomes))
             except RegistryUnavailable as error:
                 log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
@@ -558,6 +569,7 @@ class Ledger:
                 self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
                 self.seen |= seen & self._changes.keys()
                 self._clients = {**clients, **self._clients}
+                self._keep_events_for_later(events)
                 self._drafts |= {task_id: fresh[task_id] for task_id in fresh.keys() & self._changes.keys()}
                 self._is_in_trouble = True
                 self.on_trouble(error)
@@ -576,6 +588,19 @@ class Ledger:
         for task_id, change in changes.items():
             if task_id in self._changes or self.has(task_id) or len(self._changes) < _MOST_KEPT:
                 self._changes[task_id] = merged_changes(change, self._changes.get(task_id, {}))
+
+    def _keep_events_for_later(self, events: Mapping[str, list[NewEvent]]) -> None:
+        """Append what could not be written with the next write, as far as there is room for it."""
+        room = _MOST_EVENTS_KEPT - sum(map(len, self._events.values()))
+        for session_id, earlier in events.items():
+            kept = earlier[max(0, len(earlier) - max(0, room)) :]
+            if len(kept) < len(earlier):
+                log.error(
+                    "%d events of session %s are lost: they cannot be stored", len(earlier) - len(kept), session_id
+                )
+            if kept:
+                self._events[session_id] = kept + self._events.get(session_id, [])
+            room -= len(kept)
 
     async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
         for task_id in changes.keys() & self._uncounted.keys():

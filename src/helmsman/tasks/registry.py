@@ -26,6 +26,7 @@ from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
 from helmsman.store.database import Database, encodable, microseconds
+from helmsman.store.log import append, read
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
 from helmsman.tasks.model import (
     ANSWERED,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.store.database import Fence
+    from helmsman.store.log import NewEvent, StoredEvents
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
 
@@ -198,12 +200,14 @@ class Registry:
         fresh: Mapping[str, TaskDraft] | None = None,
         seen: Collection[str] = (),
         clients: Mapping[str, McpClient] | None = None,
+        events: Mapping[str, Sequence[NewEvent]] | None = None,
         also: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
         """Change several tasks, as `update` does, and keep what they did, in one transaction; `also` is written with it.
 
         Those that are `fresh`, all of them among the `changes`, are added first. Somebody has `seen` the end of some, so
-        nobody is to be told of it. `clients` are the MCP clients that opened sessions, by session id.
+        nobody is to be told of it. `clients` are the MCP clients that opened sessions, and `events` what happened
+        in sessions, by session id.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
@@ -215,6 +219,8 @@ class Registry:
             *(_keeping(task_id, outcome) for task_id, outcome in outcomes.items()),
             *(partial(set_owner, session_id=one, client=client) for one, client in (clients or {}).items()),
         ]
+        if events:
+            steps.append(partial(append, events=events))
         if seen:
             told = [(f"task {task_id}",) for task_id in seen]
             steps.append(lambda connection: connection.executemany("DELETE FROM notices_due WHERE about = ?", told))
@@ -419,6 +425,10 @@ class Registry:
         sql = "SELECT client FROM sessions WHERE id = ?"
         row = self.read(lambda connection: connection.execute(sql, (session_id,)).fetchone())
         return None if row is None or row["client"] is None else unpack_if_valid(json_object(row["client"]), McpClient)
+
+    def events(self, session_id: str) -> StoredEvents:
+        """Return the log of a session."""
+        return self.read(partial(read, session_id=session_id))
 
     def tasks_of_session(self, session_id: str) -> _Tasks:
         """The turns of a session, newest first, with one that was to begin when its process died."""

@@ -17,8 +17,9 @@ from helmsman.tasks.reconcile import CLOCK_SKEW, reconcile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionIndex, SessionInfo
+    from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
     from helmsman.agents.registry import Agents
+    from helmsman.model.events import PastTurn
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task, TaskChanges
 

@@ -76,8 +76,9 @@ if TYPE_CHECKING:
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.kept_records import KeptRecord
-    from helmsman.agents.protocol import Capabilities, Opened, PastTurn
+    from helmsman.agents.protocol import Capabilities, Opened
     from helmsman.agents.sandbox import Sandbox
+    from helmsman.model.events import PastTurn
     from helmsman.model.options import TurnInput
     from helmsman.model.questions import Choice, Question
 

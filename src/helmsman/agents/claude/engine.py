@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.kept_records import KeptRecord
-    from helmsman.agents.protocol import Capabilities, PastTurn
+    from helmsman.agents.protocol import Capabilities
+    from helmsman.model.events import PastTurn
     from helmsman.model.questions import Choice, Question
 
 log = logging.getLogger(__name__)

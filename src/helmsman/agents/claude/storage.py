@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.agents.claude.binary import CLAUDE, PROJECTS, spelled
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
 from helmsman.agents.claude.open_sessions import open_sessions
-from helmsman.agents.protocol import PastTurn, RecordedTurn, SessionInfo
+from helmsman.agents.protocol import RecordedTurn, SessionInfo
 from helmsman.base.files import changed_at, is_one_of
 from helmsman.base.json_values import amount, integer, json_object, mapping, optional_text, sequence, text, timestamp
 from helmsman.errors import InvalidInput
-from helmsman.model.events import AgentMessage, ProposedPlan, Usage, UserMessage
+from helmsman.model.events import AgentMessage, PastTurn, ProposedPlan, Usage, UserMessage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

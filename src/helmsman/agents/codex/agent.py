@@ -29,7 +29,6 @@ from helmsman.agents.protocol import (
     Capabilities,
     Capability,
     Engine,
-    PastTurn,
     RecordedTurn,
     SessionInfo,
 )
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.storage.carrying import CodexTranscripts
     from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
     from helmsman.agents.keeper.owner import Owner
-    from helmsman.model.events import Failure
+    from helmsman.model.events import Failure, PastTurn
     from helmsman.model.options import SessionOptions
 
 

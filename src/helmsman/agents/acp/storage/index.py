@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from helmsman.agents.acp.storage.reader import SessionReader, StoredTurn
-    from helmsman.agents.protocol import PastTurn, SessionInfo
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.model.events import PastTurn
 
 
 class AgentSessions:

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.protocol import PastTurn
 from helmsman.base.files import size_and_time
 from helmsman.base.json_values import json_object
 from helmsman.base.structs import replace
@@ -15,6 +14,7 @@ from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     FileChange,
+    PastTurn,
     PathChange,
     UnknownItem,
     Usage,

@@ -49,7 +49,7 @@ from helmsman.agents.codex.starting import (
     start_failed,
 )
 from helmsman.agents.codex.wire.app_server import AppServer, Thread
-from helmsman.agents.protocol import Begun, Capabilities, Opened, PastTurn
+from helmsman.agents.protocol import Begun, Capabilities, Opened
 from helmsman.agents.transports import StdioTransport, open_stdio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
@@ -74,6 +74,7 @@ from helmsman.model.events import (
     ItemStarted,
     ItemUpdated,
     McpToolCall,
+    PastTurn,
     RateLimitsReported,
     TurnEnded,
     TurnStarted,

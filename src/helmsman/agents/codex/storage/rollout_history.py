@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.storage.rollout_head import readable
 from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
-from helmsman.agents.protocol import PastTurn
 from helmsman.base.json_values import integer, json_object, mapping, optional_text, sequence
-from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange, UserMessage
+from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PastTurn, PathChange, UserMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

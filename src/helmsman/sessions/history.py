@@ -1,0 +1,100 @@
+"""The turns of a session, as its log has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from helmsman.model.events import (
+    AgentMessage,
+    ErrorItem,
+    HistoryImported,
+    ItemEnded,
+    PastTurn,
+    TurnAdopted,
+    TurnsForgotten,
+    UserMessage,
+)
+from helmsman.sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from helmsman.model.events import Event, Item
+    from helmsman.sessions.state import StateView
+
+_STATUS: Final = {"done": "completed", "error": "failed", "interrupted": "interrupted"}
+
+
+def turns_of(session_id: str, events: Iterable[Event]) -> tuple[PastTurn, ...]:
+    """Return the turns in a log, oldest first. The last one is `inProgress` while it runs.
+
+    A turn begins with its prompt, holds what became of questions where that was decided, and ends with the reason if it
+    failed.
+    """
+    state = SessionState(session_id)
+    turns: list[PastTurn] = []
+    for event in events:
+        had_turn = state.has_turn
+        state.apply(event)
+        match event:
+            case HistoryImported():
+                turns += event.turns
+            case TurnsForgotten():
+                del turns[max(0, len(turns) - event.count) :]
+            case ItemEnded() if turns and not had_turn and turns[-1].id == (state.turn_id or ""):
+                turns[-1] = _ended(state)  # Codex may tell of a command's end after its turn's
+            case _ if had_turn and not state.has_turn:
+                turns.append(_ended(state))
+            case _:
+                pass
+    if state.has_turn:
+        turns.append(PastTurn(id=state.turn_id or "", status="inProgress", items=tuple(_items(state))))
+    return tuple(turns)
+
+
+def _ended(state: StateView) -> PastTurn:
+    items = _items(state)
+    if state.error is not None and not any(isinstance(item, ErrorItem) for item in items):
+        items.append(ErrorItem(id="failure", status="failed", message=state.error.message))
+    status = _STATUS[state.between_turns or state.status]
+    return PastTurn(id=state.turn_id or "", status=status, items=tuple(items))
+
+
+def _items(state: StateView) -> list[Item]:
+    items = state.items_and_decisions
+    if state.prompt is not None and not (items and isinstance(items[0], UserMessage)):
+        items.insert(0, UserMessage(id="prompt", text=state.prompt))
+    return items
+
+
+def unknown_turns(recorded: Sequence[PastTurn], logged: Sequence[PastTurn]) -> tuple[PastTurn, ...]:
+    """Return the turns that an agent has recorded and a log does not have.
+
+    Some agents number the turns in their files: then those of the log are taken for the first ones.
+    """
+    known = {turn.id for turn in logged}
+    if any(turn.id in known for turn in recorded):
+        return tuple(turn for turn in recorded if turn.id not in known)
+    return tuple(recorded[len(logged) :])
+
+
+def completed(turns: Iterable[PastTurn], events: Iterable[Event], recorded: Iterable[PastTurn]) -> tuple[PastTurn, ...]:
+    """Return the turns of a log, those that outlived a hub with what only their agent has recorded of them."""
+    adopted = {event.turn_id for event in events if isinstance(event, TurnAdopted)}
+    whole = {turn.id: turn for turn in recorded if turn.id in adopted}
+    return tuple(_fuller(turn, whole[turn.id]) if turn.id in whole else turn for turn in turns)
+
+
+def _fuller(logged: PastTurn, recorded: PastTurn) -> PastTurn:
+    """Insert the messages that only the agent has recorded, each behind the one before it."""
+    items, place = list(logged.items), 0
+    for item in recorded.items:
+        if not isinstance(item, UserMessage | AgentMessage):
+            continue
+        known = next((at for at, one in enumerate(items) if type(one) is type(item) and one.text == item.text), None)
+        if known is None:
+            items.insert(place, item)
+        place = place + 1 if known is None else known + 1
+    return replace(logged, items=tuple(items))

@@ -1,0 +1,106 @@
+"""The event log: everything that happened in a session, numbered from 1, in the order in which it was appended.
+
+`append` is part of a transaction: the tasks and the events that a change is made of are committed together. Readers hold a
+cursor, the number of the last event they have seen, and read from there. Text that is still being written is not in the log;
+the finished item is. Secrets are redacted.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from helmsman.base.redaction import redact, redact_value
+from helmsman.model.codec import decode, encode
+from helmsman.model.events import DiffUpdated
+from helmsman.store.database import encodable, from_microseconds, microseconds
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from helmsman.model.events import Event
+
+_ROWS_AT_ONCE: Final = 200
+"""How many events one statement inserts. Each statement of a writer thread waits for the interpreter's lock."""
+
+_DIFF: Final = DiffUpdated.event_type()
+"""Of these the newest counts, and holds everything that the ones before did: those keep their place, without the diff."""
+
+
+_FORGET_DIFF: Final = (
+    "UPDATE events SET body = json_set(body, '$.diff', '') WHERE session = ? AND kind = ? "
+    "AND seq = (SELECT max(seq) FROM events WHERE session = ? AND kind = ?)"
+)
+
+
+class NewEvent(NamedTuple):
+    """An event to append, as the store holds it."""
+
+    at: int
+    kind: str
+    body: str
+
+    @classmethod
+    def of(cls, event: Event, at: datetime) -> NewEvent:
+        """Return an event that happened at a time. It is encoded at once: the caller may change what it points to."""
+        return cls(microseconds(at), event.event_type(), encodable(encode(event)))
+
+    def redacted(self) -> NewEvent:
+        """Return the event without secrets, in a body that is still JSON. Blocks: it is for the writer's thread."""
+        if redact(self.body) == self.body:
+            return self
+        return self._replace(body=json.dumps(redact_value(json.loads(self.body))))
+
+    def without_diff(self) -> NewEvent:
+        return self._replace(body=json.dumps({**json.loads(self.body), "diff": ""}))
+
+
+class StoredEvents(NamedTuple):
+    """Events of a session, oldest first, the cursor behind the last one, and when something last happened in it."""
+
+    events: tuple[Event, ...] = ()
+    cursor: int = 0
+    changed_at: datetime | None = None
+
+    def after(self, cursor: int) -> StoredEvents:
+        """Return those that a reader with this cursor has yet to see."""
+        seen = cursor - (self.cursor - len(self.events))
+        return self._replace(events=self.events[max(0, seen) :])
+
+
+def append(connection: sqlite3.Connection, events: Mapping[str, Sequence[NewEvent]]) -> None:
+    """Append events to the logs of sessions, by session id."""
+    rows: list[object] = []
+    for session_id, new in events.items():
+        number, last = connection.execute(
+            "INSERT INTO sessions (id, last_seq, changed_at) VALUES (:id, :count, :at) ON CONFLICT (id) "
+            "DO UPDATE SET last_seq = last_seq + :count, changed_at = max(changed_at, :at) RETURNING number, last_seq",
+            {"id": session_id, "count": len(new), "at": new[-1].at},
+        ).fetchone()
+        diffs = [place for place, event in enumerate(new) if event.kind == _DIFF]
+        if diffs:
+            connection.execute(_FORGET_DIFF, (number, _DIFF, number, _DIFF))
+        for place, event in enumerate(new):
+            kept = event if place not in diffs[:-1] else event.without_diff()
+            rows += (number, last - len(new) + place + 1, *kept.redacted())
+    width = 2 + len(NewEvent._fields)
+    for start in range(0, len(rows), width * _ROWS_AT_ONCE):
+        part = rows[start : start + width * _ROWS_AT_ONCE]
+        places = ", ".join(["(?, ?, ?, ?, ?)"] * (len(part) // width))
+        connection.execute(f"INSERT INTO events (session, seq, at, kind, body) VALUES {places}", part)  # noqa: S608
+
+
+def read(connection: sqlite3.Connection, session_id: str, since: int = 0) -> StoredEvents:
+    """Return the events of a session after a cursor. A session that the log does not know has none."""
+    found = connection.execute(
+        "SELECT number, last_seq, changed_at FROM sessions WHERE id = ? AND last_seq > 0", (encodable(session_id),)
+    ).fetchone()
+    if found is None:
+        return StoredEvents()
+    rows = connection.execute(
+        "SELECT kind, body FROM events WHERE session = ? AND seq > ? ORDER BY seq", (found["number"], since)
+    )
+    events = tuple(decode(row["kind"], row["body"]) for row in rows)
+    return StoredEvents(events, found["last_seq"], from_microseconds(found["changed_at"]))

@@ -1,0 +1,117 @@
+"""The turns of a session come from its log: completely, after any restart, and with what other programs did in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.base.structs import replace
+from helmsman.model.events import AgentMessage, CommandExecution, Decision, UserMessage
+from helmsman.testing import run, say
+from tests.shared_engine import on_its_own_engine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.model.events import PastTurn
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, on_its_own_engine]
+
+
+@pytest.fixture(autouse=True)
+def words(model: ScriptedModel) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("made"))
+    model.on("hello", say("hi"))
+    model.on("again", say("hi again"))
+
+
+def said(turns: tuple[PastTurn, ...]) -> list[list[str]]:
+    messages = (UserMessage, AgentMessage)
+    return [[item.text for item in turn.items if isinstance(item, messages)] for turn in turns]
+
+
+async def finished(helm: Helmsman, prompt: str, folder: Path, **options: Any) -> str:
+    session = await helm.start(prompt, cwd=folder, **options)
+    assert await session.wait(until="end", timeout=30)
+    return session.id
+
+
+async def test_the_turns_of_a_session_survive_its_process_and_its_agents_files(
+    settings: Settings, codex_home: CodexHome, folder: Path
+) -> None:
+    asks: Any = {"sandbox": "workspace-write", "approval_policy": "on-request"}
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        session = await helm.start("touch", cwd=folder, **asks)
+        await session.wait(timeout=30)
+        await session.respond(session.questions[0].id, "approve")
+        assert await session.wait(until="end", timeout=30)
+        before = await helm.history(session.id)
+    cursor = session.feed.cursor
+    for rollout in codex_home.path.rglob("rollout-*.jsonl"):
+        rollout.unlink()
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        again = await helm.session(session.id)
+        assert (again.status, again.result, again.turn_count) == ("done", "made", 1)
+        assert again.feed.cursor == cursor, "readers go on from their cursors"
+        (turn,) = await helm.history(session.id)
+    assert (turn,) == before
+    assert said((turn,)) == [["touch", "made"]]
+    kinds = {type(item) for item in turn.items}
+    assert {CommandExecution, Decision} <= kinds
+
+
+async def test_looking_at_a_session_of_another_program_writes_nothing_and_continuing_it_imports_its_turns(
+    settings: Settings, codex_home: CodexHome, folder: Path, tmp_path: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        session_id = await finished(helm, "hello", folder)
+    other = replace(settings, state_dir=tmp_path / "other")
+    async with Helmsman(other, env=codex_home.env, inside=True) as helm:
+        session = await helm.session(session_id)
+        assert session.result == "hi"
+        assert said(await helm.history(session_id)) == [["hello", "hi"]]
+        await helm.ledger.write()
+        assert (await helm.ledger.registry(lambda registry: registry.events(session_id))).events == ()
+        await session.say("again")
+        assert await session.wait(until="end", timeout=30)
+    for rollout in codex_home.path.rglob("rollout-*.jsonl"):
+        rollout.unlink()
+    async with Helmsman(other, env=codex_home.env, inside=True) as helm:
+        assert said(await helm.history(session_id)) == [["hello", "hi"], ["again", "hi again"]]
+        assert (await helm.session(session_id)).turn_count == 1, "Helmsman ran one of them here"
+
+
+async def test_a_turn_that_another_program_ran_meanwhile_is_part_of_the_history(
+    settings: Settings, codex_home: CodexHome, folder: Path, tmp_path: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        session_id = await finished(helm, "hello", folder)
+    async with Helmsman(replace(settings, state_dir=tmp_path / "other"), env=codex_home.env, inside=True) as helm:
+        session = await helm.session(session_id)
+        await session.say("again")
+        assert await session.wait(until="end", timeout=30)
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        session = await helm.session(session_id)
+        assert session.result == "hi again"
+        assert said(await helm.history(session_id)) == [["hello", "hi"], ["again", "hi again"]]
+        await session.say("hello")
+        assert await session.wait(until="end", timeout=30)
+        assert said(await helm.history(session_id)) == [["hello", "hi"], ["again", "hi again"], ["hello", "hi"]]
+
+
+async def test_a_fork_has_the_turns_that_it_was_forked_from(
+    settings: Settings, codex_home: CodexHome, folder: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        session_id = await finished(helm, "hello", folder)
+        await (await helm.session(session_id)).say("again")
+        await helm.sessions[session_id].wait(until="end", timeout=30)
+        fork = await helm.fork(session_id, "hello", from_turn=1)
+        assert await fork.wait(until="end", timeout=30)
+        assert said(await helm.history(fork.id)) == [["hello", "hi"], ["hello", "hi"]]
+        await helm.extras.upkeep.roll_back(session_id)
+        assert said(await helm.history(session_id)) == [["hello", "hi"]]

@@ -1,0 +1,121 @@
+"""The log of a session: numbered, in order, whole or not at all, and read from a cursor."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.errors import RegistryUnavailable
+from helmsman.model.events import (
+    AgentMessage,
+    DiffUpdated,
+    ItemEnded,
+    TurnEnded,
+    TurnRequested,
+    Unknown,
+)
+from helmsman.store.database import Database, Fence
+from helmsman.store.log import NewEvent, StoredEvents, append, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from helmsman.model.events import Event
+
+NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[Database]:
+    with closing(Database(path)) as database:
+        yield database
+
+
+def said(text: str, session: str = "s-1") -> Event:
+    return ItemEnded(session_id=session, turn_id="t-1", item=AgentMessage(id=text, text=text))
+
+
+def write(database: Database, *events: Event) -> None:
+    by_session: dict[str, list[NewEvent]] = {}
+    for event in events:
+        by_session.setdefault(event.session_id, []).append(NewEvent.of(event, NOW))
+    database.write(lambda connection: append(connection, by_session))
+
+
+def stored(database: Database, session: str = "s-1", since: int = 0) -> StoredEvents:
+    return database.read(lambda connection: read(connection, session, since))
+
+
+def test_events_are_read_as_they_were_appended_each_session_numbered_by_itself(database: Database) -> None:
+    write(database, TurnRequested(session_id="s-1", text="go"), said("a"), said("x", "s-2"))
+    write(database, said("b"))
+    assert stored(database) == ((TurnRequested(session_id="s-1", text="go"), said("a"), said("b")), 3, NOW)
+    assert stored(database, "s-2") == ((said("x", "s-2"),), 1, NOW)
+    assert stored(database, "s-3") == StoredEvents()
+
+
+def test_a_reader_goes_on_from_its_cursor(database: Database) -> None:
+    write(database, *map(said, "abc"))
+    assert stored(database, since=2).events == (said("c"),)
+    assert stored(database, since=3) == ((), 3, NOW)
+    assert stored(database).after(1).events == (said("b"), said("c"))
+    assert stored(database, since=2).after(0).events == (said("c"),), "what was not read is not there to be seen"
+
+
+def test_many_events_are_one_append(database: Database) -> None:
+    write(database, *(said(str(number)) for number in range(1001)))
+    assert [event.item.id for event in stored(database).events if isinstance(event, ItemEnded)] == [
+        str(number) for number in range(1001)
+    ]
+
+
+def test_only_the_newest_diff_of_a_session_is_kept_and_all_keep_their_numbers(database: Database) -> None:
+    diffs = [DiffUpdated(session_id="s-1", turn_id="t-1", diff=text) for text in ("one", "two", "three")]
+    write(database, diffs[0], diffs[1], said("a"))
+    write(database, diffs[2])
+    kept = [event.diff for event in stored(database).events if isinstance(event, DiffUpdated)]
+    assert (kept, stored(database).cursor) == (["", "", "three"], 4)
+
+
+def test_what_this_version_does_not_know_is_kept(database: Database) -> None:
+    new = NewEvent(1, "mood_changed", '{"type": "mood_changed", "sessionId": "s-1", "mood": "good"}')
+    database.write(lambda connection: append(connection, {"s-1": [new]}))
+    (event,) = stored(database).events
+    assert isinstance(event, Unknown)
+    assert (event.name, event.payload["mood"]) == ("mood_changed", "good")
+
+
+def test_a_failed_transaction_appends_nothing(database: Database) -> None:
+    write(database, said("a"))
+
+    def fail(connection: sqlite3.Connection) -> None:
+        append(connection, {"s-1": [NewEvent.of(said("b"), NOW)]})
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with pytest.raises(RegistryUnavailable):
+        database.write(fail)
+    write(database, said("c"))
+    assert stored(database) == ((said("a"), said("c")), 2, NOW)
+
+
+def test_a_hub_that_was_replaced_appends_nothing(path: Path) -> None:
+    refused: list[int] = []
+    with closing(Database(path, fence=Fence(1, refused.append))) as old:
+        write(old, said("a"))
+        with closing(Database(path, fence=Fence(2, refused.append))) as new:
+            write(new, said("b"))
+            with pytest.raises(RegistryUnavailable, match="later hub"):
+                write(old, said("c"))
+            assert stored(new).events == (said("a"), said("b"))
+    assert refused == [2]
+
+
+def test_half_of_a_surrogate_pair_does_not_stop_the_log(database: Database) -> None:
+    write(database, said("\ud83d"), TurnEnded(session_id="s-1", turn_id="t-1", outcome="completed"))
+    assert stored(database).cursor == 2
+    assert isinstance(stored(database).events[1], TurnEnded)
