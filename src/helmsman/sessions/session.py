@@ -199,6 +199,8 @@ class Session:
         """The service by which its current (or last) turn was begun."""
         self._listeners = listeners
         self._untold: list[Event] = []
+        self._replayed: list[Event] = []
+        """What the log holds of the last turn, until an agent says anything."""
         self._may_repeat = Counter[object]()
         self.lacks_history = False
         """Its agent's own program ran turns that are not in its log (`HistoryImported`)."""
@@ -361,6 +363,7 @@ class Session:
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
             event = event.changed(session_id=self.id)  # an id is for good once somebody knows it
         if isinstance(event, TurnRequested):
+            self._replayed.clear()
             self._may_repeat.clear()
             self._turn_cursor = self.feed.cursor
             self.turn_began_at = time.monotonic()
@@ -383,16 +386,19 @@ class Session:
         for event in events:
             if isinstance(event, TurnRequested):
                 self._turn_cursor = self.feed.cursor
-                self._may_repeat.clear()
+                self._replayed.clear()
             self.feed.publish(event)
+            is_open = isinstance(event, QuestionAsked) and event.question.id not in closed
+            if not is_open:
+                self._state.apply(event)
             if not isinstance(event, QuestionAsked):
-                self._state.apply(event)
-                self._may_repeat[_repeat_key(event)] += 1
-            elif event.question.id in closed:
-                self._state.apply(event)
+                self._replayed.append(event)
 
     def is_repeated(self, event: Event) -> bool:
         """Return whether an agent repeats what the log of the running turn holds, after its hub was replaced."""
+        if self._replayed:
+            self._may_repeat = Counter(map(_repeat_key, self._replayed))
+            self._replayed.clear()
         if not self._may_repeat or self._may_repeat[key := _repeat_key(event)] == 0:
             return False
         self._may_repeat[key] -= 1

@@ -1,0 +1,89 @@
+"""A session that is loaded from its log: the same state and numbers, and nothing that its agent repeats counts twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    ItemEnded,
+    ItemStarted,
+    QuestionAsked,
+    QuestionClosed,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+    Usage,
+    UsageReported,
+)
+from helmsman.model.options import SessionOptions
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
+from helmsman.sessions.state import SessionState
+from tests.sessions.test_state import asked
+
+if TYPE_CHECKING:
+    from helmsman.model.events import Event
+
+IDS: Any = {"session_id": "s-1", "turn_id": "t-1"}
+TURN: tuple[Event, ...] = (
+    TurnRequested(session_id="s-1", text="go"),
+    TurnStarted(**IDS),
+    ItemStarted(**IDS, item=CommandExecution(id="c", command="ls", status="started")),
+    ItemEnded(**IDS, item=CommandExecution(id="c", command="ls", exit_code=0)),
+    ItemEnded(**IDS, item=AgentMessage(id="m", text="half way")),
+    UsageReported(**IDS, last=Usage(10, 0, 1, 0)),
+)
+
+
+def session() -> Session:
+    verbs: Any = None
+    return Session(SessionState("s-1"), Feed(500), verbs, SessionOptions())
+
+
+def test_a_loaded_session_is_as_it_was_and_goes_on_counting() -> None:
+    before, after = session(), session()
+    for event in TURN:
+        before.apply(event)
+    after.replay(TURN, len(TURN))
+    assert (after.status, after.items, after.usage) == (before.status, before.items, before.usage)
+    assert (after.feed.cursor, after.turn_cursor) == (before.feed.cursor, before.turn_cursor)
+    assert after.feed.since(3).events == TURN[3:]
+
+
+def test_what_an_agent_repeats_of_the_running_turn_is_recognised_once_for_each_time_it_was_said() -> None:
+    loaded = session()
+    loaded.replay(TURN, len(TURN))
+    for event in TURN[1:]:
+        assert loaded.is_repeated(event)
+    assert not loaded.is_repeated(TURN[-1]), "the next one is new, though it says the same"
+    assert not loaded.is_repeated(ItemEnded(**IDS, item=AgentMessage(id="m2", text="all of the way")))
+
+
+def test_a_message_is_recognised_under_another_id() -> None:
+    loaded = session()
+    loaded.replay(TURN, len(TURN))
+    assert loaded.is_repeated(ItemEnded(**IDS, item=AgentMessage(id="item-3", text="half way")))
+
+
+def test_nothing_of_an_earlier_turn_is_taken_for_a_repetition() -> None:
+    loaded = session()
+    loaded.replay((*TURN, TurnEnded(**IDS, outcome="completed")), len(TURN) + 1)
+    loaded.apply(TurnRequested(session_id="s-1", text="again"))
+    assert not loaded.is_repeated(TURN[-1])
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_an_open_question_is_left_for_the_agent_to_ask_again(is_closed: bool) -> None:
+    question = asked("q-1").question
+    events: tuple[Event, ...] = (*TURN, QuestionAsked(**IDS, question=question))
+    if is_closed:
+        events += (QuestionClosed(**IDS, question_id="q-1", answer="approve", by="person"),)
+    loaded = session()
+    loaded.replay(events, len(events))
+    assert not loaded.questions
+    assert len(loaded.state.decisions("t-1")) == is_closed
+    assert not loaded.is_repeated(QuestionAsked(**IDS, question=question))
