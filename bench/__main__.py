@@ -31,6 +31,7 @@ from bench import (
     scrolling,
     search,
     startup,
+    store,
     turns,
     usage,
 )
@@ -57,6 +58,7 @@ MEASUREMENTS = (
     run_request,
     usage,
     search,
+    store,
     schemas,
     scrolling,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +11,9 @@ import pytest
 from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.model.events import AgentMessage, CommandExecution, Decision, UserMessage
+from helmsman.store.database import opened_for_reading
+from helmsman.store.upkeep import Compacted, Problems, problems
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 from tests.shared_engine import on_its_own_engine
 
@@ -115,3 +120,27 @@ async def test_a_fork_has_the_turns_that_it_was_forked_from(
         assert said(await helm.history(fork.id)) == [["hello", "hi"], ["hello", "hi"]]
         await helm.extras.upkeep.roll_back(session_id)
         assert said(await helm.history(session_id)) == [["hello", "hi"]]
+
+
+async def test_a_session_whose_events_were_compacted_is_continued_and_gets_its_turns_back_from_its_agent(
+    settings: Settings, codex_home: CodexHome, folder: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        session_id = await finished(helm, "hello", folder)
+    path = settings.state_dir / REGISTRY_NAME
+    with closing(Registry(path, clock=lambda: datetime.now(UTC) + timedelta(days=31))) as registry:
+        cursor = registry.events(session_id).cursor
+        assert registry.compact() == Compacted(sessions=1, events=cursor, results=1)
+        assert registry.events(session_id)[:2] == ((), cursor)
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        session = await helm.session(session_id)
+        assert (session.result, session.feed.cursor >= cursor) == ("hi", True)
+        assert said(await helm.history(session_id)) == [["hello", "hi"]]
+        await session.say("again")
+        assert await session.wait(until="end", timeout=30)
+        assert said(await helm.history(session_id)) == [["hello", "hi"], ["again", "hi again"]]
+    with closing(Registry(path)) as registry:
+        stored = registry.events(session_id)
+        assert stored.cursor == cursor + len(stored.events), "events are numbered on"
+    with opened_for_reading(path) as connection:
+        assert problems(connection) == Problems()

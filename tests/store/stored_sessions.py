@@ -1,11 +1,11 @@
-"""Sessions in the store, put there with SQL."""
+"""Sessions that are in the store already."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from helmsman.store.database import microseconds
+from helmsman.model.events import TurnRequested
+from helmsman.store.log import NewEvent, append
 
 if TYPE_CHECKING:
     import sqlite3
@@ -15,11 +15,5 @@ if TYPE_CHECKING:
 def put_session(
     connection: sqlite3.Connection, session_id: str, at: datetime, texts: tuple[str, ...] = ("Fix it", "Done")
 ) -> None:
-    """Put a session into the store, one event for each text. Its last one is appended at this time."""
-    time = microseconds(at)
-    columns = "(id, last_seq, changed_at) VALUES (?, ?, ?) RETURNING number"
-    (number,) = connection.execute(f"INSERT INTO sessions {columns}", (session_id, len(texts), time)).fetchone()
-    for seq, text in enumerate(texts, 1):
-        body = json.dumps({"type": "turn_requested", "sessionId": session_id, "text": text})
-        row = (number, seq, time, "turn_requested", body)
-        connection.execute("INSERT INTO events (session, seq, at, kind, body) VALUES (?, ?, ?, ?, ?)", row)
+    """Append one event for each text to a session, all at this time."""
+    append(connection, {session_id: [NewEvent.of(TurnRequested(session_id=session_id, text=one), at) for one in texts]})

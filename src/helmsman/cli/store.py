@@ -173,8 +173,7 @@ def _compact(agreed: bool, as_json: bool) -> None:
 def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
     """Write the events of all sessions, one a line, as docs/events.md describes them, each with its `seq` and `at`.
 
-    They hold prompts, messages, commands and diffs in plain text, with any secret that is in them. A damaged store is
-    exported as far as it can be read.
+    They hold prompts, messages, commands and diffs in plain text. A damaged store is exported as far as it can be read.
     """
     from helmsman.cli.session_ids import the_one_meant
     from helmsman.store.database import opened_for_reading

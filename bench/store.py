@@ -1,0 +1,187 @@
+"""What the store costs: one append, opening it and listing sessions with a million events in it, its size, and compacting.
+
+An append is an event and its session's row in one transaction, as the hub writes it, beside a transaction of SQLite alone
+that writes the same rows. Both survive a process that is killed; the store does not wait for the disk. The million events
+are commands with a line of output, and half of the sessions were last used before the retention time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.figures import Row, Sample, by_turns, compared
+from helmsman.model.events import CommandExecution, ItemEnded
+from helmsman.store.log import NewEvent, append, read
+from helmsman.store.upkeep import RETENTION, compact_some, is_due, reclaim, size_on_disk
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SESSIONS = 10_000
+EVENTS = 100
+"""Of each session."""
+APPENDS = 100
+"""In one round."""
+ROUNDS = 30
+OPENED = 30
+_AT_ONCE = 100
+APPEND_AT_MOST = 1.5
+OPEN_SECONDS = 0.1
+LIST_SECONDS = 0.05
+_BARE = (
+    "CREATE TABLE sessions (id TEXT PRIMARY KEY, last_seq INTEGER, changed_at INTEGER)",
+    "INSERT INTO sessions VALUES ('bench', 0, 0)",
+    "CREATE TABLE events (session INTEGER, seq INTEGER, at INTEGER, kind TEXT, body TEXT, UNIQUE (session, seq))",
+)
+
+
+async def measure(sessions: int = SESSIONS) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="helmsman-bench-") as folder:
+        place = Path(folder)
+        ours, bare = await _appends(place, "NORMAL", time.process_time)
+        synced, bare_synced = await _appends(place, "FULL", time.perf_counter)
+        name = "a bare SQLite transaction"
+        return [
+            compared("one durable append, processor time", ours, bare, name, APPEND_AT_MOST),
+            compared("one append, if each were written through to the disk", synced, bare_synced, name, None),
+            *_with_many(place / "state" / REGISTRY_NAME, sessions),
+        ]
+
+
+def _event(number: int, at: datetime) -> NewEvent:
+    output = f"{number} passed. " * 12
+    item = CommandExecution(id=f"item-{number}", command=f"pytest -q tests/test_{number}.py", output=output)
+    return NewEvent.of(ItemEnded(session_id="bench", turn_id="turn-1", item=item), at)
+
+
+def _id(number: int) -> str:
+    return f"{number:08d}-0000-7000-8000-{number:012d}"
+
+
+async def _appends(folder: Path, durability: str, clock: Callable[[], float]) -> tuple[Sample, Sample]:
+    """Measure appends to the store, and transactions of SQLite alone that write the same rows."""
+    event = _event(1, datetime.now(UTC))
+    with (
+        closing(Registry(folder / durability / REGISTRY_NAME)) as registry,
+        closing(sqlite3.connect(folder / f"{durability}.sqlite3", isolation_level=None)) as bare,
+    ):
+        for statement in ("PRAGMA journal_mode = WAL", *_BARE):
+            bare.execute(statement)
+        for pragma in (bare.execute, lambda sql: registry.read(lambda connection: connection.execute(sql))):
+            pragma(f"PRAGMA synchronous = {durability}")
+        numbers = iter(range(1_000_000))
+
+        def by_sqlite() -> None:
+            bare.execute("BEGIN IMMEDIATE")
+            bare.execute("UPDATE sessions SET last_seq = last_seq + 1, changed_at = ? WHERE id = 'bench'", (event.at,))
+            bare.execute("INSERT INTO events VALUES (1, ?, ?, ?, ?)", (next(numbers), *event))
+            bare.execute("COMMIT")
+
+        def by_store() -> None:
+            registry.write(partial(append, events={"bench": [event]}))
+
+        contenders = {"store": partial(_each, by_store, clock), "bare": partial(_each, by_sqlite, clock)}
+        taken = await by_turns(contenders, ROUNDS)
+    return taken["store"], taken["bare"]
+
+
+async def _each(do: Callable[[], None], clock: Callable[[], float]) -> float:
+    began = clock()
+    for _ in range(APPENDS):
+        do()
+    return (clock() - began) / APPENDS
+
+
+def _with_many(path: Path, sessions: int) -> list[Row]:
+    bodies = _fill(path, sessions)
+    size = size_on_disk(path)
+    opened, listed = _opened(path), _listed(path, sessions)
+    longest, deleted, after = _compacted(path)
+    return [
+        Row(
+            what=f"opening a store with {sessions * EVENTS:,} events and reading a session",
+            goal=f"under {OPEN_SECONDS * 1000:g} ms",
+            helmsman=opened.in_ms(),
+            beside="",
+            met=opened.median < OPEN_SECONDS,
+        ),
+        Row(
+            what=f"list of {sessions:,} sessions from the store",
+            goal=f"under {LIST_SECONDS * 1000:g} ms",
+            helmsman=listed.in_ms(),
+            beside="",
+            met=listed.median < LIST_SECONDS,
+        ),
+        Row(
+            what=f"disk for a session of {EVENTS} events",
+            goal="none",
+            helmsman=f"{size / sessions / 1000:.0f} kB",
+            beside=f"their text {bodies / sessions / 1000:.0f} kB",
+            ratio=size / bodies,
+            met=None,
+        ),
+        Row(
+            what=f"compacting half of {sessions:,} sessions, the longest transaction",
+            goal="none",
+            helmsman=f"{longest * 1000:.0f} ms",
+            beside=f"all in {deleted:.1f} s; {size / 1e6:,.0f} MB before, {after / 1e6:,.0f} MB after",
+            met=None,
+        ),
+    ]
+
+
+def _fill(path: Path, sessions: int) -> int:
+    """Fill a store, every other session with events whose time is up; how many bytes the events are."""
+    now = datetime.now(UTC)
+    new, old = ([_event(number, at) for number in range(EVENTS)] for at in (now, now - 2 * RETENTION))
+    with closing(Registry(path)) as registry:
+        for first in range(0, sessions, _AT_ONCE):
+            events = {_id(number): old if number % 2 else new for number in range(first, first + _AT_ONCE)}
+            registry.write(partial(append, events=events))
+    return sum(len(event.body) for event in new) * sessions
+
+
+def _opened(path: Path) -> Sample:
+    taken: list[float] = []
+    for number in range(OPENED):
+        began = time.perf_counter()
+        with closing(Registry(path)) as registry:
+            registry.running()
+            found = registry.read(partial(read, session_id=_id(number * 100)))
+            taken.append(time.perf_counter() - began)
+        assert len(found.events) == EVENTS, found
+    return Sample(tuple(taken))
+
+
+def _listed(path: Path, sessions: int) -> Sample:
+    sql = "SELECT id, last_seq, changed_at, client FROM sessions ORDER BY changed_at DESC"
+    taken: list[float] = []
+    with closing(Registry(path)) as registry:
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            found = registry.read(lambda connection: connection.execute(sql).fetchall())
+            taken.append(time.perf_counter() - began)
+            assert len(found) == sessions
+    return Sample(tuple(taken))
+
+
+def _compacted(path: Path) -> tuple[float, float, int]:
+    """Compact the store: the seconds of the longest transaction and of all together, and how many bytes are left."""
+    taken: list[float] = []
+    now = datetime.now(UTC)
+    with closing(Registry(path)) as registry:
+        began = time.perf_counter()
+        while registry.read(lambda connection: is_due(connection, now, RETENTION)):
+            before = time.perf_counter()
+            registry.write(lambda connection: compact_some(connection, now, RETENTION))
+            taken.append(time.perf_counter() - before)
+        reclaim(registry.database)
+        return max(taken), time.perf_counter() - began, size_on_disk(path)
