@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -22,7 +24,7 @@ from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import AgentMessage, EngineGone, QuestionAsked, TurnEnded, Usage, UsageReported
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
-from helmsman.testing import ScriptedModel, add, call, patch, run, say
+from helmsman.testing import ScriptedModel, add, always, call, patch, run, say
 from helmsman.testing.agent_tools import SHELLS
 from tests.agents.acp.test_acp_engine import Followed, begin
 from tests.hostile_repository import make_hostile
@@ -31,7 +33,6 @@ from tests.sandboxes import sandbox_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from helmsman.model.questions import Question
     from helmsman.settings import Settings
@@ -306,6 +307,80 @@ async def test_a_command_that_runs_elsewhere_says_so(
         await engine.answer(question, (Choice("approve"),))
         await session.end()
     assert (git_repo / "sub" / "made.txt").exists()
+
+
+def delegate(model: ScriptedModel, mode: str) -> None:
+    """Have Copilot give work to a sub-agent, which wants to run a command."""
+    task = {"description": "make it", "name": "maker", "prompt": "make one now", "agent_type": "task", "mode": mode}
+    model.on("delegate", call("task", task), say("begun"), always(say("all done")))
+    model.on("make one now", run("touch made.txt"), say("made"))
+
+
+@pytest.mark.parametrize("mode", ["sync", "background"])
+@pytest.mark.parametrize("answer", ["approve", "deny"])
+async def test_a_sub_agent_of_copilot_asks_as_its_agent_does_and_its_calls_count(
+    mode: str, answer: str, model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.agents.acp.test_acp_engine.SECONDS", SECONDS)
+    agent = real_agent("copilot", tmp_path / "home", model)
+    delegate(model, mode)
+    async with opened(agent, tmp_path) as engine:
+        session = await begin(engine, SessionOptions(agent="copilot", cwd=git_repo, unenforced=True), "delegate")
+        question = await session.question()
+        assert (question.type, question.details["command"]) == ("command_approval", "touch made.txt")
+        assert not (git_repo / "made.txt").exists()
+        await engine.answer(question, (Choice(answer),))
+        assert (await session.end()).outcome == "completed"
+        (used,) = [event.last for event in session.events if isinstance(event, UsageReported)]
+        assert used is not None
+        assert used.counts == tuple(count * len(model.requests) for count in CALL.counts)
+    assert len(model.requests) >= 3
+    assert (git_repo / "made.txt").exists() == (answer == "approve")
+
+
+@pytest.mark.parametrize("policy", [{"writes": "nothing"}, {"asks": "never"}])
+async def test_a_sub_agent_of_copilot_may_do_no_more_than_its_agent(
+    policy: dict[str, str], model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.agents.acp.test_acp_engine.SECONDS", SECONDS)
+    agent = real_agent("copilot", tmp_path / "home", model)
+    delegate(model, "sync")
+    options = replace(SessionOptions(agent="copilot", cwd=git_repo, unenforced=True), **policy)  # type: ignore[arg-type]
+    async with opened(agent, tmp_path) as engine:
+        session = await begin(engine, options, "delegate")
+        await session.end()
+        assert not [event for event in session.events if isinstance(event, QuestionAsked)]
+    assert any(request.last_user_text == "make one now" for request in model.requests)
+    assert not (git_repo / "made.txt").exists()
+
+
+async def test_opencode_asks_and_has_no_sub_agents_whatever_its_configuration_says(
+    model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its sub-agents ask reaches nobody."""
+    monkeypatch.setattr("tests.agents.acp.test_acp_engine.SECONDS", 60)
+    agent = real_agent("opencode", tmp_path / "home", model)
+    permission = {"task": "allow", "bash": {"touch *": "allow"}, "*": "allow", "b*": "allow"}
+    mine = {"permission": permission, "tools": {"task": True, "bash": True}}
+    allowed = {
+        **mine,
+        "agent": {name: {**mine, "mode": "primary"} for name in ("build", "mine")},
+        "default_agent": "mine",
+    }
+    given = json.loads(agent.env["OPENCODE_CONFIG_CONTENT"])
+    agent.env["OPENCODE_CONFIG_CONTENT"] = json.dumps({**given, **allowed})
+    config = Path(agent.env["XDG_CONFIG_HOME"]) / "opencode" / "opencode.json"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(json.dumps(allowed))
+    model.on("make it", run("touch made.txt"), say("made"))
+    async with opened(agent, tmp_path) as engine:
+        session = await begin(engine, SessionOptions(agent="opencode", cwd=git_repo, unenforced=True), "make it")
+        question = await session.question()
+        assert question.details["command"] == "touch made.txt"
+        await engine.answer(question, (Choice("deny"),))
+        await session.end()
+    assert not (git_repo / "made.txt").exists()
+    assert "task" not in {name for request in model.requests for name in request.tool_names}
 
 
 @pytest.mark.parametrize("place", ["its root", "a directory of it", "a directory with a .git of no use"])

@@ -184,8 +184,16 @@ class OpenCode(Profile):
         acts = "deny" if options.writes == "nothing" else "ask"
         permission = {"*": acts, **dict.fromkeys(self._ACTS, acts), **dict.fromkeys(self._READS, "allow")}
         permission |= dict.fromkeys(self._NEVER, "deny")
+        # The last rule that fits counts, and these are merged with the user's own, which keep their place. So all is said
+        # once more in patterns that nobody uses: they come last.
+        again = {**dict.fromkeys(self._READS, "allow"), **dict.fromkeys(self._NEVER, "deny")}
+        permission |= {"**": acts, **{f"{name[:-1]}?": effect for name, effect in again.items()}}
         given = json_object(env.get("OPENCODE_CONFIG_CONTENT")) or {}
-        content = {**given, "permission": permission, "autoupdate": False, "share": "disabled"}
+        # An agent of its configuration has permissions of its own, which count more than those for all.
+        agents = mapping(given.get("agent"))
+        used = {**mapping(agents.get(self.asking_mode)), "permission": permission}
+        content = {**given, "permission": permission, "agent": {**agents, self.asking_mode: used}}
+        content |= {"default_agent": self.asking_mode, "autoupdate": False, "share": "disabled"}
         made = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
         made.pop("OPENCODE_PERMISSION", None)
         if not options.trust_repository:
