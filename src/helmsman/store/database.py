@@ -247,7 +247,7 @@ class Database:
             if connection.execute("PRAGMA page_count").fetchone()[0] == 0:  # later it cannot be changed
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")  # a killed process loses nothing
+            connection.execute("PRAGMA synchronous = FULL")  # a power cut loses nothing that was acknowledged
             connection.execute("PRAGMA secure_delete = ON")  # nothing of a deleted transcript stays in free pages
             migrate(connection)
             if self._fence is not None:

@@ -220,7 +220,8 @@ class Registry:
             *(partial(set_owner, session_id=one, client=client) for one, client in (clients or {}).items()),
         ]
         if events:
-            steps.append(partial(append, events=events))
+            clean_events = {one: [event.redacted() for event in new] for one, new in events.items()}
+            steps.append(partial(append, events=clean_events))
         if seen:
             told = [(f"task {task_id}",) for task_id in seen]
             steps.append(lambda connection: connection.executemany("DELETE FROM notices_due WHERE about = ?", told))
