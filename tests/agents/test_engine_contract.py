@@ -32,7 +32,7 @@ from helmsman.errors import (
     SessionNotFound,
     Unsupported,
 )
-from helmsman.model.events import EngineGone, Event, TurnEnded, TurnStarted
+from helmsman.model.events import EngineGone, Event, TurnEnded, TurnStarted, UserMessage
 from helmsman.model.inputs import turn_input
 from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 from helmsman.model.questions import Prompt, Question
@@ -327,7 +327,6 @@ async def test_a_message_reaches_the_turn_or_is_refused(stage: Stage) -> None:
 ASKED_OF_A_SESSION: dict[Capability, Callable[[Helmsman, Session], Awaitable[Any]]] = {
     Capability.FORK: lambda helm, session: helm.fork(session.id),
     Capability.FORK_AT_TURN: lambda helm, session: helm.fork(session.id, from_turn=1),
-    Capability.HISTORY: lambda helm, session: helm.history(session.id),
     Capability.ROLL_BACK: lambda helm, session: helm.extras.upkeep.roll_back(session.id),
     Capability.COMPACT: lambda helm, session: helm.extras.upkeep.compact(session.id),
     Capability.RENAME: lambda helm, session: helm.extras.upkeep.rename(session.id, "a name"),
@@ -358,6 +357,19 @@ async def test_what_it_can_do_is_done_and_the_rest_refused_with_who_can(stage: S
             for known in list(helm.sessions.values()):
                 if known.engine is not None:
                     await known.interrupt()
+
+
+async def test_the_turns_that_were_run_here_are_known_of_every_agent(stage: Stage) -> None:
+    if stage.model is not None:
+        stage.model.otherwise(lambda _request: say("done"))
+    async with stage.helm() as helm:
+        session = await stage.start(helm, "short")
+        assert session.engine is not None
+        stage.let_end(session.engine)
+        assert await session.wait(until="end", timeout=SECONDS)
+        (turn,) = await helm.history(session.id)
+        assert turn.status == "completed"
+        assert isinstance(turn.items[0], UserMessage)
 
 
 async def expect(helm: Helmsman, session: Session, capability: Capability, asked: Awaitable[Any]) -> None:

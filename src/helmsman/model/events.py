@@ -476,7 +476,7 @@ class RateLimitsReported(Event, frozen=True, kw_only=True):
         if older is None:
             return self
         told = {limit.name: limit for limit in (*older.limits, *self.limits)}
-        return replace(self, limits=tuple(told.values()), plan=self.plan or older.plan)
+        return self.changed(limits=tuple(told.values()), plan=self.plan or older.plan)
 
 
 class SettingsApplied(Event, frozen=True, kw_only=True):

@@ -290,7 +290,7 @@ def _unlogged(
     state = SessionState(session_id)
     for event in logged.events:
         state.apply(event)
-    if state.turn_count == 0:
+    if not any(isinstance(event, TurnRequested | TurnStarted) for event in logged.events):
         return (), past
     if state.has_turn:
         return tuple(event for event in past if not _is_known(event, state)), ()
