@@ -87,6 +87,21 @@ def test_own_children_are_seen_and_those_there_before_are_not_counted(waiting: s
     assert leaks.wait_until_gone("no such marker", children) == set()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs exec")
+def test_a_child_that_executes_another_program_is_the_one_that_was_there_before() -> None:
+    script = "read line; exec cat"
+    with subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        before = leaks.child_processes()
+        child.stdin.write(b"go\nseen\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"seen\n"
+        (now,) = (process for process in leaks.child_processes() if process.pid == child.pid)
+        assert (now.command, now in before) == ("cat", True)
+        child.stdin.close()
+
+
 def test_a_child_nobody_waited_for_is_a_zombie(waiting: subprocess.Popen[bytes]) -> None:
     assert waiting.stdin is not None
     waiting.stdin.close()

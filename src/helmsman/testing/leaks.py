@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ class LeftProcess:
     """A process that should not be there. A zombie has ended, but the one who started it never asked how."""
 
     pid: int
-    command: str
+    command: str = field(compare=False)  # a process that executes another program is still the same
     zombie: bool = False
 
     def __str__(self) -> str:
