@@ -153,7 +153,8 @@ def _run_and_tell(connection: socket.socket) -> None:
         _be(asked, streams)
     for stream in streams:
         os.close(stream)
-    connection.sendall(_CODE.pack(pid))
+    with contextlib.suppress(OSError):  # a client that is gone already: its command is ended below
+        connection.sendall(_CODE.pack(pid))
 
     def pass_signals_on() -> None:
         with contextlib.suppress(ConnectionResetError):  # a door that was killed before it had read all

@@ -42,7 +42,6 @@ def test_a_signal_is_passed_on_and_its_exit_code_comes_back(bare_cli: Cli) -> No
         assert command.wait(SECONDS) == 143
 
 
-@pytest.mark.rare  # of the tests' own stand-in alone; once a hub that was just being started held the output open
 def test_when_it_is_killed_the_command_goes_too(bare_cli: Cli) -> None:
     with started(bare_cli, "serve") as command:
         greeted(command)
